@@ -71,7 +71,7 @@ print(json.dumps({
     "first_s": first_s, "first_processor_s": first_processor_s, "first_step_s": first.seconds,
     "search_s": search_s, "processor_s": processor_s, "step_s": result.seconds, "name": problem["name"],
     "found": result.name, "improvements": len(result.improvements), "bytes": result.memory,
-    "joint_bound_s": result.joint_bound, "bound_s": result.bound, "axis": result.found.axis,
+    "joint_bound_s": result.joint_bound, "bound_s": result.bound, "axis": result.result.axis,
     "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
 }))
 """

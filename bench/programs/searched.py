@@ -36,7 +36,7 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
             **{who: known[name][who]["received"] for who in ("xla", "ours")},
             "received": found.received_bytes,
             "bound": found.bound,
-            "complete": found.found.complete,
+            "complete": found.result.complete,
         }
 
 

@@ -75,7 +75,7 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
             "mesh": dict(case.mesh),
             "predicted": predicted,
             "bound": found.bound,
-            "complete": found.found.complete,
+            "complete": found.result.complete,
             "schedule": found.schedule.to_json(),
         }
 

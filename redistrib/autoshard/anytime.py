@@ -16,15 +16,16 @@ from functools import cached_property
 from itertools import chain, combinations
 from typing import NamedTuple
 
-from redistrib.autoshard.alike import Classes
-from redistrib.autoshard.axes import AxesProblem, Decisions, Task
+from redistrib.autoshard.axes import AxesProblem
+from redistrib.autoshard.classes import classes_of, marks_of
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
-from redistrib.autoshard.descent import Found, bounded
+from redistrib.autoshard.descent import SearchResult, bounded
 from redistrib.autoshard.evaluation import Evaluation, evaluated
 from redistrib.autoshard.exact import solved
 from redistrib.autoshard.folding import Folded, folded
-from redistrib.autoshard.isomorphism import classes_of, marks_of
+from redistrib.autoshard.isomorphism import IsomorphismClasses
 from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import is_spread, starting
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
@@ -52,124 +53,125 @@ class Improvement(NamedTuple):
     memory: int
 
 
-class Result(NamedTuple):
+class AnytimeResult(NamedTuple):
     """What an anytime search came to.
 
     Attributes:
-        task: as it was searched, folded.
-        found: the schedule, of the folded graph.
+        problem: as it was searched, folded.
+        result: the schedule, of the folded graph.
         evaluation: what it takes.
         improvements: in order.
     """
 
-    task: Task
-    found: Found
+    problem: SearchProblem
+    result: SearchResult
     evaluation: Evaluation
     improvements: tuple[Improvement, ...]
 
 
-def is_large(task: Task) -> bool:
-    """Whether a task is searched so: on more devices than moves are planned for one by one, with many operations, or on
-    a machine whose kernels are counted."""
-    return task.machine.fuses or task.moves.by_axes is not None or len(task.graph.operations) > OPERATIONS
+def is_large(problem: SearchProblem) -> bool:
+    """Whether repeated layers are decided once: on more devices than moves are planned for one by one, with many
+    operations, or on a machine whose kernels are counted."""
+    return problem.machine.fuses or problem.moves.by_axes is not None or len(problem.graph.operations) > OPERATIONS
 
 
-def fold(task: Task) -> Task:
-    """The task with its repeated layers decided once."""
-    own = folded(task.graph, marks_of(task), task.tied)
-    work = {own.operations[number]: cuts for number, cuts in task.work.items()}
+def fold(problem: SearchProblem) -> SearchProblem:
+    """The problem with its repeated layers decided once."""
+    own = folded(problem.graph, marks_of(problem), problem.tied)
+    work = {own.operations[number]: cuts for number, cuts in problem.work.items()}
     return replace(
-        task,
+        problem,
         graph=own.graph,
         folded=own,
-        whole=task,
-        starts={own.inputs[name]: form for name, form in task.starts.items()},
-        ends={own.outputs[number]: form for number, form in task.ends.items()},
+        whole=problem,
+        starts={own.inputs[name]: form for name, form in problem.starts.items()},
+        ends={own.outputs[number]: form for number, form in problem.ends.items()},
         pins={
-            own.inputs[name] if isinstance(name, str) else own.outputs[name]: dims for name, dims in task.pins.items()
+            own.inputs[name] if isinstance(name, str) else own.outputs[name]: dims
+            for name, dims in problem.pins.items()
         },
         work=work,
-        tied={own.outputs[number]: own.inputs[name] for number, name in task.tied.items()},
-        donated=tuple(dict.fromkeys(own.inputs[name] for name in task.donated)),
+        tied={own.outputs[number]: own.inputs[name] for number, name in problem.tied.items()},
+        donated=tuple(dict.fromkeys(own.inputs[name] for name in problem.donated)),
         known={},
         plans={},
         facts={},
     )
 
 
-def unfold(task: Task, found: Found) -> tuple[Task, Found]:
-    """The whole task, and the schedule of all its layers."""
-    own, whole = task.folded, task.whole
+def unfold(problem: SearchProblem, result: SearchResult) -> tuple[SearchProblem, SearchResult]:
+    """The whole problem, and the schedule of all its layers."""
+    own, whole = problem.folded, problem.whole
     if own is None or whole is None:
-        return task, found
-    decided, every = found.decided, Decisions.none(whole)
+        return problem, result
+    decisions, every = result.decisions, Decisions.none(whole)
     for k, number in enumerate(own.operations):
-        every.found.cuts[k] = dict(decided.found.cuts[number])
-        every.found.carries[k] = dict(decided.found.carries[number])
-    every.ins = {name: dict(decided.ins[other]) for name, other in own.inputs.items()}
-    every.outs = [dict(decided.outs[number]) for number in own.outputs]
+        every.propagation.cuts[k] = dict(decisions.propagation.cuts[number])
+        every.propagation.carries[k] = dict(decisions.propagation.carries[number])
+    every.ins = {name: dict(decisions.ins[other]) for name, other in own.inputs.items()}
+    every.outs = [dict(decisions.outs[number]) for number in own.outputs]
     sources: dict[tuple[str, DistType], DistType] = {}
     by_value: dict[str, list[tuple[DistType, DistType]]] = {}
-    for (name, form), source in found.sources.items():
+    for (name, form), source in result.sources.items():
         by_value.setdefault(name, []).append((form, source))
-    for name, other in _values(own, whole, task):
+    for name, other in _values(own, whole, problem):
         for form, source in by_value.get(other, ()):
             sources[name, form] = source
-    kept = replace(whole, keep=task.keep)
-    return kept, replace(found, decided=every, sources=sources)
+    kept = replace(whole, keep=problem.keep)
+    return kept, replace(result, decisions=every, sources=sources)
 
 
-def _values(own: Folded, whole: Task, task: Task) -> Iterator[tuple[str, str]]:
+def _values(own: Folded, whole: SearchProblem, problem: SearchProblem) -> Iterator[tuple[str, str]]:
     """Every value of the whole graph with the one that stands for it."""
     yield from own.inputs.items()
     for operation, number in zip(whole.graph.operations, own.operations, strict=True):
-        for array, other in zip(operation.outs, task.graph.operations[number].outs, strict=True):
+        for array, other in zip(operation.outs, problem.graph.operations[number].outs, strict=True):
             yield array.name, other.name
 
 
 def searched_anytime(
-    task: Task,
+    problem: SearchProblem,
     name: str,
     most: int | None,
     deadline: Deadline = NEVER,
-    told: Callable[[str], None] = lambda said: None,
-) -> Result:
+    report_progress: Callable[[str], None] = lambda line: None,
+) -> AnytimeResult:
     """The best schedule that is found in time.
 
     Args:
-        task: what is searched, whole.
+        problem: what is searched, whole.
         name: of the program.
         most: bytes that a device may hold; None for no limit.
         deadline: after which the best so far is taken; at least one schedule is looked at.
-        told: is told of every improvement.
+        report_progress: is told of every improvement.
 
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
-    return _Anytime(fold(task), name, most, deadline, told).run()
+    return _Anytime(fold(problem), name, most, deadline, report_progress).run()
 
 
 @dataclass
 class _Anytime:
-    task: Task
+    problem: SearchProblem
     name: str
     most: int | None
     deadline: Deadline
-    told: Callable[[str], None]
+    report_progress: Callable[[str], None]
     began: float = field(default_factory=time.monotonic)
-    best: tuple[float, Task, Found, Evaluation] | None = None
+    best: tuple[float, SearchProblem, SearchResult, Evaluation] | None = None
     improvements: list[Improvement] = field(default_factory=list)
-    smallest: tuple[int, float, Task, Found] | None = None
+    smallest: tuple[int, float, SearchProblem, SearchResult] | None = None
     complete: bool = True
 
     @cached_property
-    def classes(self) -> Classes:
+    def classes(self) -> IsomorphismClasses:
         """What is decided alike."""
-        return classes_of(self.task)
+        return classes_of(self.problem)
 
-    def run(self) -> Result:
-        task = self.task
-        axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
+    def run(self) -> AnytimeResult:
+        problem = self.problem
+        axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
         deciding = self.deadline.part(DECIDING)
         self._begin(deciding.part(DERIVING))
         with contextlib.suppress(OutOfTime):
@@ -177,46 +179,46 @@ class _Anytime:
         stopped = deciding.passed
         if self.best is None:
             raise self._refused(stopped)
-        _, task, found, evaluation = self.best
-        self.told("bound")
-        free = replace(task, held={}, keep=None)
-        found = replace(bounded(free, replace(found, price=self._price(evaluation)), self.deadline), stopped=stopped)
-        found = replace(found, complete=self.complete and not stopped)
-        return Result(task, found, evaluation, tuple(self.improvements))
+        _, problem, result, evaluation = self.best
+        self.report_progress("bound")
+        free = replace(problem, held={}, keep=None)
+        result = replace(bounded(free, replace(result, price=self._price(evaluation)), self.deadline), stopped=stopped)
+        result = replace(result, complete=self.complete and not stopped)
+        return AnytimeResult(problem, result, evaluation, tuple(self.improvements))
 
     # ------------------------------------------------------------------------------------------ what is found
 
     def _price(self, evaluation: Evaluation) -> float:
-        return evaluation.seconds if self.task.moves.objective == "seconds" else float(evaluation.received)
+        return evaluation.seconds if self.problem.moves.objective == "seconds" else float(evaluation.received)
 
-    def _consider(self, decided: Decisions, sources: dict[tuple[str, DistType], DistType], keep: int | None) -> bool:
+    def _consider(self, decisions: Decisions, sources: dict[tuple[str, DistType], DistType], keep: int | None) -> bool:
         """Take a schedule where it is better than all before; whether it was."""
-        task = replace(self.task, keep=keep)
-        found = evaluated(task, decided, sources, keep)
-        price = self._price(found)
-        if not math.isfinite(found.seconds) or not is_spread(task, decided):
+        problem = replace(self.problem, keep=keep)
+        evaluation = evaluated(problem, decisions, sources, keep)
+        price = self._price(evaluation)
+        if not math.isfinite(evaluation.seconds) or not is_spread(problem, decisions):
             return False
-        schedule = Found(decided, sources, price, False)
-        if self.smallest is None or found.memory < self.smallest[0]:
-            self.smallest = (found.memory, price, task, schedule)
-        if self.most is not None and found.memory > self.most:
+        schedule = SearchResult(decisions, sources, price, False)
+        if self.smallest is None or evaluation.memory < self.smallest[0]:
+            self.smallest = (evaluation.memory, price, problem, schedule)
+        if self.most is not None and evaluation.memory > self.most:
             return False
         if self.best is not None and price >= self.best[0] * (1 - BETTER):
             return False
-        self.best = (price, task, schedule, found)
-        self.improvements.append(Improvement(time.monotonic() - self.began, price, found.memory))
-        unit = f"{price * 1e3:,.3f} ms" if task.moves.objective == "seconds" else f"{price:,.0f} bytes received"
-        self.told(f"{unit}, {found.memory:,} bytes on a device")
+        self.best = (price, problem, schedule, evaluation)
+        self.improvements.append(Improvement(time.monotonic() - self.began, price, evaluation.memory))
+        unit = f"{price * 1e3:,.3f} ms" if problem.moves.objective == "seconds" else f"{price:,.0f} bytes received"
+        self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 
     def _begin(self, deadline: Deadline) -> None:
         """The schedules that people write: all that there is time for, and further ones until one fits."""
-        listed = starting(self.task)
+        listed = starting(self.problem)
         first = next(listed)  # what is pinned, and else whole: seldom good, so it comes last
-        for decided in chain(listed, [first]):
-            alike = harmonized(self.task, decided, self.classes)
+        for decisions in chain(listed, [first]):
+            harmonised = harmonized(self.problem, decisions, self.classes)
             for keep in (None, KEPT):
-                self._consider(alike, {}, keep)
+                self._consider(harmonised, {}, keep)
             if self.best is not None and deadline.passed:
                 return
 
@@ -225,7 +227,7 @@ class _Anytime:
     def _descend(self, axes: Sequence[str], deadline: Deadline) -> None:
         """Decide axes anew until no way of doing so is better, or the time is up."""
         if not axes:
-            axes = [self.task.moves.mesh.axes[0].name] if self.task.moves.mesh.axes else []
+            axes = [self.problem.moves.mesh.axes[0].name] if self.problem.moves.mesh.axes else []
         unchanged, ways = 0, list(self._ways(axes))
         while unchanged < len(ways):
             for turn, keep, rate in ways:
@@ -244,28 +246,28 @@ class _Anytime:
 
     def _decide(self, turn: tuple[str, ...], keep: int | None, rate: float, deadline: Deadline) -> bool:
         if self.best is not None:
-            price, _, found, _ = self.best
+            price, _, result, _ = self.best
         elif self.smallest is not None:
-            _, price, _, found = self.smallest
+            _, price, _, result = self.smallest
         else:
             return False
-        task = replace(self.task, keep=keep)
+        problem = replace(self.problem, keep=keep)
         if rate and self.most:
-            moment = evaluated(task, found.decided, found.sources, keep).moment
-            task = replace(task, held={moment: rate * price / self.most})
-        if len(turn) > 1 and not _is_small(task, turn):
+            moment = evaluated(problem, result.decisions, result.sources, keep).moment
+            problem = replace(problem, held={moment: rate * price / self.most})
+        if len(turn) > 1 and not _is_small(problem, turn):
             return False
-        self.told(f"axis {' and '.join(turn)}")
-        problem = AxesProblem(task, found.decided, turn, self.classes, deadline)
-        solution = solved(problem.problem, deadline, problem.choice_of(found.decided))
+        self.report_progress(f"axis {' and '.join(turn)}")
+        axes_problem = AxesProblem(problem, result.decisions, turn, self.classes, deadline)
+        solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(result.decisions))
         self.complete = self.complete and solution.optimal
         if solution.choice is None:
             return False
-        return self._consider(problem.chosen(solution.choice), problem.sources(solution.choice), keep)
+        return self._consider(axes_problem.chosen(solution.choice), axes_problem.sources(solution.choice), keep)
 
     def _refused(self, stopped: bool) -> MemoryLimitError:
         """What is known where nothing fits: that nothing can, or only that nothing was found."""
-        whole, most = self.task.whole or self.task, self.most or 0
+        whole, most = self.problem.whole or self.problem, self.most or 0
         limit = f"{most:,} bytes on a device"
         least = self.smallest[0] if self.smallest is not None else 0
         floor, moment = least_held(whole.graph, whole.moves.mesh.size, whole.starts, whole.donated)
@@ -279,40 +281,40 @@ class _Anytime:
         return MemoryLimitError(most, least, text, proved=floor > most)
 
 
-def harmonized(task: Task, decided: Decisions, classes: Classes) -> Decisions:
+def harmonized(problem: SearchProblem, decisions: Decisions, classes: IsomorphismClasses) -> Decisions:
     """The decisions, those of all layers that are alike as the one decides that stands for most of them."""
-    if task.folded is None:
-        return decided
-    made = decided.copy()
+    if problem.folded is None:
+        return decisions
+    made = decisions.copy()
     standing: dict[object, int] = {}
-    for k, cell in enumerate(task.folded.cells):
-        if cell is not None and (cell not in standing or task.times[k] > task.times[standing[cell]]):
+    for k, cell in enumerate(problem.folded.cells):
+        if cell is not None and (cell not in standing or problem.times[k] > problem.times[standing[cell]]):
             standing[cell] = k
     first: dict[int, str] = {}
-    times = task.folded.input_times
-    for array, number in zip(task.graph.inputs, classes.inputs, strict=True):
+    times = problem.folded.input_times
+    for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
         if number not in first or times[array.name] > times[first[number]]:
             first[number] = array.name
-    for k, cell in enumerate(task.folded.cells):
+    for k, cell in enumerate(problem.folded.cells):
         if cell is not None:
-            made.found.cuts[k] = dict(decided.found.cuts[standing[cell]])
-            made.found.carries[k] = dict(decided.found.carries[standing[cell]])
-    for array, number in zip(task.graph.inputs, classes.inputs, strict=True):
-        made.ins[array.name] = dict(decided.ins[first[number]])
+            made.propagation.cuts[k] = dict(decisions.propagation.cuts[standing[cell]])
+            made.propagation.carries[k] = dict(decisions.propagation.carries[standing[cell]])
+    for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
+        made.ins[array.name] = dict(decisions.ins[first[number]])
     ends: dict[object, int] = {}
-    for number, name in enumerate(task.graph.outputs):
-        if number in task.tied:
-            made.outs[number] = dict(made.ins[task.tied[number]])
-        elif name in task.graph.makers:
-            k, write = task.graph.makers[name]
-            cell = task.folded.cells[k]
+    for number, name in enumerate(problem.graph.outputs):
+        if number in problem.tied:
+            made.outs[number] = dict(made.ins[problem.tied[number]])
+        elif name in problem.graph.makers:
+            k, write = problem.graph.makers[name]
+            cell = problem.folded.cells[k]
             if cell is not None:
                 own = ends.setdefault((cell, write), number)
                 made.outs[number] = dict(made.outs[own])
     return made
 
 
-def _is_small(task: Task, turn: Sequence[str]) -> bool:
+def _is_small(problem: SearchProblem, turn: Sequence[str]) -> bool:
     """Whether two axes have few enough options in all to be decided together."""
-    options = (int((1 + len(operation.nest.ranges)) ** len(turn)) for operation in task.graph.operations)
+    options = (int((1 + len(operation.nest.ranges)) ** len(turn)) for operation in problem.graph.operations)
     return sum(options) <= TOGETHER

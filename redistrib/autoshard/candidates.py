@@ -50,7 +50,7 @@ def summed(graph: Graph) -> set[str]:
 
 
 def of_operation(
-    found: Propagation,
+    propagation: Propagation,
     number: int,
     axes: Sequence[str],
     fixed: Mapping[str, str],
@@ -61,7 +61,7 @@ def of_operation(
     """The options of an operation.
 
     Args:
-        found: how other axes cut it; along `axes` nothing is decided.
+        propagation: how other axes cut it; along `axes` nothing is decided.
         number: of the operation.
         axes: to be decided together.
         fixed: the dimension along some of them.
@@ -69,8 +69,10 @@ def of_operation(
         machine: what times it.
         kernel: what the compiler makes of it; None: a kernel that reads and writes all its arrays.
     """
-    operation = found.graph.operations[number]
-    made = (_option(found, number, cuts, machine, kernel) for cuts in _ways(found, number, axes, fixed, sums))
+    operation = propagation.graph.operations[number]
+    made = (
+        _option(propagation, number, cuts, machine, kernel) for cuts in _ways(propagation, number, axes, fixed, sums)
+    )
     options = [option for option in made if option is not None]
     if not options:
         raise ProgramError(operation.name, "", "Schedule", "no cut of it is allowed").at(operation.source)
@@ -78,84 +80,84 @@ def of_operation(
 
 
 def _ways(
-    found: Propagation, number: int, axes: Sequence[str], fixed: Mapping[str, str], sums: set[str]
+    propagation: Propagation, number: int, axes: Sequence[str], fixed: Mapping[str, str], sums: set[str]
 ) -> Iterator[tuple[tuple[str, Cut], ...]]:
     if not axes:
         yield ()
         return
     axis, rest = axes[0], axes[1:]
-    operation = found.graph.operations[number]
-    nest, cuts, carries = operation.nest, found.cuts[number], found.carries[number]
+    operation = propagation.graph.operations[number]
+    nest, cuts, carries = operation.nest, propagation.cuts[number], propagation.carries[number]
     dims = [fixed[axis]] if axis in fixed else [dim for dim in nest.position if nest.size(dim) > 1]
     groups = () if axis in fixed else range(len(nest.linear))
     if axis not in fixed:
-        yield from (((axis, None), *more) for more in _ways(found, number, rest, fixed, sums))
+        yield from (((axis, None), *more) for more in _ways(propagation, number, rest, fixed, sums))
     for dim in dims:
-        if not found.why_not(number, axis, dim):
+        if not propagation.why_not(number, axis, dim):
             cuts[axis] = dim
-            yield from [((axis, dim), *more) for more in _ways(found, number, rest, fixed, sums)]
+            yield from [((axis, dim), *more) for more in _ways(propagation, number, rest, fixed, sums)]
             del cuts[axis]
     for group in groups:
         if any(operation.ins[read] in sums for read in nest.linear[group]):
             carries[axis] = group
-            yield from [((axis, group), *more) for more in _ways(found, number, rest, fixed, sums)]
+            yield from [((axis, group), *more) for more in _ways(propagation, number, rest, fixed, sums)]
             del carries[axis]
 
 
-def of_decided(found: Propagation, number: int, machine: Machine | None, kernel: Kernel | None = None) -> Option:
+def of_decided(propagation: Propagation, number: int, machine: Machine | None, kernel: Kernel | None = None) -> Option:
     """An operation as it is cut, `kernel` being what the compiler makes of it.
 
     Raises:
         ProgramError: if it cannot be cut so.
     """
-    part = found.part(number)
-    signature = part.signature(found.mesh)
+    part = propagation.part(number)
+    signature = part.signature(propagation.mesh)
     seconds = 0.0
     if machine is not None:
-        operation = found.graph.operations[number]
-        rates = machine.rates_of(operation.name, (found.arrays[name].dtype for name in operation.ins))
+        operation = propagation.graph.operations[number]
+        rates = machine.rates_of(operation.name, (propagation.arrays[name].dtype for name in operation.ins))
         flops = part.cut.local_size * part.nest.flops
         if kernel is None:
-            seconds = rates.seconds(_bytes(found, operation, signature.ins, signature.outs), flops)
+            seconds = rates.seconds(_bytes(propagation, operation, signature.ins, signature.outs), flops)
         elif kernel.runs:
-            seconds = rates.seconds(_stored(found, operation, signature.ins, signature.outs, kernel), flops)
+            seconds = rates.seconds(_stored(propagation, operation, signature.ins, signature.outs, kernel), flops)
             seconds -= 0.0 if kernel.launches else rates.launch
     share = part.cut.local_size / max(1, part.nest.points)
     return Option((), signature.ins, signature.outs, seconds, share)
 
 
 def _option(
-    found: Propagation,
+    propagation: Propagation,
     number: int,
     cuts: tuple[tuple[str, Cut], ...],
     machine: Machine | None,
     kernel: Kernel | None,
 ) -> Option | None:
-    before, carried = found.cuts[number], found.carries[number]
-    found.cuts[number] = before | {axis: cut for axis, cut in cuts if isinstance(cut, str)}
-    found.carries[number] = carried | {axis: cut for axis, cut in cuts if isinstance(cut, int)}
+    before, carried = propagation.cuts[number], propagation.carries[number]
+    propagation.cuts[number] = before | {axis: cut for axis, cut in cuts if isinstance(cut, str)}
+    propagation.carries[number] = carried | {axis: cut for axis, cut in cuts if isinstance(cut, int)}
     try:
-        return replace(of_decided(found, number, machine, kernel), cuts=cuts)
+        return replace(of_decided(propagation, number, machine, kernel), cuts=cuts)
     except ProgramError:
         return None
     finally:
-        found.cuts[number], found.carries[number] = before, carried
+        propagation.cuts[number], propagation.carries[number] = before, carried
 
 
-def _bytes(found: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType]) -> int:
+def _bytes(propagation: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType]) -> int:
     """Bytes that a device reads and writes; what is read twice in one form is one value."""
     read = dict.fromkeys(zip(operation.ins, ins, strict=True))
     written = ((array.name, form) for array, form in zip(operation.outs, outs, strict=True))
-    return sum(form.local_size * itemsize_of(found.arrays[name].dtype) for name, form in chain(read, written))
+    return sum(form.local_size * itemsize_of(propagation.arrays[name].dtype) for name, form in chain(read, written))
 
 
 def _stored(
-    found: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel
+    propagation: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel
 ) -> int:
     """Bytes that a device reads and writes for a kernel; of an array that is read inside it, the share of the read."""
     read: dict[str, int] = {}
     for name, number in kernel.reads:
-        form, array = ins[number], found.arrays[name]
+        form, array = ins[number], propagation.arrays[name]
         whole = math.prod(array.shape) * itemsize_of(array.dtype)
         own = whole * form.local_size // max(1, form.global_size)
         read[name] = max(read.get(name, 0), own)
@@ -167,10 +169,10 @@ def _stored(
 
 
 def of_array(
-    found: Propagation, name: str, at: Mapping[str, int], axes: Sequence[str], fixed: Mapping[str, int | None]
+    propagation: Propagation, name: str, at: Mapping[str, int], axes: Sequence[str], fixed: Mapping[str, int | None]
 ) -> list[Option]:
     """The layouts of an argument or result; `at` says how other axes cut it."""
-    shape = found.arrays[name].shape
+    shape = propagation.arrays[name].shape
     options: list[Option] = []
 
     def add(cuts: tuple[tuple[str, Cut], ...], own: dict[str, int], left: Sequence[str]) -> None:
@@ -179,10 +181,10 @@ def of_array(
             dims: list[int | None] = [fixed[axis]] if axis in fixed else [None, *range(len(shape))]
             for dim in dims:
                 more = own if dim is None else own | {axis: dim}
-                if _divides(found, shape, more):
+                if _divides(propagation, shape, more):
                     add((*cuts, (axis, dim)), more, rest)
             return
-        form = found.type_of(shape, own)
+        form = propagation.type_of(shape, own)
         share = form.local_size / max(1, form.global_size)
         options.append(Option(cuts, (form,), (form,), 0.0, share))
 
@@ -190,8 +192,8 @@ def of_array(
     return options
 
 
-def _divides(found: Propagation, shape: Sequence[int], at: Mapping[str, int]) -> bool:
+def _divides(propagation: Propagation, shape: Sequence[int], at: Mapping[str, int]) -> bool:
     parts = [1] * len(shape)
     for axis, dim in at.items():
-        parts[dim] *= found.mesh.axis(axis).size
+        parts[dim] *= propagation.mesh.axis(axis).size
     return all(size % part == 0 for size, part in zip(shape, parts, strict=True))

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from redistrib.autoshard.choices import ChoiceGraph, Floats
 from redistrib.autoshard.deadline import NEVER, Deadline
-from redistrib.autoshard.problem import ChoiceGraph, Floats
 
 LARGEST = 4_000_000  # entries of a table
 WHOLE = 500_000  # entries of the table of a flow that is kept for all options
@@ -34,16 +34,16 @@ class Elimination:
     """A problem as tables.
 
     Args:
-        problem: the problem.
+        choices: the problem.
         deadline: after which a solution is given up.
     """
 
-    def __init__(self, problem: ChoiceGraph, deadline: Deadline = NEVER) -> None:
-        self.problem, self.deadline = problem, deadline
-        self.sizes = [len(node.prices) for node in problem.nodes]
+    def __init__(self, choices: ChoiceGraph, deadline: Deadline = NEVER) -> None:
+        self.choices, self.deadline = choices, deadline
+        self.sizes = [len(node.prices) for node in choices.nodes]
         self.touching: dict[int, list[int]] = defaultdict(list)
-        for k, flow in enumerate(problem.flows):
-            for node in flow.nodes:
+        for k, edge in enumerate(choices.edges):
+            for node in edge.nodes:
                 self.touching[node].append(k)
         self._factors: dict[int, Floats] = {}
 
@@ -51,9 +51,9 @@ class Elimination:
     def neighbours(self) -> list[set[int]]:
         """For every node those that it shares a flow with."""
         found: list[set[int]] = [set() for _ in self.sizes]
-        for flow in self.problem.flows:
-            for node in flow.nodes:
-                found[node].update(flow.nodes)
+        for edge in self.choices.edges:
+            for node in edge.nodes:
+                found[node].update(edge.nodes)
         for node, near in enumerate(found):
             near.discard(node)
         return found
@@ -79,7 +79,7 @@ class Elimination:
         order = self._order(options, largest)
         if order is None:
             return None
-        factors = [CostFactor((n,), np.array(self.problem.nodes[n].prices)[list(own)]) for n, own in options.items()]
+        factors = [CostFactor((n,), np.array(self.choices.nodes[n].prices)[list(own)]) for n, own in options.items()]
         factors += [self._restricted(k, options, choice) for k in touched]
         at: dict[int, list[CostFactor]] = defaultdict(list)
         place = {node: k for k, node in enumerate(order)}
@@ -103,15 +103,15 @@ class Elimination:
     def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
         """The price of some nodes and of all flows that touch them."""
         own = list(nodes)
-        total = sum(self.problem.nodes[node].prices[choice[node]] for node in own)
-        return total + sum(self.flow(k, choice) for k in {k for node in own for k in self.touching[node]})
+        total = sum(self.choices.nodes[node].prices[choice[node]] for node in own)
+        return total + sum(self.edge(k, choice) for k in {k for node in own for k in self.touching[node]})
 
-    def flow(self, number: int, choice: Sequence[int]) -> float:
+    def edge(self, number: int, choice: Sequence[int]) -> float:
         """The price of one flow."""
-        flow = self.problem.flows[number]
+        edge = self.choices.edges[number]
         if number in self._factors:
-            return float(self._factors[number][tuple(choice[node] for node in flow.nodes)])
-        return flow.price(choice)
+            return float(self._factors[number][tuple(choice[node] for node in edge.nodes)])
+        return edge.price(choice)
 
     def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
         around = {node: self.neighbours[node] & options.keys() for node in options}
@@ -140,13 +140,13 @@ class Elimination:
     def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> CostFactor:
         """The table of a flow for the options that are free, all others as they are."""
         self.deadline.check()
-        flow = self.problem.flows[number]
-        kept = tuple(node for node in flow.nodes if node in options)
-        if len(flow.nodes) > MOST or math.prod(self.sizes[node] for node in flow.nodes) > WHOLE:
-            return CostFactor(kept, flow.table(options, choice))
+        edge = self.choices.edges[number]
+        kept = tuple(node for node in edge.nodes if node in options)
+        if len(edge.nodes) > MOST or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
+            return CostFactor(kept, edge.table(options, choice))
         if number not in self._factors:
-            self._factors[number] = flow.table({node: range(self.sizes[node]) for node in flow.nodes})
-        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in flow.nodes))
+            self._factors[number] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})
+        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in edge.nodes))
         return CostFactor(kept, self._factors[number][index].reshape([len(options[node]) for node in kept]))
 
 
@@ -162,12 +162,12 @@ def _sum(factors: Sequence[CostFactor]) -> CostFactor:
     return CostFactor(scope, total)
 
 
-def ball(elimination: Elimination, centre: int, count: int) -> list[int]:
+def neighbourhood(elimination: Elimination, centre: int, count: int) -> list[int]:
     """The nodes nearest to one, itself first."""
     found = dict.fromkeys([centre])
-    edge = [centre]
-    while edge and len(found) < count:
-        near: Iterable[int] = (n for node in edge for n in sorted(elimination.neighbours[node]))
-        edge = [node for node in dict.fromkeys(near) if node not in found]
-        found |= dict.fromkeys(edge)
+    frontier = [centre]
+    while frontier and len(found) < count:
+        near: Iterable[int] = (n for node in frontier for n in sorted(elimination.neighbours[node]))
+        frontier = [node for node in dict.fromkeys(near) if node not in found]
+        found |= dict.fromkeys(frontier)
     return list(found)[:count]

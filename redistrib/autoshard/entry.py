@@ -6,15 +6,16 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import jax
 
-from redistrib.autoshard.axes import Task
 from redistrib.autoshard.deadline import Deadline
-from redistrib.autoshard.fitting import fitted
+from redistrib.autoshard.fitting import feasible_result
 from redistrib.autoshard.grid import Staged, meshes_of, staged
 from redistrib.autoshard.moves import Moves, Objective
+from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
@@ -115,20 +116,21 @@ def search(
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     ways = [(own, way) for own in tried for way in laid(on, own)]
-    with _told(progress) as told:
+    with _progress_shown(progress) as report_progress:
         given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, exact=exact)  # several: no shardings
         for number, (own, way) in enumerate(ways):
             if listed and deadline.passed:
                 break
-            task = task_of(given, own, pins, tied(fn, given, state or {}), way, objective)
-            task = replace(
-                task, donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs)
+            problem = problem_of(given, own, pins, tied(fn, given, state or {}), way, objective)
+            problem = replace(
+                problem, donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs)
             )
             own_part = deadline.part(1 / (len(ways) - number))
             if limit is not None and own_part.left < LEAST * limit / len(ways):  # tracing took the time
                 own_part = Deadline.after(LEAST * limit / len(ways))
             try:
-                made = fitted(task, given.name, most, own_part, lambda said, own=own: told(f"{own}, {said}"))  # type: ignore[misc]
+                report_of_mesh = partial(_on_mesh, report_progress, own)
+                made = feasible_result(problem, given.name, most, own_part, report_of_mesh)
                 listed.append(Candidate(made, given, own if mesh is None else mesh, most, limit))
             except MemoryLimitError as error:
                 least.append(error)
@@ -138,7 +140,7 @@ def search(
             else ()
         )
         for one in pipelines:
-            told(one.name)
+            report_progress(one.name)
             if most is None or one.memory <= most:
                 listed.append(one)
             else:
@@ -148,6 +150,10 @@ def search(
     if not listed:
         raise min(least, key=lambda error: (error.proved, error.least))  # that nothing fits is proved of all meshes
     return Searched(listed)
+
+
+def _on_mesh(report_progress: Callable[[str], None], mesh: Mesh, line: str) -> None:
+    report_progress(f"{mesh}, {line}")
 
 
 def _no_pipeline(name: str, most: int, least: int) -> str:
@@ -166,7 +172,9 @@ def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
     return preset if profile is None else replace(preset, links=profile)
 
 
-def task_of(given: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective) -> Task:
+def problem_of(
+    given: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective
+) -> SearchProblem:
     """What is searched on a mesh."""
     graph = given.traced.graph
     asked = Propagation(graph, mesh)
@@ -179,7 +187,7 @@ def task_of(given: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on:
         name: dims for name, dims in asked.pins.items() if name not in given.starts
     }
     work = {k: cuts for k, cuts in enumerate(asked.cuts) if cuts}
-    return Task(graph, on, Moves(mesh, on, objective), given.starts, given.ends, fixed, work, back)
+    return SearchProblem(graph, on, Moves(mesh, on, objective), given.starts, given.ends, fixed, work, back)
 
 
 def _flat(pins: Any) -> Iterator[Along | Work]:
@@ -223,12 +231,12 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
 
 
 @contextlib.contextmanager
-def _told(progress: bool | None) -> Iterator[Callable[[str], None]]:
+def _progress_shown(progress: bool | None) -> Iterator[Callable[[str], None]]:
     """What shows on a terminal how far a search is."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
-        yield lambda said: None
+        yield lambda line: None
         return
     from rich.console import Console
 
     with Console(file=sys.stderr).status("searching") as status:
-        yield lambda said: status.update(f"searching: {said}")
+        yield lambda line: status.update(f"searching: {line}")

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from redistrib.autoshard.axes import Decisions, Task
 from redistrib.autoshard.candidates import Option, of_decided
+from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
@@ -54,26 +54,26 @@ class _Version:
 
 
 def evaluated(
-    task: Task,
-    decided: Decisions,
+    problem: SearchProblem,
+    decisions: Decisions,
     sources: Mapping[tuple[str, DistType], DistType] = {},
     keep: int | None = None,
 ) -> Evaluation:
     """What a schedule takes; infinite seconds where something cannot be moved.
 
     Args:
-        task: what is searched.
-        decided: how everything is cut.
+        problem: what is searched.
+        decisions: how everything is cut.
         sources: for values as they are needed the type to move them from, where that is not the one they were made in.
         keep: for how many operations a value that was moved is kept; None: to the end.
     """
-    return _Walk(task, decided, sources, keep).result()
+    return _Walk(problem, decisions, sources, keep).result()
 
 
 @dataclass
 class _Walk:
-    task: Task
-    decided: Decisions
+    problem: SearchProblem
+    decisions: Decisions
     sources: Mapping[tuple[str, DistType], DistType]
     keep: int | None
     versions: dict[str, list[_Version]] = field(default_factory=dict)
@@ -83,29 +83,29 @@ class _Walk:
     scratch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def result(self) -> Evaluation:
-        task, found, graph = self.task, self.decided.found, self.task.graph
-        timed = task.moves.objective == "seconds" or task.machine.rates is not None
+        problem, propagation, graph = self.problem, self.decisions.propagation, self.problem.graph
+        timed = problem.moves.objective == "seconds" or problem.machine.rates is not None
         options: dict[object, Option] = {}
-        kinds = task.kinds
+        kinds = problem.kinds
         for array in graph.inputs:
-            form = task.starts.get(array.name, found.type_of(array.shape, self.decided.ins[array.name]))
+            form = problem.starts.get(array.name, propagation.type_of(array.shape, self.decisions.ins[array.name]))
             self.versions[array.name] = [_Version(form, -1, -1)]
         ends: dict[str, list[DistType]] = defaultdict(list)
         for number, name in enumerate(graph.outputs):
-            at = self.decided.outs[number]
-            ends[name].append(task.ends.get(number) or found.type_of(found.arrays[name].shape, at))
+            at = self.decisions.outs[number]
+            ends[name].append(problem.ends.get(number) or propagation.type_of(propagation.arrays[name].shape, at))
         for k, operation in enumerate(graph.operations):
-            key = (kinds[k], _items(found.cuts[k]), _items(found.carries[k]))
+            key = (kinds[k], _items(propagation.cuts[k]), _items(propagation.carries[k]))
             if key not in options:
                 try:
-                    options[key] = of_decided(found, k, task.machine if timed else None, task.kernel(k))
+                    options[key] = of_decided(propagation, k, problem.machine if timed else None, problem.kernel(k))
                 except ProgramError:
                     return Evaluation(float("inf"), 0, 0, k)
             option = options[key]
             for name, form in zip(operation.ins, option.ins, strict=True):
                 self.read(name, form, k)
-            self.seconds += task.times[k] * option.seconds
-            if (kernel := task.kernel(k)) is not None and kernel.runs:
+            self.seconds += problem.times[k] * option.seconds
+            if (kernel := problem.kernel(k)) is not None and kernel.runs:
                 for name, _ in kernel.reads:
                     self.versions[name][0].used = max(self.versions[name][0].used, k)
             for array, form in zip(operation.outs, option.outs, strict=True):
@@ -128,13 +128,13 @@ class _Walk:
                 return version
         wanted = self.sources.get((name, form))
         source = known[0] if wanted is None or wanted == form else self.read(name, wanted, at)
-        price = self.task.moves.price(source.form, form, self.decided.found.arrays[name].dtype)
+        price = self.problem.moves.price(source.form, form, self.decisions.propagation.arrays[name].dtype)
         source.used = max(source.used, at)
         if price is None:
             self.seconds = float("inf")
             return source
-        times = self.task.times[at] if at < len(self.task.times) else 1
-        seconds = times * (price.cost if self.task.moves.objective == "seconds" else 0.0)
+        times = self.problem.times[at] if at < len(self.problem.times) else 1
+        seconds = times * (price.cost if self.problem.moves.objective == "seconds" else 0.0)
         self.seconds += seconds
         self.moving += seconds
         self.received += times * price.received
@@ -149,7 +149,7 @@ class _Walk:
         What one layer makes and another run of layers reads is held for all layers. In a layer that stands for several
         the first and the last time count: at first all that it reads is still there, at last all that it makes.
         """
-        task, count = self.task, len(self.task.graph.operations)
+        problem, count = self.problem, len(self.problem.graph.operations)
         first, last = (np.zeros(count + 2, dtype=object) for _ in range(2))
 
         def add(levels: Any, start: int, stop: int, size: int) -> None:
@@ -157,19 +157,19 @@ class _Walk:
                 levels[max(0, start)] += size
                 levels[stop + 1] -= size
 
-        inputs, spans = {array.name for array in task.graph.inputs}, self._spans()
+        inputs, spans = {array.name for array in problem.graph.inputs}, self._spans()
         unstored = {
             array.name
-            for kernel, operation in zip(task.kernels or (), task.graph.operations, strict=False)
+            for kernel, operation in zip(problem.kernels or (), problem.graph.operations, strict=False)
             if not kernel.stores
             for array in operation.outs
         }
         for name, versions in self.versions.items():
             if name in unstored and len(versions) == 1:
                 continue
-            itemsize = itemsize_of(self.decided.found.arrays[name].dtype)
+            itemsize = itemsize_of(self.decisions.propagation.arrays[name].dtype)
             for number, version in enumerate(versions):
-                stays = number == 0 and name in inputs and name not in task.donated
+                stays = number == 0 and name in inputs and name not in problem.donated
                 end, size = count if stays else min(version.used, count), itemsize * version.form.local_size
                 times = self._copies(name, version, end)
                 for levels in (first, last):
@@ -189,7 +189,7 @@ class _Walk:
 
     def _spans(self) -> dict[int, tuple[int, int]]:
         """For operations of layers that stand for several the first and the last operation of the layer."""
-        folded = self.task.folded
+        folded = self.problem.folded
         if folded is None:
             return {}
         of_run: dict[int, list[int]] = defaultdict(list)
@@ -200,7 +200,7 @@ class _Walk:
 
     def _copies(self, name: str, version: _Version, last: int) -> int:
         """For how many layers a version is held at once: those of arrays that outlive the layer that makes them."""
-        folded = self.task.folded
+        folded = self.problem.folded
         if folded is None:
             return 1
         if version.born < 0:

@@ -10,13 +10,13 @@ import contextlib
 import math
 from collections.abc import Sequence
 
+from redistrib.autoshard.choices import ChoiceGraph
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
-from redistrib.autoshard.elimination import Elimination, ball
+from redistrib.autoshard.elimination import Elimination, neighbourhood
 from redistrib.autoshard.integer import GAP, Solution, relaxed, solve
-from redistrib.autoshard.problem import ChoiceGraph
 
 SMALL = 1_000_000  # entries of a table of a problem that is solved at once
-BALL = 24  # nodes
+NEIGHBOURHOOD = 24  # nodes
 CLOSED = 60  # nodes of a problem of which the integer program is solved, to the end
 MANY = 200  # nodes, above which a choice that is there is made better without another relaxation
 SHARES = (1e-6, 0.05, 0.1, 0.2, 0.3)  # of an option in the relaxation, from which on it is tried
@@ -25,11 +25,11 @@ WITHIN = 100_000  # entries of a table of a ball
 ROUNDING = 1e-10  # of a sum of prices, by which it may differ when it is added up in another order
 
 
-def solved(problem: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int] | None = None) -> Solution:
+def solved(choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int] | None = None) -> Solution:
     """The best choice that is found, in time.
 
     Args:
-        problem: the problem.
+        choices: the problem.
         deadline: after which the best so far is taken.
         start: a choice to begin with.
 
@@ -37,30 +37,30 @@ def solved(problem: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int
         The choice; None where there is none, or none was found in time. The bound is minus infinite where none was
         looked for.
     """
-    tables = Elimination(problem, deadline)
+    tables = Elimination(choices, deadline)
     everything = {node: range(size) for node, size in enumerate(tables.sizes)}
     best = None if start is None else tuple(start)
     try:
         found = tables.solve(everything, [0] * len(everything), SMALL)
         if found is not None:
             choice = tuple(found[node] for node in everything)
-            price = problem.price(choice)
+            price = choices.price(choice)
             return Solution(choice if math.isfinite(price) else None, price, math.isfinite(price), True)
         if best is not None and len(best) > MANY:
-            return Solution(_polished(tables, best), -math.inf, True, False)
-        bound, shares = relaxed(problem, deadline)
+            return Solution(_neighbourhood_search(tables, best), -math.inf, True, False)
+        bound, shares = relaxed(choices, deadline)
     except OutOfTime:
-        cheapest = tuple(min(range(len(node.prices)), key=node.prices.__getitem__) for node in problem.nodes)
+        cheapest = tuple(min(range(len(node.prices)), key=node.prices.__getitem__) for node in choices.nodes)
         best = best or cheapest
-        return Solution(best if math.isfinite(problem.price(best)) else None, -math.inf, True, False)
+        return Solution(best if math.isfinite(choices.price(best)) else None, -math.inf, True, False)
     if math.isinf(bound):
         return Solution(None, bound, False, True)
-    best = _polished(tables, _rounded(tables, shares, best))
-    price = problem.price(best)
+    best = _neighbourhood_search(tables, _rounded(tables, shares, best))
+    price = choices.price(best)
     if price > bound + GAP * abs(price) and len(best) <= CLOSED and not deadline.passed:
         with contextlib.suppress(OutOfTime):
-            proved = solve(problem, deadline)
-            if proved.choice is not None and problem.price(proved.choice) <= price:
+            proved = solve(choices, deadline)
+            if proved.choice is not None and choices.price(proved.choice) <= price:
                 return proved
             bound = max(bound, proved.bound)
     if math.isinf(price):
@@ -68,24 +68,24 @@ def solved(problem: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int
     return Solution(best, bound, True, price <= bound + GAP * abs(price))
 
 
-def lower_bound(problem: ChoiceGraph, price: float, deadline: Deadline = NEVER) -> float:
+def lower_bound(choices: ChoiceGraph, price: float, deadline: Deadline = NEVER) -> float:
     """A price that no choice goes below: of the bounds that there is time for, the highest.
 
     Args:
-        problem: the problem.
+        choices: the problem.
         price: of a choice; the integer program is solved only where the relaxation leaves a gap below it.
         deadline: after which the best so far is taken.
     """
-    bound = problem.least
+    bound = choices.least
     with contextlib.suppress(OutOfTime):
-        tables = Elimination(problem, deadline)
+        tables = Elimination(choices, deadline)
         everything = {node: range(size) for node, size in enumerate(tables.sizes)}
         best = tables.solve(everything, [0] * len(everything), SMALL)
         if best is not None:
-            return problem.price([best[node] for node in everything]) * (1 - ROUNDING)
-        bound = max(bound, relaxed(problem, deadline)[0])
+            return choices.price([best[node] for node in everything]) * (1 - ROUNDING)
+        bound = max(bound, relaxed(choices, deadline)[0])
         if price > bound + GAP * price and len(everything) <= CLOSED:
-            bound = max(bound, solve(problem, deadline).bound * (1 - GAP))
+            bound = max(bound, solve(choices, deadline).bound * (1 - GAP))
     return bound * (1 - ROUNDING)
 
 
@@ -104,7 +104,7 @@ def _rounded(tables: Elimination, shares: Sequence[Sequence[float]], start: Sequ
     return best
 
 
-def _polished(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
+def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
     """Decide ball after ball anew until none gets better, or the time is up."""
     current = list(choice)
     with contextlib.suppress(OutOfTime):
@@ -116,7 +116,7 @@ def _polished(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
 def _improved(tables: Elimination, current: list[int], centre: int) -> bool:
     """Decide the ball around a node anew, in place; whether it got better."""
     tables.deadline.check()
-    nodes, count = ball(tables, centre, BALL), BALL
+    nodes, count = neighbourhood(tables, centre, NEIGHBOURHOOD), NEIGHBOURHOOD
     found = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
     while found is None and count > 2:
         count //= 2

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from redistrib.autoshard.anytime import Improvement, is_large, searched_anytime, unfold
-from redistrib.autoshard.axes import Decisions, Task
 from redistrib.autoshard.deadline import NEVER, Deadline
-from redistrib.autoshard.descent import Found, bounded, program_of, searched
+from redistrib.autoshard.descent import SearchResult, bounded, program_of, searched
 from redistrib.autoshard.evaluation import Evaluation
 from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, is_spread, starting
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
@@ -30,29 +30,29 @@ HALVINGS = 4  # of the price of a byte, to come near the limit again
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FeasibleResult:
     """A schedule and what it takes.
 
     Attributes:
-        task: as it was searched at last.
-        found: the schedule.
+        problem: as it was searched at last.
+        result: the schedule.
         name: of the program.
         built: the program, where it was built.
         evaluation: what the schedule takes, where that is known without a program.
         improvements: the schedules that the search came to one after the other, where it kept a list.
     """
 
-    task: Task
-    found: Found
+    problem: SearchProblem
+    result: SearchResult
     name: str
     built: Program | None = None
     evaluation: Evaluation | None = None
     improvements: tuple[Improvement, ...] = ()
 
     @cached_property
-    def whole(self) -> tuple[Task, Found]:
-        """The task and the schedule with all layers."""
-        return unfold(self.task, self.found)
+    def whole(self) -> tuple[SearchProblem, SearchResult]:
+        """The problem and the schedule with all layers."""
+        return unfold(self.problem, self.result)
 
     @cached_property
     def program(self) -> Program:
@@ -62,77 +62,77 @@ class Fitted:
     @property
     def price(self) -> float:
         """Predicted seconds of a call, or bytes that all devices receive."""
-        seconds = self.task.moves.objective == "seconds"
+        seconds = self.problem.moves.objective == "seconds"
         if self.evaluation is not None:
             return self.evaluation.seconds if seconds else float(self.evaluation.received)
         if not seconds:
             return float(self.program.received_bytes)
-        return simulate(self.program, self.task.machine, record=False).seconds
+        return simulate(self.program, self.problem.machine, record=False).seconds
 
 
-def fitted(
-    task: Task,
+def feasible_result(
+    problem: SearchProblem,
     name: str,
     most: int | None,
     deadline: Deadline = NEVER,
-    told: Callable[[str], None] = lambda said: None,
-) -> Fitted:
+    report_progress: Callable[[str], None] = lambda line: None,
+) -> FeasibleResult:
     """The fastest schedule that is found whose program holds no more than so many bytes on a device.
 
     Where there is a limit of bytes or of time, the schedules that people write come first, so that there is one to
     return whenever the time is up.
 
     Args:
-        task: what is searched.
+        problem: what is searched.
         name: of the program.
         most: bytes; None for no limit.
         deadline: after which the best so far is taken.
-        told: is told what goes on.
+        report_progress: is told what goes on.
 
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
-    if is_large(task):
-        result = searched_anytime(task, name, most, deadline, told)
-        return Fitted(result.task, result.found, name, None, result.evaluation, result.improvements)
-    starts: list[Fitted] = []
+    if is_large(problem):
+        outcome = searched_anytime(problem, name, most, deadline, report_progress)
+        return FeasibleResult(outcome.problem, outcome.result, name, None, outcome.evaluation, outcome.improvements)
+    starts: list[FeasibleResult] = []
     if most is not None or math.isfinite(deadline.at):
-        told("schedules to start from")
-        starts = built(task, name, most, deadline)
-    starts = [start for start in starts if is_spread(task, start.found.decided)] or starts[:1]
-    whole = sorted((start.found for start in starts if start.task.keep is None), key=lambda found: found.price)
-    free = searched(task, deadline if most is None else deadline.part(FREE), told, whole)
-    program = next((start.program for start in starts if start.found.decided is free.decided), None)
-    program = program or program_of(task, free, name)
+        report_progress("schedules to start from")
+        starts = built(problem, name, most, deadline)
+    starts = [start for start in starts if is_spread(problem, start.result.decisions)] or starts[:1]
+    whole = sorted((start.result for start in starts if start.problem.keep is None), key=lambda result: result.price)
+    free = searched(problem, deadline if most is None else deadline.part(FREE), report_progress, whole)
+    program = next((start.program for start in starts if start.result.decisions is free.decisions), None)
+    program = program or program_of(problem, free, name)
     if most is None or peak(program)[0] <= most:
-        return Fitted(task, free, name, program)
-    return _Fitting(task, name, most, deadline, told, free).run(program, starts)
+        return FeasibleResult(problem, free, name, program)
+    return _Fitting(problem, name, most, deadline, report_progress, free).run(program, starts)
 
 
-def built(task: Task, name: str, most: int | None, deadline: Deadline) -> list[Fitted]:
+def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadline) -> list[FeasibleResult]:
     """Programs of the best of the schedules that people write, by an estimate of seconds and bytes.
 
     At least one is built. More are built while there is time: a few, and further ones until one fits the limit.
     """
     ranked: list[tuple[int, float, Decisions]] = []
     deriving, fits = deadline.part(DERIVED), False
-    for decided in starting(task, deadline):
-        guess = estimate(task, decided)
-        misses = (most is not None and guess.peak > most) + 2 * (not is_spread(task, decided))
-        ranked.append((misses, guess.price, decided))
+    for decisions in starting(problem, deadline):
+        guess = estimate(problem, decisions)
+        misses = (most is not None and guess.peak > most) + 2 * (not is_spread(problem, decisions))
+        ranked.append((misses, guess.price, decisions))
         fits = fits or (len(ranked) > 1 and not misses)
         if fits and deriving.passed:
             break
-    starts: list[Fitted] = []
+    starts: list[FeasibleResult] = []
     building, fits = deadline.part(BUILT), most is None
-    for _, _, decided in sorted(ranked, key=lambda one: one[:2]):
+    for _, _, decisions in sorted(ranked, key=lambda one: one[:2]):
         if starts and (deadline.passed or (fits and (building.passed or len(starts) >= STARTS))):
             break
         for keep in (None, KEPT):
-            kept = replace(task, keep=keep)
-            found = Found(decided, {}, math.inf, False)
-            start = Fitted(kept, found, name, program_of(kept, found, name))
-            starts.append(replace(start, found=replace(found, price=start.price)))
+            kept = replace(problem, keep=keep)
+            result = SearchResult(decisions, {}, math.inf, False)
+            start = FeasibleResult(kept, result, name, program_of(kept, result, name))
+            starts.append(replace(start, result=replace(result, price=start.price)))
             if most is None or peak(start.program)[0] <= most:
                 fits = True
                 break
@@ -158,20 +158,20 @@ def peak(program: Program) -> tuple[int, int]:
 
 @dataclass
 class _Fitting:
-    task: Task
+    problem: SearchProblem
     name: str
     most: int
     deadline: Deadline
-    told: Callable[[str], None]
-    free: Found
-    best: tuple[float, Fitted] | None = None
+    report_progress: Callable[[str], None]
+    free: SearchResult
+    best: tuple[float, FeasibleResult] | None = None
 
-    def run(self, program: Program, starts: Sequence[Fitted]) -> Fitted:
-        self.task = replace(self.task, keep=KEPT)
+    def run(self, program: Program, starts: Sequence[FeasibleResult]) -> FeasibleResult:
+        self.problem = replace(self.problem, keep=KEPT)
         self.least, moment = peak(program)
         self.moments = {moment: None}
         self.stopped = self.free.stopped
-        self._note(self.task, self.free)
+        self._note(self.problem, self.free)
         rate = 0.01 * self.free.price / self.least
         for start in starts:
             self._take(start)
@@ -189,15 +189,15 @@ class _Fitting:
         self._refilled(self.best[1])
         best = self.best[1]
         stopped = self.stopped or self.deadline.passed
-        return replace(best, found=replace(bounded(best.task, best.found, self.deadline), stopped=stopped))
+        return replace(best, result=replace(bounded(best.problem, best.result, self.deadline), stopped=stopped))
 
     def _refused(self) -> MemoryLimitError:
         """What is known where nothing fits: that nothing can, or only that nothing was found."""
-        task, limit = self.task, f"{self.most:,} bytes on a device"
-        floor, moment = least_held(task.graph, task.moves.mesh.size, task.starts, task.donated)
+        problem, limit = self.problem, f"{self.most:,} bytes on a device"
+        floor, moment = least_held(problem.graph, problem.moves.mesh.size, problem.starts, problem.donated)
         smallest = f"the smallest of those found takes {self.least:,} bytes"
         if floor > self.most:
-            name = task.graph.operations[moment].name if task.graph.operations else "the arguments"
+            name = problem.graph.operations[moment].name if problem.graph.operations else "the arguments"
             text = f"no schedule of {self.name} fits in {limit}: {floor:,} bytes are held at {name} by every one"
         elif self.stopped or self.deadline.passed:
             text = f"no schedule of {self.name} that fits in {limit} was found before the time was up"
@@ -205,47 +205,49 @@ class _Fitting:
             text = f"no schedule of {self.name} that fits in {limit} was found"
         return MemoryLimitError(self.most, self.least, f"{text}; {smallest}", proved=floor > self.most)
 
-    def _refilled(self, made: Fitted) -> None:
+    def _refilled(self, candidate: FeasibleResult) -> None:
         """Lay arguments out again as they are without a limit, as many as there is room for.
 
         Those of layers that are alike are all laid out alike where only the price of a byte decides.
         """
-        tight, free = made.found.decided, self.free.decided
+        tight, free = candidate.result.decisions, self.free.decisions
         other = [name for name, at in tight.ins.items() if at != free.ins[name]]
         low, high = 0, len(other)
         while low < high and not self.deadline.passed:
             count = (low + high + 1) // 2
-            decided = tight.copy()
+            decisions = tight.copy()
             for name in other[:count]:
-                decided.ins[name] = dict(free.ins[name])
-            for number, name in self.task.tied.items():
-                decided.outs[number] = dict(decided.ins[name])
-            fits = self._note(made.task, replace(made.found, decided=decided, complete=False))
+                decisions.ins[name] = dict(free.ins[name])
+            for number, name in self.problem.tied.items():
+                decisions.outs[number] = dict(decisions.ins[name])
+            fits = self._note(candidate.problem, replace(candidate.result, decisions=decisions, complete=False))
             low, high = (count, high) if fits else (low, count - 1)
 
     def _fits(self, rate: float) -> bool:
         if self.deadline.passed:
             return self.best is not None
-        self.told(f"memory, {rate:.3g} a byte")
+        self.report_progress(f"memory, {rate:.3g} a byte")
         held = dict.fromkeys(self.moments, rate / len(self.moments))
-        task = replace(self.task, held=held)
-        found = searched(task, self.deadline, self.told, [] if self.best is None else [self.best[1].found])
-        self.stopped = self.stopped or found.stopped
-        return self._note(task, found)
+        problem = replace(self.problem, held=held)
+        result = searched(
+            problem, self.deadline, self.report_progress, [] if self.best is None else [self.best[1].result]
+        )
+        self.stopped = self.stopped or result.stopped
+        return self._note(problem, result)
 
-    def _note(self, task: Task, found: Found) -> bool:
+    def _note(self, problem: SearchProblem, result: SearchResult) -> bool:
         """Whether what was found fits; bytes at its worst moment are priced from now on."""
-        made = Fitted(task, found, self.name, program_of(task, found, self.name))
-        self.moments[peak(made.program)[1]] = None
-        return self._take(made)
+        candidate = FeasibleResult(problem, result, self.name, program_of(problem, result, self.name))
+        self.moments[peak(candidate.program)[1]] = None
+        return self._take(candidate)
 
-    def _take(self, made: Fitted) -> bool:
+    def _take(self, candidate: FeasibleResult) -> bool:
         """Whether a program fits; the fastest that does is kept."""
-        size, _ = peak(made.program)
+        size, _ = peak(candidate.program)
         self.least = min(self.least, size)
         if size > self.most:
             return False
-        price = made.price
+        price = candidate.price
         if self.best is None or price < self.best[0]:
-            self.best = (price, made)
+            self.best = (price, candidate)
         return True

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from redistrib.arith import Int64
-from redistrib.autoshard.alike import operation_key
+from redistrib.autoshard.isomorphism import operation_key
 from redistrib.programs.graph import Graph, Operation
 
 FEWEST = 6  # layers of a stack that is folded

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from redistrib.autoshard.choices import ChoiceGraph, Floats, ReshardEdge
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
-from redistrib.autoshard.problem import ChoiceGraph, Floats, Flow
 
 GAP = 1e-6  # of the objective
 COMBINATIONS = 2_000  # of options of a value's maker and readers, up to which each is a variable
@@ -41,16 +41,16 @@ class Solution:
     optimal: bool
 
 
-def solve(problem: ChoiceGraph, deadline: Deadline = NEVER) -> Solution:
+def solve(choices: ChoiceGraph, deadline: Deadline = NEVER) -> Solution:
     """The best choice of a problem, or the best that was found in time.
 
     Raises:
         OutOfTime: if there was no time to write the program down.
     """
-    return _Model.of(problem, deadline).solve(deadline)
+    return _Model.of(choices, deadline).solve(deadline)
 
 
-def relaxed(problem: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, list[list[float]]]:
+def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, list[list[float]]]:
     """A price that no choice goes below, and how much of each option the relaxation of the integer program takes.
 
     Where there is no choice the price is infinite, and nothing is taken. The price holds whatever the solver's
@@ -61,7 +61,7 @@ def relaxed(problem: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
     """
     from scipy.optimize import linprog  # slow to import; a search alone needs it
 
-    model = _Model.of(problem, deadline)
+    model = _Model.of(choices, deadline)
     costs, scale = model.scaled()
     matrix, equal, highs = model.matrix(), np.equal(model.lows, model.highs), np.array(model.highs)
     found = linprog(
@@ -93,7 +93,7 @@ def _time_limit(deadline: Deadline) -> dict[str, float]:
 
 @dataclass
 class _Model:
-    problem: ChoiceGraph
+    choices: ChoiceGraph
     costs: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -104,7 +104,7 @@ class _Model:
 
     def __post_init__(self) -> None:
         self.option: list[range] = []
-        for node in self.problem.nodes:
+        for node in self.choices.nodes:
             least = min(node.prices)
             self.constant += least
             first = len(self.costs)
@@ -126,33 +126,33 @@ class _Model:
         self.highs.append(high)
 
     @classmethod
-    def of(cls, problem: ChoiceGraph, deadline: Deadline) -> _Model:
+    def of(cls, choices: ChoiceGraph, deadline: Deadline) -> _Model:
         """The program of all flows."""
-        model = cls(problem)
-        for flow in problem.flows:
+        model = cls(choices)
+        for edge in choices.edges:
             deadline.check()
-            model.flow(flow)
+            model.edge(edge)
         return model
 
     # ------------------------------------------------------------------------------------------ flows
 
-    def flow(self, flow: Flow) -> None:
-        sizes = [len(self.option[node]) for node in flow.nodes]
-        if len(flow.readers) > 1 and math.prod(sizes) <= COMBINATIONS:
-            self._combinations(flow)
+    def edge(self, edge: ReshardEdge) -> None:
+        sizes = [len(self.option[node]) for node in edge.nodes]
+        if len(edge.readers) > 1 and math.prod(sizes) <= COMBINATIONS:
+            self._combinations(edge)
         else:
-            self._paths(flow)
+            self._paths(edge)
 
-    def _combinations(self, flow: Flow) -> None:
+    def _combinations(self, edge: ReshardEdge) -> None:
         """One variable for every combination of options that can be, and for every option the sum of its own."""
-        table = flow.table({node: range(len(self.option[node])) for node in flow.nodes})
+        table = edge.table({node: range(len(self.option[node])) for node in edge.nodes})
         can_be = np.isfinite(table)
         prices, taken = table[can_be], np.nonzero(can_be)
         least = float(prices.min()) if prices.size else 0.0
         self.constant += least
         variables = np.arange(len(self.costs), len(self.costs) + prices.size)
         self.costs += (prices - least).tolist()
-        for node, own in zip(flow.nodes, taken, strict=True):
+        for node, own in zip(edge.nodes, taken, strict=True):
             options, first = self.option[node], len(self.lows)
             self.rows += [*(own + first).tolist(), *range(first, first + len(options))]
             self.columns += [*variables.tolist(), *options]
@@ -160,49 +160,49 @@ class _Model:
             self.lows += [0.0] * len(options)
             self.highs += [0.0] * len(options)
 
-    def _paths(self, flow: Flow) -> None:
-        made = self._grouped(flow.node, flow.forms)
+    def _paths(self, edge: ReshardEdge) -> None:
+        made = self._grouped(edge.node, edge.layouts)
         paths = []
-        for reader, own in zip(flow.readers, flow.held or ({},) * len(flow.readers), strict=True):
-            needed = self._grouped(reader.node, reader.forms)
+        for reader, own in zip(edge.readers, edge.held or ({},) * len(edge.readers), strict=True):
+            needed = self._grouped(reader.node, reader.layouts)
             path: dict[tuple[int, int], int] = {}
             for source in made:
                 for target in needed:
-                    if source == target or (source, target) in flow.prices:
+                    if source == target or (source, target) in edge.prices:
                         path[source, target] = self.variable(own.get((source, target), 0.0))
             self._marginals(path, made, needed)
             paths.append(path)
         pairs = dict.fromkeys(pair for path in paths for pair in path if pair[0] != pair[1])
-        if len(flow.readers) == 1:
+        if len(edge.readers) == 1:
             for pair in pairs:
-                self.costs[paths[0][pair]] += flow.times * flow.prices[pair]
+                self.costs[paths[0][pair]] += edge.times * edge.prices[pair]
             return
-        converted = {pair: self.variable(flow.times * flow.prices[pair]) for pair in pairs if flow.prices[pair] > 0}
-        hubs = self._hubs(flow, converted, paths)
+        converted = {pair: self.variable(edge.times * edge.prices[pair]) for pair in pairs if edge.prices[pair] > 0}
+        hubs = self._hubs(edge, converted, paths)
         for path in paths:
             for pair, variable in path.items():
                 if pair in converted:
                     entries = {variable: 1.0, converted[pair]: -1.0} | dict.fromkeys(hubs.get(pair, ()), -1.0)
                     self.row(entries, -np.inf, 0.0)
 
-    def _marginals(self, path: dict[tuple[int, int], int], made: _Forms, needed: _Forms) -> None:
-        for side, forms in ((0, made), (1, needed)):
-            for form, options in forms.items():
-                entries = {variable: 1.0 for pair, variable in path.items() if pair[side] == form}
+    def _marginals(self, path: dict[tuple[int, int], int], made: _ByLayout, needed: _ByLayout) -> None:
+        for side, layouts in ((0, made), (1, needed)):
+            for layout, options in layouts.items():
+                entries = {variable: 1.0 for pair, variable in path.items() if pair[side] == layout}
                 self.row(entries | dict.fromkeys(options, -1.0), 0.0, 0.0)
 
     def _hubs(
-        self, flow: Flow, converted: dict[tuple[int, int], int], paths: list[dict[tuple[int, int], int]]
+        self, edge: ReshardEdge, converted: dict[tuple[int, int], int], paths: list[dict[tuple[int, int], int]]
     ) -> dict[tuple[int, int], list[int]]:
         """For every conversion the variables of cutting the form out of another, which some reader must need."""
         found: dict[tuple[int, int], list[int]] = defaultdict(list)
         used = set()
         for source, target in converted:
-            for hub, other in sorted(flow.local):
+            for hub, other in sorted(edge.local):
                 is_way = other == target and (source, hub) in converted
-                if not is_way or flow.prices[hub, target] >= flow.prices[source, target]:
+                if not is_way or edge.prices[hub, target] >= edge.prices[source, target]:
                     continue
-                cut = self.variable(flow.times * flow.prices[hub, target])
+                cut = self.variable(edge.times * edge.prices[hub, target])
                 self.row({cut: 1.0, converted[source, hub]: -1.0}, -np.inf, 0.0)
                 found[source, target].append(cut)
                 used.add((source, hub))
@@ -211,10 +211,10 @@ class _Model:
             self.row({converted[pair]: 1.0} | needed, -np.inf, 0.0)
         return found
 
-    def _grouped(self, node: int, forms: tuple[int, ...]) -> _Forms:
+    def _grouped(self, node: int, layouts: tuple[int, ...]) -> _ByLayout:
         found: dict[int, list[int]] = defaultdict(list)
-        for variable, form in zip(self.option[node], forms, strict=True):
-            found[form].append(variable)
+        for variable, layout in zip(self.option[node], layouts, strict=True):
+            found[layout].append(variable)
         return found
 
     # ------------------------------------------------------------------------------------------ the end
@@ -255,4 +255,4 @@ class _Model:
         return Solution(choice, bound, True, found.status == 0)
 
 
-_Forms = dict[int, list[int]]
+_ByLayout = dict[int, list[int]]

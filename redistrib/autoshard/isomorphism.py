@@ -1,51 +1,102 @@
-"""Isomorphism classes of a search: which operations and inputs are decided as one, pins told apart."""
+"""Operations that are alike, as those of repeated layers are, so that one decision serves them all.
+
+Two operations are alike if they do the same to arrays of the same shapes, and so do those around them, a few steps far.
+The first and the last of many layers differ from the others where they touch what is no layer.
+"""
 
 from __future__ import annotations
 
-from redistrib.autoshard.alike import NEAR, Classes, alike
-from redistrib.autoshard.axes import Task
-from redistrib.autoshard.folding import Folded
-from redistrib.programs.graph import Graph
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from redistrib.programs.graph import Array, Graph, Operation, readers
+
+NEAR = 3  # steps from operation to operation
 
 
-def marks_of(task: Task) -> dict[object, object]:
-    """What tells operations, inputs and outputs from others that do the same: pins, summands, rates of their own."""
-    marks: dict[object, object] = {}
-    for number, own in enumerate(task.marks):
-        marks[number] = (own, tuple(sorted(task.work.get(number, {}).items())))
-    for array in task.graph.inputs:
-        marks[array.name] = _mark(task.pins.get(array.name), task.starts.get(array.name))
-    for number, _ in enumerate(task.graph.outputs):
-        marks["out", number] = _mark(task.pins.get(number), task.ends.get(number))
-    return marks
+@dataclass(frozen=True)
+class IsomorphismClasses:
+    """What is alike, as numbers.
+
+    Attributes:
+        operations: for every operation the number of its class.
+        inputs: for every input the number of its class.
+    """
+
+    operations: tuple[int, ...]
+    inputs: tuple[int, ...]
 
 
-def classes_of(task: Task, near: int = NEAR) -> Classes:
-    """What is alike in a task, so many steps far, pins told apart."""
-    marks = marks_of(task)
-    classes = alike(task.graph, task.tied, marks, near)
-    return classes if task.folded is None else _by_cell(task.graph, task.folded, classes)
+def isomorphism_classes(
+    graph: Graph,
+    tied: Mapping[int, str] = {},
+    marks: Mapping[Hashable, Hashable] = {},
+    near: int = NEAR,
+) -> IsomorphismClasses:
+    """The classes of a graph.
+
+    Args:
+        graph: the graph.
+        tied: outputs, by number, that become an input, by name, when the program runs again.
+        marks: what tells operations (by number), inputs (by name) and outputs (`("out", number)`) from others that
+            would be like them.
+        near: how far to look.
+    """
+    operations, arrays = graph.operations, graph.arrays()
+    number: dict[Hashable, int] = {}
+
+    def coded(key: Hashable) -> int:
+        return number.setdefault(key, len(number))
+
+    ends: dict[str, list[int]] = {}
+    for k, name in enumerate(graph.outputs):
+        ends.setdefault(name, []).append(k)
+    read_by = readers(operations)
+    made_from = {array.name: (k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)}
+    fed_by = {name: graph.outputs[k] for k, name in tied.items()}
+
+    colours = [coded((operation_key(op, arrays), marks.get(k))) for k, op in enumerate(operations)]
+    starts = {array.name: coded((array.shape, array.dtype, marks.get(array.name))) for array in graph.inputs}
+
+    def source(name: str) -> Hashable:
+        return (colours[made_from[name][0]], made_from[name][1]) if name in made_from else starts[name]
+
+    def uses(name: str) -> Hashable:
+        found: list[Hashable] = [(colours[k], r) for k, r in read_by.get(name, ())]
+        found += [(-1, starts[tied[k]]) if k in tied else (-2, marks.get(("out", k))) for k in ends.get(name, ())]
+        return tuple(sorted(found, key=repr))
+
+    for _ in range(near):
+        fresh = [
+            coded((own, tuple(map(source, op.ins)), tuple(uses(array.name) for array in op.outs)))
+            for own, op in zip(colours, operations, strict=True)
+        ]
+        starts = {
+            name: coded((own, uses(name), source(fed_by[name]) if name in fed_by else None))
+            for name, own in starts.items()
+        }
+        colours = fresh
+    return IsomorphismClasses(_numbered(colours), _numbered([starts[array.name] for array in graph.inputs]))
 
 
-def _by_cell(graph: Graph, folded: Folded, classes: Classes) -> Classes:
-    """Classes in which operations of repeated layers are one wherever the layer stands, and so is what they read."""
-    number: dict[object, int] = {}
-    first: dict[str, object] = {}
-    operations = []
-    for k, (operation, cell) in enumerate(zip(graph.operations, folded.cells, strict=True)):
-        operations.append(number.setdefault(cell or ("class", classes.operations[k]), len(number)))
-        for read, name in enumerate(operation.ins):
-            if cell is not None:
-                first.setdefault(name, (cell, read))
-    keys = (first.get(array.name, own) for array, own in zip(graph.inputs, classes.inputs, strict=True))
-    inputs = [number.setdefault(("input", key), len(number)) for key in keys]
-    return Classes(tuple(operations), tuple(inputs))
+def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
+    """What an operation does, whatever it is called: all that a cut of it depends on."""
+    nest = operation.nest
+    return (
+        operation.kind,
+        nest.ranges,
+        tuple((access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)),
+        nest.combine,
+        nest.whole,
+        nest.linear,
+        nest.flops,
+        operation.pinned,
+        tuple(arrays[name].dtype for name in operation.ins),
+        tuple(array.dtype for array in operation.outs),
+        tuple(map(operation.ins.index, operation.ins)),
+    )
 
 
-def _mark(pins: object, form: object) -> tuple[str, str]:
-    return (repr(pins), str(form))
-
-
-def one_by_one(task: Task) -> Classes:
-    """The classes of a task in which every operation and input is one of its own."""
-    return Classes(tuple(range(len(task.graph.operations))), tuple(range(len(task.graph.inputs))))
+def _numbered(colours: Sequence[int]) -> tuple[int, ...]:
+    found: dict[int, int] = {}
+    return tuple(found.setdefault(colour, len(found)) for colour in colours)

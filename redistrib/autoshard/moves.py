@@ -44,14 +44,14 @@ class Conversions(NamedTuple):
     """What it takes to have a value as it is needed; types are given by their numbers.
 
     Attributes:
-        forms: the types.
+        layouts: the types.
         made: for each way to make the value its type.
         needed: for each reader, and each way that it may read, the type.
         prices: of converting one type to another, where that can be.
         local: pairs of which the second is a part of the first, on every device, so that nothing travels.
     """
 
-    forms: tuple[DistType, ...]
+    layouts: tuple[DistType, ...]
     made: tuple[int, ...]
     needed: tuple[tuple[int, ...], ...]
     prices: dict[tuple[int, int], float]
@@ -119,22 +119,22 @@ class Moves:
         number: dict[DistType, int] = {}
         starts = tuple(number.setdefault(form, len(number)) for form in made)
         ends = tuple(tuple(number.setdefault(form, len(number)) for form in own) for own in needed)
-        forms, prices, local = tuple(number), {}, set()
+        layouts, prices, local = tuple(number), {}, set()
         targets = dict.fromkeys(form for own in ends for form in own)
         for source in dict.fromkeys(starts) if len(ends) == 1 else dict.fromkeys((*starts, *targets)):
             for target in targets:
-                if source == target or (source not in starts and forms[source].partial):
+                if source == target or (source not in starts and layouts[source].partial):
                     continue
                 deadline.check()
-                price = self.price(forms[source], forms[target], dtype)
+                price = self.price(layouts[source], layouts[target], dtype)
                 if price is None:
                     continue
                 if source in starts or price.is_local:
                     prices[source, target] = price.cost
-                whole = not forms[source].partial and not forms[target].partial
-                if price.is_local and whole and forms[source].local_size > forms[target].local_size:
+                whole = not layouts[source].partial and not layouts[target].partial
+                if price.is_local and whole and layouts[source].local_size > layouts[target].local_size:
                     local.add((source, target))
-        return Conversions(forms, starts, ends, prices, frozenset(local))
+        return Conversions(layouts, starts, ends, prices, frozenset(local))
 
     def normal(self, source: DistType, target: DistType) -> tuple[DistType, DistType]:
         """Two types that a move between takes as long: only dimensions that are cut, no longer than they need be, in

@@ -1,162 +1,197 @@
-"""What is to be decided, as numbers: nodes with options, and flows of values between them.
-
-A node is one decision: how the work of an operation is cut, or how an argument begins or a result ends. Each of its
-options takes some seconds, makes values in some forms and needs others in some forms. Where a value is needed in a form
-that it was not made in, it is converted: once for each form, whoever reads it. Operations that are alike are one node.
-"""
+"""What is searched: a graph on a machine with its pins, and how axes cut it so far."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import or_
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
-import numpy as np
+from redistrib.autoshard.candidates import Option, summed
+from redistrib.autoshard.folding import Folded
+from redistrib.autoshard.fusion import Kernel, kernels_of, mark
+from redistrib.autoshard.isomorphism import isomorphism_classes
+from redistrib.autoshard.moves import Moves
+from redistrib.lang.types import DistType
+from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.versions import Plans
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.graph import Graph
+from redistrib.simulator.machine import Machine
 
-Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+_T = TypeVar("_T")
 
-
-@dataclass(frozen=True)
-class Node:
-    """A decision.
-
-    Attributes:
-        name: of the operation or array.
-        prices: of each option, times how often the node stands for an operation.
-    """
-
-    name: str
-    prices: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Who needs a value.
-
-    Attributes:
-        node: the node.
-        forms: the form that it needs, for each of its options.
-    """
-
-    node: int
-    forms: tuple[int, ...]
+HEAVY = 100  # times the work of an operation that is not much beside the largest
+TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which decides where nothing else does
 
 
 @dataclass(frozen=True)
-class Flow:
-    """A value on its way from the node that makes it to those that read it.
+class SearchProblem:
+    """What is searched, and what is said of it beforehand.
 
     Attributes:
-        name: of the value.
-        node: that makes it.
-        forms: the form that it is made in, for each of the maker's options.
-        readers: each once.
-        prices: of converting it from one form to another; a pair that is missing cannot be. From a form to itself there
-            is nothing to convert.
-        local: pairs of forms of which the second is a part of the first, on every device, so that nothing travels.
-        times: for how many values it stands.
-        held: for every reader what it costs that it keeps the value waiting, by the forms made and needed; or nothing.
+        graph: the operations.
+        machine: what they run on.
+        moves: prices of moves; they know the mesh.
+        starts: types of inputs that are given, by name.
+        ends: types of outputs that are given, by number.
+        pins: for inputs, by name, and for outputs, by number, the dimension that an axis cuts; None, left whole.
+        work: for operations, by number, the dimension that an axis cuts.
+        tied: outputs, by number, that become an input, by name, when the program runs again.
+        ties: what idle devices cost, see `TIES`; no part of a bound.
+        held: what a byte costs that a device holds, by number of the operation that is about to run.
+        keep: for how many operations a value that was moved is kept; None: to the end.
+        donated: inputs whose memory is free after their last use.
+        folded: what the graph stands for, where repeated layers were taken out of it.
+        whole: the problem without folding, where there is one.
+        known: the options of operations that were asked for.
+        plans: of the moves of programs that were built.
+        facts: about the graph and the pins, which variants of the problem share.
     """
 
-    name: str
-    node: int
-    forms: tuple[int, ...]
-    readers: tuple[Reader, ...]
-    prices: Mapping[tuple[int, int], float]
-    local: frozenset[tuple[int, int]] = frozenset()
-    times: int = 1
-    held: tuple[Mapping[tuple[int, int], float], ...] = ()
+    graph: Graph
+    machine: Machine
+    moves: Moves
+    starts: Mapping[str, DistType] = field(default_factory=dict)
+    ends: Mapping[int, DistType] = field(default_factory=dict)
+    pins: Mapping[str | int, Mapping[str, int | None]] = field(default_factory=dict)
+    work: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    tied: Mapping[int, str] = field(default_factory=dict)
+    ties: float = TIES
+    held: Mapping[int, float] = field(default_factory=dict)
+    keep: int | None = None
+    donated: tuple[str, ...] = ()
+    folded: Folded | None = None
+    whole: SearchProblem | None = None
+    known: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
+    plans: Plans = field(default_factory=dict, compare=False, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
-    def needed(self) -> tuple[int, ...]:
-        """The forms that some option of a reader needs, in order."""
-        return tuple(dict.fromkeys(form for reader in self.readers for form in reader.forms))
+    def times(self) -> tuple[int, ...]:
+        """For every operation how often it runs in a call."""
+        return self.folded.times if self.folded is not None else (1,) * len(self.graph.operations)
 
-    def converted(self, made: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
-        """The least price of a value in all the forms needed, and for each the form that it is converted from.
+    def _fact(self, name: str, find: Callable[[], _T]) -> _T:
+        """A fact about the graph, found once for all variants of the problem."""
+        if name not in self.facts:
+            self.facts[name] = find()
+        return cast("_T", self.facts[name])
 
-        A form is converted from what was made, or cut out of another one that is needed as well.
-        """
-        wanted = [form for form in dict.fromkeys(needed) if form != made]
-        total, how = 0.0, {}
-        for form in wanted:
-            ways = [(self.prices.get((made, form), math.inf), made)]
-            ways += [(self.prices[hub, form], hub) for hub in wanted if (hub, form) in self.local]
-            price, how[form] = min(ways, key=lambda way: way[0])
-            total += price
-        return total, how
+    @property
+    def sums(self) -> set[str]:
+        """The values that may be made as summands."""
+        return self._fact("sums", lambda: summed(self.graph))
+
+    @property
+    def marks(self) -> list[tuple[object, ...]]:
+        """For every operation what tells it from others that do the same: summands that it reads, rates of its own."""
+        return self._fact("marks", self._marks)
+
+    def _marks(self) -> list[tuple[object, ...]]:
+        rated, sums = self.machine.operations, self.sums
+        marks: list[tuple[object, ...]] = [
+            (tuple(name in sums for name in one.ins), one.name if one.name in rated else "")
+            for one in self.graph.operations
+        ]
+        if self.kernels is not None:
+            arrays = self.graph.arrays()
+            shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+            own = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
+            marks = [(*one, *more) for one, more in zip(marks, own, strict=True)]
+        return marks
+
+    @property
+    def kernels(self) -> list[Kernel] | None:
+        """For every operation what the compiler makes of it; None where each is a kernel."""
+        if not self.machine.fuses:
+            return None
+        return self._fact("kernels", self._kernels)
+
+    def _kernels(self) -> list[Kernel]:
+        own = kernels_of(self.graph)
+        if self.folded is None or self.whole is None or self.whole.kernels is None:
+            return own
+        every = (self.whole.kernels[k] for k in self.folded.kept)  # some are read only by layers that are taken out
+        return [kernel._replace(reads=one.reads) for kernel, one in zip(every, own, strict=True)]
+
+    def kernel(self, number: int) -> Kernel | None:
+        """What the compiler makes of an operation."""
+        return None if self.kernels is None else self.kernels[number]
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """For every operation a number, the same for those that have the same options."""
+        return self._fact(
+            "kinds", lambda: isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
+        )
+
+    @property
+    def heavy(self) -> list[bool]:
+        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
+        return self._fact("heavy", self._heavy)
+
+    def _heavy(self) -> list[bool]:
+        work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
+        most = max(work, default=0)
+        return [own * HEAVY >= most > 0 for own in work]
 
     @cached_property
-    def nodes(self) -> tuple[int, ...]:
-        """The maker and the readers, each once, in ascending order."""
-        return tuple(sorted({self.node, *(reader.node for reader in self.readers)}))
-
-    def price(self, choice: Sequence[int]) -> float:
-        """What a choice of options of all nodes takes; infinite where the value cannot be had as it is needed."""
-        made = self.forms[choice[self.node]]
-        needed = [reader.forms[choice[reader.node]] for reader in self.readers]
-        total = self.times * self.converted(made, needed)[0]
-        return total + sum(own[made, form] for own, form in zip(self.held, needed, strict=False) if own)
-
-    def table(self, free: Mapping[int, Sequence[int]], choice: Sequence[int] = ()) -> Floats:
-        """The price for several options of some nodes, a dimension for each of the flow's nodes that is free, in order.
-
-        Args:
-            free: for nodes, of which some may have nothing to do with the flow, the options.
-            choice: an option for each node, of which those that are not free are taken.
-        """
-        kept = [node for node in self.nodes if node in free]
-
-        def forms_of(node: int, forms: Sequence[int]) -> Any:
-            if node not in free:
-                return np.array(forms[choice[node]])
-            own = np.array([forms[option] for option in free[node]])
-            return own.reshape([-1 if other == node else 1 for other in kept])
-
-        made = forms_of(self.node, self.forms)
-        sides = [forms_of(reader.node, reader.forms) for reader in self.readers]
-        total = np.zeros([len(free[node]) for node in kept])
-        is_needed = {form: _any(side == form for side in sides) for form in self.needed}
-        count = 1 + max(*self.forms, *self.needed)
-        for form in self.needed:
-            if not np.any(is_needed[form]):
+    def floor(self) -> float:
+        """Lower bound on the seconds of every schedule: each operation, shared out evenly; of bytes, 0."""
+        if self.moves.objective == "bytes":
+            return 0.0
+        total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
+        for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
+            kernel, made = self.kernel(number), [array.name for array in operation.outs]
+            names = dict.fromkeys((*operation.ins, *made))
+            if kernel is not None:
+                names = dict.fromkeys((*(name for name, _ in kernel.reads), *(made if kernel.stores else ())))
+            if kernel is not None and not kernel.runs:
                 continue
-            direct = np.array([self.prices.get((source, form), math.inf) for source in range(count)])
-            direct[form] = 0.0
-            price = direct[made]
-            for hub in self.needed:
-                if (hub, form) in self.local:
-                    cut = is_needed[hub] & (made != hub)
-                    price = np.where(cut, np.minimum(price, self.prices[hub, form]), price)
-            total += np.where(is_needed[form], price, 0.0)
-        total *= self.times
-        for own, side in zip(self.held, sides, strict=False):
-            if own:
-                rates = np.array([[own[m, n] for n in range(count)] for m in range(count)])
-                total = total + rates[made, side]
+            size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
+            rates = self.machine.rates_of(operation.name, (arrays[name].dtype for name in operation.ins))
+            flops = operation.nest.points * operation.nest.flops
+            total += times * rates.seconds(size // devices, flops // devices)
+            total -= times * rates.launch if kernel is not None and not kernel.launches else 0.0
         return total
 
 
-@dataclass(frozen=True)
-class ChoiceGraph:
-    """Nodes, and the flows between them."""
+@dataclass
+class Decisions:
+    """How axes cut operations, inputs and outputs; those that are not decided yet cut nothing."""
 
-    nodes: tuple[Node, ...]
-    flows: tuple[Flow, ...]
+    propagation: Propagation
+    ins: dict[str, dict[str, int]]
+    outs: list[dict[str, int]]
 
-    def price(self, choice: Sequence[int]) -> float:
-        """What a choice of options takes in all; infinite where a value cannot be had as it is needed."""
-        total = sum(node.prices[taken] for node, taken in zip(self.nodes, choice, strict=True))
-        return total + sum(flow.price(choice) for flow in self.flows)
+    @classmethod
+    def none(cls, problem: SearchProblem) -> Decisions:
+        """Nothing decided."""
+        propagation = Propagation(problem.graph, problem.moves.mesh)
+        propagation.order[:] = problem.moves.mesh.names
+        return cls(propagation, {array.name: {} for array in problem.graph.inputs}, [{} for _ in problem.graph.outputs])
 
-    @cached_property
-    def least(self) -> float:
-        """A price that no choice goes below, conversions left out."""
-        return sum(min(node.prices) for node in self.nodes)
+    def copy(self) -> Decisions:
+        """The same, to be changed."""
+        return Decisions(
+            self.propagation.copy(), {k: dict(v) for k, v in self.ins.items()}, [dict(v) for v in self.outs]
+        )
 
+    @property
+    def text(self) -> str:
+        """The same for the same decisions, and for no others."""
+        return repr((self.propagation.cuts, self.propagation.carries, self.ins, self.outs))
 
-def _any(masks: Iterable[Any]) -> Any:
-    return reduce(or_, masks)
+    def clear(self, axes: Sequence[str]) -> None:
+        """Take back what is decided along axes."""
+        known: list[dict[str, Any]] = [
+            *self.propagation.cuts,
+            *self.propagation.carries,
+            *self.ins.values(),
+            *self.outs,
+        ]
+        for cuts in known:
+            for axis in axes:
+                cuts.pop(axis, None)

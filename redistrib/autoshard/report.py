@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from redistrib.autoshard.axes import AxesProblem, Task
+from redistrib.autoshard.axes import AxesProblem
 from redistrib.autoshard.candidates import Option
+from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
-from redistrib.autoshard.descent import Found
-from redistrib.autoshard.elimination import Elimination, ball
-from redistrib.autoshard.exact import BALL, WITHIN
-from redistrib.autoshard.fitting import Fitted, fitted
-from redistrib.autoshard.isomorphism import classes_of
+from redistrib.autoshard.descent import SearchResult
+from redistrib.autoshard.elimination import Elimination, neighbourhood
+from redistrib.autoshard.exact import NEIGHBOURHOOD, WITHIN
+from redistrib.autoshard.fitting import FeasibleResult, feasible_result
 from redistrib.autoshard.moves import Objective
+from redistrib.autoshard.problem import SearchProblem
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.program import Program
 from redistrib.report import rendered
@@ -45,67 +46,70 @@ class Decision(NamedTuple):
     where: str
 
 
-def decisions(task: Task, found: Found, deadline: Deadline = NEVER) -> list[Decision]:
+def ranked_decisions(problem: SearchProblem, result: SearchResult, deadline: Deadline = NEVER) -> list[Decision]:
     """The decisions about arguments and operations, those first of which the next best way is worst.
 
     Those along axes that there is no time for are left out.
     """
     listed = []
     with contextlib.suppress(OutOfTime):
-        classes = classes_of(task)
-        for axis in task.moves.mesh.axes:
+        classes = classes_of(problem)
+        for axis in problem.moves.mesh.axes:
             if axis.size > 1:
-                problem = AxesProblem(task, found.decided, [axis.name], classes, deadline)
-                listed += _along(problem, found, axis.name)
+                axes_problem = AxesProblem(problem, result.decisions, [axis.name], classes, deadline)
+                listed += _along(axes_problem, result, axis.name)
     return sorted(listed, key=lambda one: (-one.loss, one.what))
 
 
-def _along(problem: AxesProblem, found: Found, axis: str) -> list[Decision]:
-    tables, choice = Elimination(problem.problem, problem.deadline), list(problem.choice_of(found.decided))
-    most = max((operation.nest.points * operation.nest.flops for operation in problem.graph.operations), default=0)
-    nodes = dict.fromkeys(problem.node_of_input.values())
-    for k, operation in enumerate(problem.graph.operations):
+def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[Decision]:
+    tables, choice = (
+        Elimination(axes_problem.choices, axes_problem.deadline),
+        list(axes_problem.choice_of(result.decisions)),
+    )
+    most = max((operation.nest.points * operation.nest.flops for operation in axes_problem.graph.operations), default=0)
+    nodes = dict.fromkeys(axes_problem.node_of_input.values())
+    for k, operation in enumerate(axes_problem.graph.operations):
         if operation.nest.points * operation.nest.flops * 100 >= most:
-            nodes[problem.node_of_operation[k]] = None
+            nodes[axes_problem.node_of_operation[k]] = None
     listed = []
     for node in nodes:
         others = [k for k in range(tables.sizes[node]) if k != choice[node]]
         if not others:
             continue
-        count, made = BALL, None
-        while made is None and count:
-            free = {n: range(tables.sizes[n]) for n in ball(tables, node, count)} | {node: others}
-            made, count = tables.solve(free, choice, WITHIN), count // 2
-        if made is None:
+        count, solution = NEIGHBOURHOOD, None
+        while solution is None and count:
+            free = {n: range(tables.sizes[n]) for n in neighbourhood(tables, node, count)} | {node: others}
+            solution, count = tables.solve(free, choice, WITHIN), count // 2
+        if solution is None:
             continue
-        other = [made.get(n, taken) for n, taken in enumerate(choice)]
+        other = [solution.get(n, taken) for n, taken in enumerate(choice)]
         changed = [n for n, taken in enumerate(other) if taken != choice[n]]
-        losses = _losses(problem, tables, changed, choice, other)
+        losses = _losses(axes_problem, tables, changed, choice, other)
         worst = max(losses, key=lambda name: losses[name])
-        options = problem.options[node]
+        options = axes_problem.options[node]
         listed.append(
             Decision(
-                problem.names[node], problem.times[node], axis, _said(options[choice[node]]),
-                _said(options[other[node]]), sum(losses.values()), worst,
+                axes_problem.names[node], axes_problem.times[node], axis, _shown(options[choice[node]]),
+                _shown(options[other[node]]), sum(losses.values()), worst,
             )
         )  # fmt: skip
     return listed
 
 
 def _losses(
-    problem: AxesProblem, tables: Elimination, changed: list[int], choice: list[int], other: list[int]
+    axes_problem: AxesProblem, tables: Elimination, changed: list[int], choice: list[int], other: list[int]
 ) -> dict[str, float]:
     """What becomes dearer, by what it is."""
     lost: dict[str, float] = defaultdict(float)
     for node in changed:
-        prices = problem.problem.nodes[node].prices
-        lost[f"work of {problem.names[node]}"] += prices[other[node]] - prices[choice[node]]
+        prices = axes_problem.choices.nodes[node].prices
+        lost[f"work of {axes_problem.names[node]}"] += prices[other[node]] - prices[choice[node]]
     for k in sorted({k for node in changed for k in tables.touching[node]}):
-        lost[f"moves of {problem.problem.flows[k].name}"] += tables.flow(k, other) - tables.flow(k, choice)
+        lost[f"moves of {axes_problem.choices.edges[k].name}"] += tables.edge(k, other) - tables.edge(k, choice)
     return lost
 
 
-def _said(option: Option) -> str:
+def _shown(option: Option) -> str:
     ((_, cut),) = option.cuts
     if isinstance(cut, int) and option.ins != option.outs:
         return "summands pass"
@@ -147,36 +151,36 @@ class PinCost(NamedTuple):
         return f"{self.what}: with it {self.held * 1e3:,.3f} ms, without {self.free * 1e3:,.3f}: {moved}"
 
 
-def pin_costs(made: Fitted, name: str, most: int | None, limit: float | None) -> list[PinCost]:
+def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:
     """What each pin costs, by searching without it; arguments of one parameter go together."""
-    task, listed = replace(made.task.whole or made.task, held={}, keep=None), []
-    for what, other in _without(task).items():
-        free = fitted(other, name, most, Deadline.after(limit))
+    problem, listed = replace(base.problem.whole or base.problem, held={}, keep=None), []
+    for what, other in _without(problem).items():
+        free = feasible_result(other, name, most, Deadline.after(limit))
         more: dict[str, int] = {}
-        if made.evaluation is None and free.evaluation is None:
-            before, after = _received(made.program), _received(free.program)
+        if base.evaluation is None and free.evaluation is None:
+            before, after = _received(base.program), _received(free.program)
             more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
         moves = tuple(sorted(more.items(), key=lambda one: (-one[1], one[0])))
-        listed.append(PinCost(what, made.found.price, free.found.price, moves, task.moves.objective))
+        listed.append(PinCost(what, base.result.price, free.result.price, moves, problem.moves.objective))
     return listed
 
 
-def _without(task: Task) -> dict[str, Task]:
-    """The task without each of its pins."""
-    found: dict[str, Task] = {}
-    arguments = dict.fromkeys(str(name).partition("/")[0] for name in (*task.starts, *task.pins))
+def _without(problem: SearchProblem) -> dict[str, SearchProblem]:
+    """The problem without each of its pins."""
+    variants: dict[str, SearchProblem] = {}
+    arguments = dict.fromkeys(str(name).partition("/")[0] for name in (*problem.starts, *problem.pins))
     for root in arguments:
-        starts = {name: form for name, form in task.starts.items() if name.partition("/")[0] != root}
+        starts = {name: form for name, form in problem.starts.items() if name.partition("/")[0] != root}
         pins: Mapping[str | int, Mapping[str, int | None]] = {
-            name: dims for name, dims in task.pins.items() if str(name).partition("/")[0] != root
+            name: dims for name, dims in problem.pins.items() if str(name).partition("/")[0] != root
         }
-        found[f"argument {root}"] = replace(task, starts=starts, pins=pins)
-    if task.ends:
-        found["results"] = replace(task, ends={})
-    for k in task.work:
-        work = {number: cuts for number, cuts in task.work.items() if number != k}
-        found[f"operation {task.graph.operations[k].name}"] = replace(task, work=work)
-    return found
+        variants[f"argument {root}"] = replace(problem, starts=starts, pins=pins)
+    if problem.ends:
+        variants["results"] = replace(problem, ends={})
+    for k in problem.work:
+        work = {number: cuts for number, cuts in problem.work.items() if number != k}
+        variants[f"operation {problem.graph.operations[k].name}"] = replace(problem, work=work)
+    return variants
 
 
 def _received(program: Program) -> dict[str, int]:

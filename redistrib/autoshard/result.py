@@ -11,12 +11,12 @@ from typing import Any, overload
 import jax
 
 from redistrib.autoshard.anytime import Improvement
-from redistrib.autoshard.axes import Task
 from redistrib.autoshard.deadline import NEVER, Deadline
-from redistrib.autoshard.descent import Found, ends_of
-from redistrib.autoshard.fitting import Fitted
+from redistrib.autoshard.descent import SearchResult, ends_of
+from redistrib.autoshard.fitting import FeasibleResult
 from redistrib.autoshard.grid import Staged
-from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, table
+from redistrib.autoshard.problem import SearchProblem
+from redistrib.autoshard.report import Decision, PinCost, pin_costs, ranked_decisions, table
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.devices import meshes
 from redistrib.distribution.distributed import Distributed
@@ -32,110 +32,114 @@ class Candidate(Timed):
     """A schedule and what it takes.
 
     Attributes:
-        made: what was searched, and what was found.
+        feasible: what was searched, and what was found.
         given: the function.
         mesh: as it was given.
         most: bytes that a device may hold; None for no limit.
         limit: seconds that the search may take; None for no limit.
     """
 
-    made: Fitted = field(repr=False)
+    feasible: FeasibleResult = field(repr=False)
     given: Prepared = field(repr=False)
     mesh: Any
     most: int | None = None
     limit: float | None = None
 
     def __post_init__(self) -> None:
-        self.machine = self.task.machine
+        self.machine = self.problem.machine
 
     @cached_property
     def program(self) -> Program:  # type: ignore[override]
         """What every device computes and moves; on many devices it takes a while to plan."""
-        return self.made.program
+        return self.feasible.program
 
     @property
     def seconds(self) -> float:
         """What a call is predicted to take."""
-        known = self.made.evaluation
+        known = self.feasible.evaluation
         return super().seconds if known is None else known.seconds
 
     @property
     def received_bytes(self) -> int:
         """Bytes that all devices together receive from others."""
-        known = self.made.evaluation
+        known = self.feasible.evaluation
         return super().received_bytes if known is None else known.received
 
     @property
     def improvements(self) -> tuple[Improvement, ...]:
         """The schedules that the search came to one after the other, each better than all before it; empty where the
         search was small enough to be done at once."""
-        return self.made.improvements
+        return self.feasible.improvements
 
     @property
-    def task(self) -> Task:
+    def problem(self) -> SearchProblem:
         """What was searched."""
-        return self.made.task
+        return self.feasible.problem
 
     @property
-    def found(self) -> Found:
+    def result(self) -> SearchResult:
         """How everything is cut, its price, and a bound."""
-        return self.made.found
+        return self.feasible.result
 
     @property
     def name(self) -> str:
         """The mesh, and how its axes lie on a torus."""
-        mesh, layout = str(self.task.moves.mesh), self.task.machine.layout
+        mesh, layout = str(self.problem.moves.mesh), self.problem.machine.layout
         return f"{mesh}, {described(layout)}" if layout else mesh
 
     @property
     def rank(self) -> tuple[float, str]:
         """What candidates are ordered by."""
-        return (self.seconds if self.task.moves.objective == "seconds" else self.received_bytes, self.name)
+        return (self.seconds if self.problem.moves.objective == "seconds" else self.received_bytes, self.name)
 
     @property
     def schedule(self) -> Schedule:
         """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
-        task, found = self.made.whole
-        decided, graph = found.decided, task.graph
+        problem, result = self.feasible.whole
+        decisions, graph = result.decisions, problem.graph
         names = [operation.name for operation in graph.operations]
-        if self.made.evaluation is None:
+        if self.feasible.evaluation is None:
             values = self.program.values
             starts = {value.name: value.type for value in self.program.inputs}
             ends = {number: values[name].type for number, name in enumerate(self.program.outputs)}
         else:
-            starts, ends = ends_of(task, found)
+            starts, ends = ends_of(problem, result)
         return Schedule(
-            self.task.moves.mesh,
-            {name: dict(cuts) for name, cuts in zip(names, decided.found.cuts, strict=True) if cuts},
-            {name: dict(carries) for name, carries in zip(names, decided.found.carries, strict=True) if carries},
+            self.problem.moves.mesh,
+            {name: dict(cuts) for name, cuts in zip(names, decisions.propagation.cuts, strict=True) if cuts},
+            {
+                name: dict(carries)
+                for name, carries in zip(names, decisions.propagation.carries, strict=True)
+                if carries
+            },
             starts,
             ends,
-            found.sources,
+            result.sources,
         )
 
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
-        found, short = self.made.whole[1].decided.found, self.task.keep is not None
-        return Distributed(self.program, self.given, found, meshes(self.mesh)[0], in_order=short)
+        propagation, short = self.feasible.whole[1].decisions.propagation, self.problem.keep is not None
+        return Distributed(self.program, self.given, propagation, meshes(self.mesh)[0], in_order=short)
 
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment; donated arguments end with their last use."""
-        if self.made.evaluation is not None:
-            return self.made.evaluation.memory
+        if self.feasible.evaluation is not None:
+            return self.feasible.evaluation.memory
         return max(self.simulation.peak_bytes.values(), default=0)
 
     @property
     def bound(self) -> float:
         """Lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but the last; on a
         mesh of one axis, of every schedule."""
-        return self.found.bound
+        return self.result.bound
 
     @property
     def joint_bound(self) -> float:
         """Lower bound on the seconds, or bytes, of every schedule, whatever it cuts along any axis."""
-        return self.task.floor if self.found.axis or self.found.alike else max(self.task.floor, self.bound)
+        return self.problem.floor if self.result.axis or self.result.by_class else max(self.problem.floor, self.bound)
 
     @cached_property
     def decisions(self) -> list[Decision]:
@@ -143,7 +147,9 @@ class Candidate(Timed):
 
         They may take a fifth of the time that the search had; those that there is no time for are left out.
         """
-        return decisions(self.task, self.found, NEVER if self.limit is None else Deadline.after(0.2 * self.limit))
+        return ranked_decisions(
+            self.problem, self.result, NEVER if self.limit is None else Deadline.after(0.2 * self.limit)
+        )
 
     def pin_costs(self, limit: float | None = None) -> list[PinCost]:
         """What each pin costs, found by searching without it.
@@ -151,7 +157,7 @@ class Candidate(Timed):
         Args:
             limit: seconds for each search.
         """
-        return pin_costs(self.made, self.given.name, self.most, limit)
+        return pin_costs(self.feasible, self.given.name, self.most, limit)
 
     def picture(self, path: str | Path) -> Path:
         """Draw the program into a file; see `redistrib.explain.draw_program`."""
@@ -163,29 +169,31 @@ class Candidate(Timed):
         """What it takes, how far it may be from the optimum, and what mattered."""
         stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
         listed = self.decisions
-        mattered = table(listed, self.task.moves.objective) if listed or not self.stopped else ""
+        mattered = table(listed, self.problem.moves.objective) if listed or not self.stopped else ""
         return "\n".join(filter(None, [self.summary(), stopped, *self._bounds(), mattered]))
 
     @property
     def stopped(self) -> bool:
         """Whether the time was up before the search was over."""
-        return self.found.stopped
+        return self.result.stopped
 
     def _bounds(self) -> list[str]:
         """What is proved: of all schedules, and of those that share some of the cuts."""
         lines = [self._bounded("no schedule", self.joint_bound, "the optimum")]
-        if self.found.axis or self.found.alike:
-            others = [axis.name for axis in self.task.moves.mesh.axes if axis.size > 1 and axis.name != self.found.axis]
-            these = f" with these cuts along {' and '.join(others)}" if self.found.axis else ""
-            alike = " that cuts like operations alike" if self.found.alike else ""
-            lines.append(self._bounded(f"no schedule{these}{alike}", self.bound, "the best of these"))
+        if self.result.axis or self.result.by_class:
+            others = [
+                axis.name for axis in self.problem.moves.mesh.axes if axis.size > 1 and axis.name != self.result.axis
+            ]
+            these = f" with these cuts along {' and '.join(others)}" if self.result.axis else ""
+            cut_alike = " that cuts like operations alike" if self.result.by_class else ""
+            lines.append(self._bounded(f"no schedule{these}{cut_alike}", self.bound, "the best of these"))
         return [line for line in lines if line]
 
     def _bounded(self, which: str, bound: float, best: str) -> str:
         """What no schedule of some goes below, and how far this one is above that; empty where any could be better."""
         if bound <= 0 < self.rank[0]:
             return ""
-        seconds = self.task.moves.objective == "seconds"
+        seconds = self.problem.moves.objective == "seconds"
         least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
         away = 100 * (self.rank[0] / bound - 1) if bound else 0.0
         return f"{which} takes less than {least}: at most {away:.2f}% from {best}"

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
-from redistrib.autoshard.axes import Decisions, Task, dim_of
+from redistrib.autoshard.axes import dim_of
 from redistrib.autoshard.candidates import Option, of_decided
+from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.deadline import NEVER, Deadline
-from redistrib.autoshard.isomorphism import classes_of
+from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
@@ -45,71 +46,71 @@ class Estimate(NamedTuple):
     peak: int
 
 
-def pinned(task: Task, order: Sequence[str]) -> Propagation:
+def pinned(problem: SearchProblem, order: Sequence[str]) -> Propagation:
     """What is pinned, cut; nothing follows from it yet along axes that nothing is pinned along."""
-    found = Decisions.none(task).found
-    pins: dict[str | int, Mapping[str, int | None]] = {**task.pins}
-    for number, form in task.ends.items():
-        pins[number] = {axis: dim_of(form, axis) for axis in found.mesh.names}
-    for name, form in task.starts.items():
-        pins[name] = {axis: dim_of(form, axis) for axis in found.mesh.names}
+    propagation = Decisions.none(problem).propagation
+    pins: dict[str | int, Mapping[str, int | None]] = {**problem.pins}
+    for number, form in problem.ends.items():
+        pins[number] = {axis: dim_of(form, axis) for axis in propagation.mesh.names}
+    for name, form in problem.starts.items():
+        pins[name] = {axis: dim_of(form, axis) for axis in propagation.mesh.names}
     for axis in order:
         for end, dims in pins.items():
             if axis in dims:
-                found.cut_array(end if isinstance(end, str) else task.graph.outputs[end], axis, dims[axis])
-        for number, cuts in task.work.items():
-            if axis in cuts and axis not in found.cuts[number]:
-                found.cut_operation(number, axis, cuts[axis])
-        reshard_instead(found, axis)
-    return found
+                propagation.cut_array(end if isinstance(end, str) else problem.graph.outputs[end], axis, dims[axis])
+        for number, cuts in problem.work.items():
+            if axis in cuts and axis not in propagation.cuts[number]:
+                propagation.cut_operation(number, axis, cuts[axis])
+        reshard_instead(propagation, axis)
+    return propagation
 
 
-def decided_by(task: Task, found: Propagation) -> Decisions:
+def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
     """What propagation came to, with the types that arguments begin and results end in."""
-    ins = {array.name: _at(found.input_type(array.name)) for array in task.graph.inputs}
+    ins = {array.name: _at(propagation.input_type(array.name)) for array in problem.graph.inputs}
     outs = []
-    for number, name in enumerate(task.graph.outputs):
-        if number in task.tied:
-            outs.append(dict(ins[task.tied[number]]))
-        elif name in found.maker:
-            k, write = found.maker[name]
-            outs.append(_at(found.output_type(name, found.part(k).signature(found.mesh).outs[write])))
+    for number, name in enumerate(problem.graph.outputs):
+        if number in problem.tied:
+            outs.append(dict(ins[problem.tied[number]]))
+        elif name in propagation.maker:
+            k, write = propagation.maker[name]
+            outs.append(_at(propagation.output_type(name, propagation.part(k).signature(propagation.mesh).outs[write])))
         else:
             outs.append(dict(ins[name]))
-    return Decisions(found, ins, outs)
+    return Decisions(propagation, ins, outs)
 
 
-def propagated(task: Task, order: Sequence[str]) -> Decisions:
+def propagated(problem: SearchProblem, order: Sequence[str]) -> Decisions:
     """What is pinned, spread axis after axis as `distribute` spreads it."""
-    return decided_by(task, pinned(task, order))
+    return decided_by(problem, pinned(problem, order))
 
 
 def _at(form: DistType) -> dict[str, int]:
     return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}
 
 
-def starting(task: Task, deadline: Deadline = NEVER) -> Iterator[Decisions]:
+def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Decisions]:
     """What is pinned, and then every product of roles that can be, those most often written first, while there is time.
 
     Args:
-        task: what is searched.
+        problem: what is searched.
         deadline: after which no more are derived.
     """
-    axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
-    base = pinned(task, axes)
-    first = decided_by(task, base.copy())
+    axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
+    base = pinned(problem, axes)
+    first = decided_by(problem, base.copy())
     yield first
     if not axes or deadline.passed:
         return
-    roles = _Roles(task, base, deadline)
+    roles = _Roles(problem, base, deadline)
     seen = {first.text}
     for chosen in sorted(product(ROLES, repeat=len(axes)), key=lambda own: len({*own}) == 1):
-        found = roles.propagated(dict(zip(axes, chosen, strict=True)))
-        if found is not None:
-            decided = decided_by(task, found)
-            if decided.text not in seen:
-                seen.add(decided.text)
-                yield decided
+        propagation = roles.propagated(dict(zip(axes, chosen, strict=True)))
+        if propagation is not None:
+            decisions = decided_by(problem, propagation)
+            if decisions.text not in seen:
+                seen.add(decisions.text)
+                yield decisions
         if not deadline.left:
             return
 
@@ -118,14 +119,14 @@ def starting(task: Task, deadline: Deadline = NEVER) -> Iterator[Decisions]:
 class _Roles:
     """Roles of axes, applied to a propagation of the pins."""
 
-    task: Task
+    problem: SearchProblem
     base: Propagation
     deadline: Deadline
     examples: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     weights: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        graph, state = self.task.graph, {*self.task.tied.values()}
+        graph, state = self.problem.graph, {*self.problem.tied.values()}
         self.arguments = [array for array in graph.inputs if array.name not in state]
         whole = state or {array.name for array in graph.inputs}
         axis = max(self.base.mesh.axes, key=lambda one: one.size)
@@ -137,25 +138,25 @@ class _Roles:
 
     def propagated(self, roles: Mapping[str, Role]) -> Propagation | None:
         """The propagation of roles of all axes; None where one cannot be."""
-        found = self.base.copy()
+        propagation = self.base.copy()
         for axis, role in roles.items():
-            if role != "tensor" and not self._data(found, axis):
+            if role != "tensor" and not self._data(propagation, axis):
                 return None
         for axis, role in roles.items():
             if role == "tensor":
-                self._tensor(found, axis)
+                self._tensor(propagation, axis)
         for axis, role in roles.items():
             if role == "sharded":
-                self._sharded(found, axis)
+                self._sharded(propagation, axis)
         for axis in roles:
-            reshard_instead(found, axis)
-        return found
+            reshard_instead(propagation, axis)
+        return propagation
 
-    def _data(self, found: Propagation, axis: str) -> bool:
+    def _data(self, propagation: Propagation, axis: str) -> bool:
         """Cut a dimension of an argument that nearly all work follows from, the first that the axis still divides."""
-        if any(found.pins.get(array.name, {}).get(axis) is not None for array in self.arguments):
+        if any(propagation.pins.get(array.name, {}).get(axis) is not None for array in self.arguments):
             return True
-        return any(_cut(found, name, axis, dim) for name, dim in self._ranked(axis))
+        return any(_cut(propagation, name, axis, dim) for name, dim in self._ranked(axis))
 
     def _ranked(self, axis: str) -> list[tuple[str, int]]:
         """Dimensions of arguments that nearly most work is cut by when an axis cuts them, the foremost first."""
@@ -166,11 +167,11 @@ class _Roles:
             for name, dim in places[-TRIALS:]:
                 if work and self.deadline.passed:
                     break
-                found = self._with(axis, name, dim)
-                if found is not None:
+                propagation = self._with(axis, name, dim)
+                if propagation is not None:
                     work[name, dim] = sum(
                         operation.nest.points * operation.nest.flops
-                        for operation, cuts in zip(self.task.graph.operations, found.cuts, strict=True)
+                        for operation, cuts in zip(self.problem.graph.operations, propagation.cuts, strict=True)
                         if axis in cuts
                     )
             most = max(work.values(), default=0)
@@ -180,123 +181,128 @@ class _Roles:
         return self.examples[size]
 
     def _with(self, axis: str, name: str, dim: int) -> Propagation | None:
-        found = self.base.copy()
-        return found if _cut(found, name, axis, dim) else None
+        propagation = self.base.copy()
+        return propagation if _cut(propagation, name, axis, dim) else None
 
-    def _tensor(self, found: Propagation, axis: str) -> None:
+    def _tensor(self, propagation: Propagation, axis: str) -> None:
         """Cut weights, in the order that they are first read in, by a dimension that their product keeps."""
-        graph, cut_like, pending = self.task.graph, dict[int, int | None](), False
+        graph, cut_like, pending = self.problem.graph, dict[int, int | None](), False
         is_large = len(self.weights) * len(graph.operations) > SPREADS
-        numbers: Sequence[int] = classes_of(self.task).inputs if is_large else range(len(graph.inputs))
+        numbers: Sequence[int] = classes_of(self.problem).inputs if is_large else range(len(graph.inputs))
         classes = dict(zip((array.name for array in graph.inputs), numbers, strict=True))
         first = {name: self._product(name) for name in self.weights}
         for name in sorted((name for name in self.weights if first[name]), key=lambda name: first[name] or (0, 0)):
             number, read = first[name] or (0, 0)
             if classes[name] in cut_like:
-                alike = cut_like[classes[name]]
-                pending |= alike is not None and _cut(found, name, axis, alike, spread=False)
+                known = cut_like[classes[name]]
+                pending |= known is not None and _cut(propagation, name, axis, known, spread=False)
                 continue
             if pending:
-                found.spread(axis)
+                propagation.spread(axis)
             taken, pending = None, False
             nest = graph.operations[number].nest
             for dim, names in enumerate(nest.reads[read].dims):
                 kept = any(own in access.names for access in nest.writes for own in names)
-                if kept and axis not in found.cuts[number] and _cut(found, name, axis, dim):
+                if kept and axis not in propagation.cuts[number] and _cut(propagation, name, axis, dim):
                     taken = dim
                     break
             cut_like[classes[name]] = taken
-        found.spread(axis)
+        propagation.spread(axis)
 
     def _product(self, name: str) -> tuple[int, int] | None:
         """The first operation with much work that sums over what it reads of a weight, and the number of the read."""
         for number, read in self.base.readers.get(name, ()):
-            if self.task.heavy[number] and self.task.graph.operations[number].nest.combine:
+            if self.problem.heavy[number] and self.problem.graph.operations[number].nest.combine:
                 return number, read
         return None
 
-    def _sharded(self, found: Propagation, axis: str) -> None:
+    def _sharded(self, propagation: Propagation, axis: str) -> None:
         """Cut weights as they are stored, each by the first dimension that nothing else cuts, or the first at all."""
         for name in self.weights:
-            dims = sorted(enumerate(found.input_type(name).dims), key=lambda one: (bool(one[1].axes), one[0]))
+            dims = sorted(enumerate(propagation.input_type(name).dims), key=lambda one: (bool(one[1].axes), one[0]))
             for dim, _ in dims:
-                if _cut(found, name, axis, dim, spread=False):
+                if _cut(propagation, name, axis, dim, spread=False):
                     break
-        found.spread(axis)
+        propagation.spread(axis)
 
 
-def _cut(found: Propagation, name: str, axis: str, dim: int, spread: bool = True) -> bool:
+def _cut(propagation: Propagation, name: str, axis: str, dim: int, spread: bool = True) -> bool:
     """Cut an argument, where a pin does not say otherwise and the axes divide it; whether it is cut now."""
-    if axis in found.pins.get(name, {}):
+    if axis in propagation.pins.get(name, {}):
         return False
-    parts = math.prod(found.mesh.axis(a).size for a in (*found.input_type(name).dims[dim].axes, axis))
-    if found.arrays[name].shape[dim] % parts or not found.arrays[name].shape[dim]:
+    parts = math.prod(propagation.mesh.axis(a).size for a in (*propagation.input_type(name).dims[dim].axes, axis))
+    if propagation.arrays[name].shape[dim] % parts or not propagation.arrays[name].shape[dim]:
         return False
     try:
-        found.cut_array(name, axis, dim)
+        propagation.cut_array(name, axis, dim)
     except ProgramError:
         return False
     if spread:
-        found.spread(axis)
+        propagation.spread(axis)
     return True
 
 
-def estimate(task: Task, decided: Decisions) -> Estimate:
+def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     """What a schedule takes, and holds; a move takes a latency, and what a device receives over the bandwidth."""
-    found, graph, size = decided.found, task.graph, task.moves.mesh.size
-    seconds = task.moves.objective == "seconds"
-    speeds, latency = _speeds(task) if seconds else (dict.fromkeys(task.moves.mesh.names, 1.0 / size), 0.0)
+    propagation, graph, size = decisions.propagation, problem.graph, problem.moves.mesh.size
+    seconds = problem.moves.objective == "seconds"
+    speeds, latency = _speeds(problem) if seconds else (dict.fromkeys(problem.moves.mesh.names, 1.0 / size), 0.0)
     known: dict[object, Option] = {}
     made = {
-        array.name: task.starts.get(array.name, found.type_of(array.shape, decided.ins[array.name]))
+        array.name: problem.starts.get(array.name, propagation.type_of(array.shape, decisions.ins[array.name]))
         for array in graph.inputs
     }
     forms = {name: {form} for name, form in made.items()}
     last = {name: k for k, operation in enumerate(graph.operations) for name in operation.ins}
-    last |= dict.fromkeys((*graph.outputs, *(name for name in made if name not in task.donated)), len(graph.operations))
+    last |= dict.fromkeys(
+        (*graph.outputs, *(name for name in made if name not in problem.donated)), len(graph.operations)
+    )
     ends: dict[int, int] = defaultdict(int)
     for name, form in made.items():
-        ends[last.get(name, 0)] += _bytes(found, name, form)
+        ends[last.get(name, 0)] += _bytes(propagation, name, form)
     held = sum(ends.values())
     price, worst = 0.0, held
     for number, operation in enumerate(graph.operations):
-        key = (task.kinds[number], repr((found.cuts[number], found.carries[number])))
+        key = (problem.kinds[number], repr((propagation.cuts[number], propagation.carries[number])))
         if key not in known:
-            known[key] = of_decided(found, number, task.machine if seconds else None, task.kernel(number))
+            known[key] = of_decided(propagation, number, problem.machine if seconds else None, problem.kernel(number))
         option, beside = known[key], 0
         price += option.seconds
         for name, form in zip(operation.ins, option.ins, strict=True):
             if form != made[name]:
-                beside += _bytes(found, name, form)
+                beside += _bytes(propagation, name, form)
             if form not in forms[name]:
                 forms[name].add(form)
-                received = _received(made[name], form) * itemsize_of(found.arrays[name].dtype)
+                received = _received(made[name], form) * itemsize_of(propagation.arrays[name].dtype)
                 if received:
                     price += received / min(speeds[axis] for axis in _changed(made[name], form)) + latency
         for array, form in zip(operation.outs, option.outs, strict=True):
             made[array.name], forms[array.name] = form, {form}
-            held += _bytes(found, array.name, form)
-            ends[last.get(array.name, number)] += _bytes(found, array.name, form)
+            held += _bytes(propagation, array.name, form)
+            ends[last.get(array.name, number)] += _bytes(propagation, array.name, form)
         worst = max(worst, held + beside)
         held -= ends.pop(number, 0)
     return Estimate(price, worst)
 
 
-def is_spread(task: Task, decided: Decisions) -> bool:
+def is_spread(problem: SearchProblem, decisions: Decisions) -> bool:
     """Whether, where only bytes count, every axis cuts every operation with much work: else to cut none is best."""
-    axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
-    return task.moves.objective == "seconds" or all(
-        axis in cuts for cuts, heavy in zip(decided.found.cuts, task.heavy, strict=True) if heavy for axis in axes
+    axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
+    return problem.moves.objective == "seconds" or all(
+        axis in cuts
+        for cuts, heavy in zip(decisions.propagation.cuts, problem.heavy, strict=True)
+        if heavy
+        for axis in axes
     )
 
 
-def _bytes(found: Propagation, name: str, form: DistType) -> int:
-    return form.local_size * itemsize_of(found.arrays[name].dtype)
+def _bytes(propagation: Propagation, name: str, form: DistType) -> int:
+    return form.local_size * itemsize_of(propagation.arrays[name].dtype)
 
 
-def _speeds(task: Task) -> tuple[dict[str, float], float]:
+def _speeds(problem: SearchProblem) -> tuple[dict[str, float], float]:
     """For every axis the bytes per second of the links that its groups span, and the seconds before a byte moves."""
-    links, mesh = task.machine.links, task.moves.mesh
+    links, mesh = problem.machine.links, problem.moves.mesh
     if not isinstance(links, LatencyBandwidth):
         return dict.fromkeys(mesh.names, math.inf), 0.0
     hosts = links.topology(mesh).hosts is not None

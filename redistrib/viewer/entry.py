@@ -20,7 +20,6 @@ _MAKERS = {
     "TreePlan": "redistrib.viewer.trees:tree_content",
     "Diagnosis": "redistrib.viewer.trees:diagnosis_content",
     "Searched": "redistrib.viewer.trees:search_content",
-    "SearchResult": "redistrib.viewer.trees:search_content",
     "Timed": "redistrib.viewer.trees:candidate_content",
 }
 

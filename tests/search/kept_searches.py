@@ -98,9 +98,9 @@ def program(seed: int) -> list[str]:
 
     random = Random(seed)
     graph, mesh, profile = oracle.program(random), random.choice(["x=4", "x=2,y=2"]), random.choice(["gpu", "tpu"])
-    task = oracle.task(graph, mesh, profile, ties=random.choice([0.0, 1e-4]))
-    found = searched(task)
-    made = build(found.decided.found, LayoutBuilder(task.machine.links), {}, {})
+    problem = oracle.problem(graph, mesh, profile, ties=random.choice([0.0, 1e-4]))
+    found = searched(problem)
+    made = build(found.decisions.propagation, LayoutBuilder(problem.machine.links), {}, {})
     values = ", ".join(str(value.type) for value in made.values.values())
     form = hashlib.sha256(values.encode()).hexdigest()[:12]
     return [mesh, profile, f"{found.price:.6g}", f"{found.bound:.6g}", form]

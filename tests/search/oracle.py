@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from redistrib.autoshard.axes import Task
+from redistrib.autoshard.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.autoshard.moves import Moves
-from redistrib.autoshard.problem import ChoiceGraph, Flow, Node, Reader
+from redistrib.autoshard.problem import SearchProblem
 from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Array, Graph, Operation
@@ -20,24 +20,25 @@ from redistrib.programs.spec import nest
 from redistrib.simulator.constants import machine
 
 
-def by_hand(problem: ChoiceGraph) -> float:
+def by_hand(choices: ChoiceGraph) -> float:
     """The least price of all choices, each priced as `ChoiceGraph.price` says."""
-    return min(problem.price(choice) for choice in itertools.product(*(range(len(n.prices)) for n in problem.nodes)))
+    return min(choices.price(choice) for choice in itertools.product(*(range(len(n.prices)) for n in choices.nodes)))
 
 
-def by_chain(problem: ChoiceGraph) -> float:
+def by_chain(choices: ChoiceGraph) -> float:
     """The least price of a tree in which every value has one reader, from the leaves up."""
-    best = [np.array(node.prices, dtype=float) for node in problem.nodes]
-    for flow in sorted(problem.flows, key=lambda flow: -flow.readers[0].node):
-        (reader,) = flow.readers
+    best = [np.array(node.prices, dtype=float) for node in choices.nodes]
+    for edge in sorted(choices.edges, key=lambda edge: -edge.readers[0].node):
+        (reader,) = edge.readers
         table = [
-            [flow.prices.get((s, t), 0.0 if s == t else np.inf) * flow.times for t in reader.forms] for s in flow.forms
+            [edge.prices.get((s, t), 0.0 if s == t else np.inf) * edge.times for t in reader.layouts]
+            for s in edge.layouts
         ]
-        best[flow.node] += (np.array(table) + best[reader.node][None, :]).min(1)
+        best[edge.node] += (np.array(table) + best[reader.node][None, :]).min(1)
     return float(best[0].min())
 
 
-def problem(random: Random, tree: bool = False) -> ChoiceGraph:
+def choices(random: Random, tree: bool = False) -> ChoiceGraph:
     """Nodes 0, 1, ...; each value is made before it is read. In a tree every node but the first reads one value."""
     count = random.randint(3, 6)
     options = [random.randint(1, 4) for _ in range(count)]
@@ -50,21 +51,21 @@ def problem(random: Random, tree: bool = False) -> ChoiceGraph:
             later = range(maker + 1, count)
             ends.append((maker, random.sample(later, random.randint(1, min(3, len(later))))))
         ends.append((0, [0]))  # state, which is read where it is made
-    flows = []
+    edges = []
     for maker, readers in ends:
-        forms = 4
-        sizes = [random.randint(1, 3) for _ in range(forms)]
-        local = {(s, t) for s in range(forms) for t in range(forms) if sizes[s] > sizes[t] and not tree}
+        layouts = 4
+        sizes = [random.randint(1, 3) for _ in range(layouts)]
+        local = {(s, t) for s in range(layouts) for t in range(layouts) if sizes[s] > sizes[t] and not tree}
         always = {0, *(t for _, t in local)}
         price = {
-            (s, t): float(random.randint(1, 6)) for s in range(forms) for t in range(forms)
+            (s, t): float(random.randint(1, 6)) for s in range(layouts) for t in range(layouts)
             if s != t and (t in always or random.random() < 0.9)
         }  # fmt: skip
         price |= {(s, t): 1.0 + t for s, t in local}  # what is cut out takes as long whatever it is cut out of
-        made = tuple(random.randrange(forms) for _ in range(options[maker]))
-        each = tuple(Reader(r, tuple(random.randrange(forms) for _ in range(options[r]))) for r in readers)
-        flows.append(Flow(f"v{maker}", maker, made, each, price, frozenset(local), random.randint(1, 2)))
-    return ChoiceGraph(tuple(nodes), tuple(flows))
+        made = tuple(random.randrange(layouts) for _ in range(options[maker]))
+        each = tuple(Reader(r, tuple(random.randrange(layouts) for _ in range(options[r]))) for r in readers)
+        edges.append(ReshardEdge(f"v{maker}", maker, made, each, price, frozenset(local), random.randint(1, 2)))
+    return ChoiceGraph(tuple(nodes), tuple(edges))
 
 
 LETTERS = {"i": 4, "j": 8, "k": 4}
@@ -100,24 +101,24 @@ def program(random: Random) -> Graph:
     return Graph(tuple(inputs), tuple(operations), outputs).used()
 
 
-def task(graph: Graph, mesh: str, profile: str = "gpu", **more: object) -> Task:
+def problem(graph: Graph, mesh: str, profile: str = "gpu", **more: object) -> SearchProblem:
     on = machine(profile)
-    made = Task(graph, on, Moves(Mesh.of(mesh), on), ties=0.0)
+    made = SearchProblem(graph, on, Moves(Mesh.of(mesh), on), ties=0.0)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def traced(function: Callable[..., Any], args: tuple[Any, ...], mesh: str) -> Task:
+def traced(function: Callable[..., Any], args: tuple[Any, ...], mesh: str) -> SearchProblem:
     """What `rd.search` would search, without pins."""
-    return task(prepare(function, args, Mesh.of(mesh), None, None, None).traced.graph, mesh)
+    return problem(prepare(function, args, Mesh.of(mesh), None, None, None).traced.graph, mesh)
 
 
-def least(problem: ChoiceGraph) -> float:
+def least(choices: ChoiceGraph) -> float:
     """The least price of all choices at once, as one table over all nodes."""
-    sizes = [len(node.prices) for node in problem.nodes]
+    sizes = [len(node.prices) for node in choices.nodes]
     total = np.zeros(sizes)
-    for k, node in enumerate(problem.nodes):
+    for k, node in enumerate(choices.nodes):
         total = total + np.array(node.prices).reshape([-1 if n == k else 1 for n in range(len(sizes))])
-    for flow in problem.flows:
-        table = flow.table({node: range(size) for node, size in enumerate(sizes)})
-        total = total + table.reshape([size if n in flow.nodes else 1 for n, size in enumerate(sizes)])
+    for edge in choices.edges:
+        table = edge.table({node: range(size) for node, size in enumerate(sizes)})
+        total = total + table.reshape([size if n in edge.nodes else 1 for n, size in enumerate(sizes)])
     return float(total.min())

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import redistrib as rd
-from redistrib.autoshard.axes import TIES, AxesProblem, Decisions, Task
+from redistrib.autoshard.axes import AxesProblem
 from redistrib.autoshard.descent import one_by_one, program_of, searched
 from redistrib.autoshard.exact import solved
-from redistrib.autoshard.fitting import fitted, peak
+from redistrib.autoshard.fitting import feasible_result, peak
 from redistrib.autoshard.moves import Moves, Objective
+from redistrib.autoshard.problem import TIES, Decisions, SearchProblem
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.constants import machine
@@ -32,15 +33,15 @@ def moves(mesh: str, profile: str, objective: Objective) -> Moves:
     return Moves(Mesh.of(mesh), machine(profile), objective)
 
 
-def drawn(seed: int) -> Task:
+def drawn(seed: int) -> SearchProblem:
     """A random program on one axis or two, by either objective, some with pins and with a result that is state."""
     random = Random(seed)
     graph, mesh, profile = oracle.program(random), random.choice(MESHES), random.choice(["gpu", "tpu"])
     objective: Objective = "bytes" if random.random() < 0.3 else "seconds"
-    task = oracle.task(graph, mesh, profile, ties=TIES, moves=moves(mesh, profile, objective))
+    problem = oracle.problem(graph, mesh, profile, ties=TIES, moves=moves(mesh, profile, objective))
     if random.random() < 0.3:
         pinned = random.choice(graph.inputs)
-        task = replace(task, pins={pinned.name: {"x": random.choice([None, *range(len(pinned.shape))])}})
+        problem = replace(problem, pins={pinned.name: {"x": random.choice([None, *range(len(pinned.shape))])}})
     arrays = graph.arrays()
     pairs = [
         (number, array.name)
@@ -48,36 +49,36 @@ def drawn(seed: int) -> Task:
         for array in graph.inputs
         if arrays[name].shape == array.shape and name != array.name
     ]
-    return replace(task, tied=dict([random.choice(pairs)])) if pairs and random.random() < 0.5 else task
+    return replace(problem, tied=dict([random.choice(pairs)])) if pairs and random.random() < 0.5 else problem
 
 
-def taken(task: Task, found: Any) -> float:
+def taken(problem: SearchProblem, found: Any) -> float:
     """Seconds that the simulator says, or bytes that the program receives."""
-    program = program_of(task, found, "p")
-    return program.received_bytes if task.moves.objective == "bytes" else simulate(program, task.machine).seconds
+    program = program_of(problem, found, "p")
+    return program.received_bytes if problem.moves.objective == "bytes" else simulate(program, problem.machine).seconds
 
 
-def optimum(task: Task) -> float:
+def optimum(problem: SearchProblem) -> float:
     """The least that any cuts along all axes take, every operation on its own."""
-    names = task.moves.mesh.names
-    problem = AxesProblem(replace(task, ties=0.0), Decisions.none(task), names, one_by_one(task)).problem
-    solution = solved(problem)
+    names = problem.moves.mesh.names
+    choices = AxesProblem(replace(problem, ties=0.0), Decisions.none(problem), names, one_by_one(problem)).choices
+    solution = solved(choices)
     assert solution.optimal
-    if len(problem.nodes) <= 6:
-        assert solution.bound == pytest.approx(oracle.least(problem), rel=1e-9)
+    if len(choices.nodes) <= 6:
+        assert solution.bound == pytest.approx(oracle.least(choices), rel=1e-9)
     return solution.bound
 
 
 def require_bounds(seeds: Iterable[int]) -> None:
     for seed in seeds:
-        task = drawn(seed)
-        found = searched(task)
-        price, axes = taken(task, found), len(task.moves.mesh.axes)
+        problem = drawn(seed)
+        found = searched(problem)
+        price, axes = taken(problem, found), len(problem.moves.mesh.axes)
         assert found.bound <= price, seed
-        if axes > 1 and task.moves.objective == "bytes":
+        if axes > 1 and problem.moves.objective == "bytes":
             continue  # which work an axis has to cut depends on the cuts along the other
-        least = optimum(task)
-        assert task.floor <= least <= price * (1 + 1e-9), seed
+        least = optimum(problem)
+        assert problem.floor <= least <= price * (1 + 1e-9), seed
         if axes == 1:
             assert found.bound <= least, seed
             assert price <= least * (1 + 2 * TIES) + 1e-12, seed
@@ -95,16 +96,16 @@ def test_of_many_random_programs() -> None:
 def test_of_random_programs_under_a_memory_limit() -> None:
     tight = 0
     for seed in range(40):
-        task = drawn(seed)
-        free = searched(task)
-        limit = int(peak(program_of(task, free, "p"))[0] * 0.8)
+        problem = drawn(seed)
+        free = searched(problem)
+        limit = int(peak(program_of(problem, free, "p"))[0] * 0.8)
         try:
-            made = fitted(task, "p", limit)
+            made = feasible_result(problem, "p", limit)
         except MemoryLimitError:
             continue
         tight += 1
-        assert made.found.bound <= taken(made.task, made.found), seed
-        assert task.floor <= taken(made.task, made.found), seed
+        assert made.result.bound <= taken(made.problem, made.result), seed
+        assert problem.floor <= taken(made.problem, made.result), seed
     assert tight >= 3
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from redistrib.autoshard.anytime import fold, harmonized, unfold
-from redistrib.autoshard.axes import Task
-from redistrib.autoshard.descent import Found
-from redistrib.autoshard.entry import task_of, tied
+from redistrib.autoshard.classes import classes_of
+from redistrib.autoshard.descent import SearchResult
+from redistrib.autoshard.entry import problem_of, tied
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.fusion import kernels_of
-from redistrib.autoshard.isomorphism import classes_of
+from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.starting import starting
 from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
@@ -102,34 +102,34 @@ def test_bytes_are_those_that_a_compiler_says(function: Callable[..., Any]) -> N
     assert said / 1.3 <= read_and_written(graph_of(function, X)) <= said * 1.3
 
 
-def task(layers: int) -> Task:
+def problem(layers: int) -> SearchProblem:
     args = models.block_args(layers, 64, 32, 64, 8)
     mesh = Mesh.of({"d": 8, "t": 8})
     given = prepare(models.block_step, args, mesh, None, None, None)
-    return task_of(given, mesh, (), tied(models.block_step, given, {"params": 0}), machine("v5p"), "seconds")
+    return problem_of(given, mesh, (), tied(models.block_step, given, {"params": 0}), machine("v5p"), "seconds")
 
 
 def test_a_folded_graph_has_the_kernels_of_the_whole_one() -> None:
-    own = fold(task(9))
+    own = fold(problem(9))
     assert own.folded is not None
     assert own.whole is not None
     assert max(own.times) > 1
-    for decided in starting(own):
-        alike = harmonized(own, decided, classes_of(own))
+    for decisions in starting(own):
+        alike = harmonized(own, decisions, classes_of(own))
         few = evaluated(own, alike, {}, 16)
-        whole, found = unfold(own, Found(alike, {}, 0.0, False))
-        every = evaluated(whole, found.decided, {}, 16)
+        whole, found = unfold(own, SearchResult(alike, {}, 0.0, False))
+        every = evaluated(whole, found.decisions, {}, 16)
         assert few.seconds == pytest.approx(every.seconds, rel=1e-9)
         assert few.memory == every.memory
 
 
 def test_a_schedule_takes_and_holds_no_more_than_without_fusion() -> None:
-    cases = [task(1), *(oracle.task(oracle.program(Random(seed)), "x=4") for seed in range(20))]
+    cases = [problem(1), *(oracle.problem(oracle.program(Random(seed)), "x=4") for seed in range(20))]
     for own in cases:
         fused = replace(own, machine=replace(machine("v5p"), fuses=True), facts={}, known={})
         apart = replace(own, machine=replace(machine("v5p"), fuses=False), facts={}, known={})
-        for decided in starting(apart):
-            one, other = evaluated(fused, decided), evaluated(apart, decided)
+        for decisions in starting(apart):
+            one, other = evaluated(fused, decisions), evaluated(apart, decisions)
             assert one.seconds <= other.seconds * (1 + 1e-12)
             assert one.received == other.received
         assert fused.floor <= apart.floor * (1 + 1e-12)

@@ -13,15 +13,15 @@ import pytest
 import redistrib as rd
 from redistrib.autoshard import moves as moves_module
 from redistrib.autoshard.anytime import fold, harmonized, searched_anytime, unfold
-from redistrib.autoshard.axes import Decisions, Task
 from redistrib.autoshard.axis_prices import AxisPrices
+from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.deadline import Deadline
-from redistrib.autoshard.descent import Found, program_of
-from redistrib.autoshard.entry import task_of, tied
+from redistrib.autoshard.descent import SearchResult, program_of
+from redistrib.autoshard.entry import problem_of, tied
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.fitting import peak
-from redistrib.autoshard.isomorphism import classes_of
 from redistrib.autoshard.moves import Moves
+from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import starting
 from redistrib.cost.presets import PRESETS
 from redistrib.distribution.prepared import prepare
@@ -38,10 +38,10 @@ UPPER = 1.16  # of the price of a plan, that a closed price is at most in what f
 MESH = Mesh.of({"d": 8, "t": 8})
 
 
-def task(layers: int, mesh: Mesh = MESH, profile: str = "tpu", pins: Any = ()) -> Task:
+def problem(layers: int, mesh: Mesh = MESH, profile: str = "tpu", pins: Any = ()) -> SearchProblem:
     args = models.block_args(layers, 64, 32, 64, 8)
     given = prepare(models.block_step, args, mesh, None, None, None)
-    return task_of(given, mesh, pins, tied(models.block_step, given, {"params": 0}), machine(profile), "seconds")
+    return problem_of(given, mesh, pins, tied(models.block_step, given, {"params": 0}), machine(profile), "seconds")
 
 
 # ------------------------------------------------------------------------------------------ closed prices
@@ -114,17 +114,17 @@ def _drawn(random: Random, mesh: Mesh) -> DistType:
 
 @pytest.mark.parametrize("keep", [None, 16])
 def test_a_folded_graph_takes_and_holds_what_the_whole_one_does(keep: int | None) -> None:
-    own = fold(task(9))
+    own = fold(problem(9))
     assert own.folded is not None
     assert own.whole is not None
     assert len(own.graph.operations) < 0.6 * len(own.whole.graph.operations)
     assert sum(own.times) == len(own.whole.graph.operations)
     count = 0
-    for decided in starting(own):
-        alike = harmonized(own, decided, classes_of(own))
+    for decisions in starting(own):
+        alike = harmonized(own, decisions, classes_of(own))
         few = evaluated(own, alike, {}, keep)
-        whole, found = unfold(own, Found(alike, {}, 0.0, False))
-        every = evaluated(whole, found.decided, {}, keep)
+        whole, found = unfold(own, SearchResult(alike, {}, 0.0, False))
+        every = evaluated(whole, found.decisions, {}, keep)
         assert few.seconds == pytest.approx(every.seconds, rel=1e-9)
         assert few.received == every.received
         assert few.memory == every.memory
@@ -133,9 +133,9 @@ def test_a_folded_graph_takes_and_holds_what_the_whole_one_does(keep: int | None
 
 
 def test_layers_that_are_not_alike_are_not_folded() -> None:
-    assert len(fold(task(4)).graph.operations) == len(task(4).graph.operations)
+    assert len(fold(problem(4)).graph.operations) == len(problem(4).graph.operations)
     pins = [rd.along("t", {"params/4/up": 1})]
-    whole = task(9, pins=pins)
+    whole = problem(9, pins=pins)
     own = fold(whole)
     name = "params/4/up"
     assert own.folded is not None
@@ -144,7 +144,7 @@ def test_layers_that_are_not_alike_are_not_folded() -> None:
 
 def test_a_graph_without_layers_stands_for_itself() -> None:
     for seed in range(20):
-        own = oracle.task(oracle.program(Random(seed)), "x=4")
+        own = oracle.problem(oracle.program(Random(seed)), "x=4")
         assert fold(own).graph.operations == own.graph.operations
 
 
@@ -161,10 +161,10 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_evaluation_is_that_of_the_program() -> None:
     """Of the schedules that people write: bytes held, and seconds, as far as plans are collectives along axes."""
     mesh = Mesh.of({"d": 2, "t": 4})
-    own = task(1, mesh)
-    for decided in starting(own):
-        guess = evaluated(own, decided)
-        program = program_of(own, Found(decided, {}, 0.0, False), "p")
+    own = problem(1, mesh)
+    for decisions in starting(own):
+        guess = evaluated(own, decisions)
+        program = program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
         seconds = simulate(program, own.machine).seconds
         assert seconds * (1 - 1e-6) <= guess.seconds <= seconds * UPPER
         assert guess.memory == peak(program)[0]
@@ -174,11 +174,11 @@ def test_an_evaluation_is_that_of_the_program() -> None:
 def test_bounds_hold_at_any_precision() -> None:
     """No schedule that the search finds is below its bound."""
     for seed in range(60):
-        own = oracle.task(oracle.program(Random(seed)), "x=2,y=2")
+        own = oracle.problem(oracle.program(Random(seed)), "x=2,y=2")
         assert own.moves.by_axes is not None
         result = searched_anytime(own, "p", None)
-        assert result.task.floor <= result.evaluation.seconds * (1 + 1e-12), seed
-        assert result.found.bound <= result.evaluation.seconds * (1 + 1e-12), seed
+        assert result.problem.floor <= result.evaluation.seconds * (1 + 1e-12), seed
+        assert result.result.bound <= result.evaluation.seconds * (1 + 1e-12), seed
         prices = [step.price for step in result.improvements]
         assert prices == sorted(prices, reverse=True)
         assert prices[-1] == result.evaluation.seconds
@@ -221,8 +221,8 @@ def test_what_is_found_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
 
     result = rd.search(step, args, {"d": 2, "t": 2}, state={"params": 0}, profile="tpu", progress=False)[0]
-    assert result.made.evaluation is not None
-    assert len(result.task.graph.operations) < len(result.given.traced.graph.operations)
+    assert result.feasible.evaluation is not None
+    assert len(result.problem.graph.operations) < len(result.given.traced.graph.operations)
     for own, want in zip(result.distributed(*args), step(*args), strict=True):
         np.testing.assert_allclose(own, want, rtol=2e-5, atol=1e-5)
     again = rd.distribute(step, args, {"d": 2, "t": 2}, schedule=result.schedule)
@@ -238,9 +238,9 @@ def test_what_does_not_fit_is_said_with_the_smallest_that_was_found() -> None:
 
 
 def test_it_stops_when_the_time_is_up() -> None:
-    result = searched_anytime(task(6), "p", None, Deadline.after(0.0))
-    assert result.found.stopped
+    result = searched_anytime(problem(6), "p", None, Deadline.after(0.0))
+    assert result.result.stopped
     assert math.isfinite(result.evaluation.seconds)
     assert not isinstance(result, RedistribError)
-    assert isinstance(result.found.decided, Decisions)
-    assert isinstance(result.task.moves, Moves)
+    assert isinstance(result.result.decisions, Decisions)
+    assert isinstance(result.problem.moves, Moves)

@@ -105,5 +105,5 @@ def test_twelve_layers_on_two_axes(profile: str, most: float) -> None:
     """1,700 operations; `most` is found where layers nearly alike are decided as one at first; else 5% more."""
     args = models.block_args(12, 8)
     found = rd.search(models.block_step, args, {"d": 2, "t": 4}, state={"params": 0}, profile=profile)[0]
-    assert found.bound <= found.found.price * (1 + 1e-6)
-    assert found.found.price <= most
+    assert found.bound <= found.result.price * (1 + 1e-6)
+    assert found.result.price <= most

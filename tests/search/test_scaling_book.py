@@ -14,7 +14,7 @@ import jax
 import pytest
 
 import redistrib as rd
-from redistrib.autoshard.entry import task_of
+from redistrib.autoshard.entry import problem_of
 from redistrib.autoshard.evaluation import Evaluation, evaluated
 from redistrib.autoshard.starting import propagated
 from redistrib.distribution.prepared import prepare
@@ -38,8 +38,8 @@ def taken(tokens: int, devices: int, dims: int, pins: Any, results: Any) -> Eval
     given = prepare(block, args, mesh, None, results, None)
     on = machine("v5p")
     on = replace(on, links=replace(on.links, axis_bandwidth={"a": dims * 180e9}))  # type: ignore[type-var]
-    task = task_of(given, mesh, pins, {}, on, "seconds")
-    return evaluated(task, propagated(task, ["a"]))
+    problem = problem_of(given, mesh, pins, {}, on, "seconds")
+    return evaluated(problem, propagated(problem, ["a"]))
 
 
 def is_bound(tokens: int, devices: int, dims: int, pins: Any, results: Any) -> bool:

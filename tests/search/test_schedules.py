@@ -50,8 +50,8 @@ def test_auto_is_a_search() -> None:
 
 def test_the_price_is_what_the_simulator_says() -> None:
     found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, profile="tpu")[0]
-    assert found.seconds == pytest.approx(found.found.price, rel=3e-4)
-    assert found.found.bound <= found.found.price * (1 + 1e-6)
+    assert found.seconds == pytest.approx(found.result.price, rel=3e-4)
+    assert found.result.bound <= found.result.price * (1 + 1e-6)
 
 
 def test_constraints_inside_the_function_hold() -> None:

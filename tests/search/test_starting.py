@@ -10,12 +10,12 @@ import pytest
 
 import redistrib as rd
 from redistrib.autoshard import starting as module
-from redistrib.autoshard.axes import Task
-from redistrib.autoshard.descent import Found, program_of
-from redistrib.autoshard.entry import task_of, tied
-from redistrib.autoshard.fitting import fitted, peak
+from redistrib.autoshard.descent import SearchResult, program_of
+from redistrib.autoshard.entry import problem_of, tied
+from redistrib.autoshard.fitting import feasible_result, peak
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.moves import Moves
+from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.starting import estimate, starting
 from redistrib.distribution.prepared import prepare
 from redistrib.errors import MemoryLimitError
@@ -31,14 +31,14 @@ MEGATRON = {"wq": 1, "wk": 1, "wv": 1, "wo": 0, "up": 1, "down": 0}
 DATA = {"x": 0, "y": 0}
 
 
-def task(state: bool = True, pins: Any = (), layers: int = 2) -> Task:
+def problem(state: bool = True, pins: Any = (), layers: int = 2) -> SearchProblem:
     args = models.block_args(layers, 8, 32, 64, 4)
     given = prepare(models.block_step, args, MESH, None, None, None)
     back = tied(models.block_step, given, {"params": 0} if state else {})
-    return task_of(given, MESH, pins, back, machine("gpu"), "seconds")
+    return problem_of(given, MESH, pins, back, machine("gpu"), "seconds")
 
 
-def arguments(own: Task, *tactics: Any) -> dict[str, Any]:
+def arguments(own: SearchProblem, *tactics: Any) -> dict[str, Any]:
     """The types of all arguments that tactics lead to."""
     found = Propagation(own.graph, MESH)
     apply(tactics, found)
@@ -48,7 +48,7 @@ def arguments(own: Task, *tactics: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("state", [True, False])
 def test_what_people_write_is_among_the_schedules_to_start_from(state: bool) -> None:
     """Data parallel, FSDP, Megatron and their products; with state and without, each as its tactics say."""
-    own = task(state)
+    own = problem(state)
     written = {
         "data": [rd.along("d", DATA), rd.along("t", DATA)],
         "fsdp": [rd.along("d", DATA), rd.along("t", DATA), rd.along("d", {"params": "first"})],
@@ -56,8 +56,8 @@ def test_what_people_write_is_among_the_schedules_to_start_from(state: bool) -> 
         "fsdp x megatron": [rd.along("d", DATA), rd.along("t", MEGATRON), rd.along("d", {"params": "first"})],
     }
     found = [
-        {name: {*at} for name, at in decided.ins.items() if name.rpartition("/")[2] in (*MEGATRON, "x", "y")}
-        for decided in starting(own)
+        {name: {*at} for name, at in decisions.ins.items() if name.rpartition("/")[2] in (*MEGATRON, "x", "y")}
+        for decisions in starting(own)
     ]
     for name, tactics in written.items():
         wanted = arguments(own, *tactics)
@@ -65,32 +65,32 @@ def test_what_people_write_is_among_the_schedules_to_start_from(state: bool) -> 
 
 
 def test_layers_that_are_alike_are_cut_alike_in_large_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    each = [decided.text for decided in starting(task(layers=6))]
+    each = [decisions.text for decisions in starting(problem(layers=6))]
     monkeypatch.setattr(module, "SPREADS", 0)
-    assert [decided.text for decided in starting(task(layers=6))] == each
+    assert [decisions.text for decisions in starting(problem(layers=6))] == each
 
 
 def test_pins_hold_in_all() -> None:
     pins = [rd.along("d", {"x": 1}), rd.along("t", {"params/0/up": None}), rd.work("t", {"dot_general": "n0"})]
-    own = task(pins=pins)
+    own = problem(pins=pins)
     listed = list(starting(own))
     assert len(listed) > 1
-    for decided in listed:
-        assert decided.ins["x"]["d"] == 1
-        assert "t" not in decided.ins["params/0/up"]
-        assert decided.found.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
-        program_of(own, Found(decided, {}, 0.0, False), "p")
+    for decisions in listed:
+        assert decisions.ins["x"]["d"] == 1
+        assert "t" not in decisions.ins["params/0/up"]
+        assert decisions.propagation.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
+        program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
 
 
-def _called(own: Task, name: str) -> Any:
+def _called(own: SearchProblem, name: str) -> Any:
     return next(operation for operation in own.graph.operations if operation.name == name)
 
 
 def test_an_estimate_is_exact_where_nothing_moves() -> None:
     for seed in range(40):
-        own = oracle.task(oracle.program(Random(seed)), "x=4")
+        own = oracle.problem(oracle.program(Random(seed)), "x=4")
         whole = next(starting(own))
-        program = program_of(own, Found(whole, {}, 0.0, False), "p")
+        program = program_of(own, SearchResult(whole, {}, 0.0, False), "p")
         guess = estimate(own, whole)
         assert guess.price == pytest.approx(simulate(program, own.machine).seconds, rel=1e-9), seed
         assert guess.peak == peak(program)[0], seed
@@ -98,17 +98,17 @@ def test_an_estimate_is_exact_where_nothing_moves() -> None:
 
 def test_no_schedule_holds_less_than_is_said() -> None:
     for seed in range(40):
-        own = oracle.task(oracle.program(Random(seed)), "x=4")
+        own = oracle.problem(oracle.program(Random(seed)), "x=4")
         floor, _ = least_held(own.graph, 4, {})
-        for decided in starting(own):
-            assert floor <= peak(program_of(own, Found(decided, {}, 0.0, False), "p"))[0], seed
+        for decisions in starting(own):
+            assert floor <= peak(program_of(own, SearchResult(decisions, {}, 0.0, False), "p"))[0], seed
         try:
-            fitted(own, "p", floor)
+            feasible_result(own, "p", floor)
         except MemoryLimitError as error:
             assert not error.proved, seed
             assert error.least > floor, seed
         with pytest.raises(MemoryLimitError) as caught:
-            fitted(own, "p", floor - 1)
+            feasible_result(own, "p", floor - 1)
         assert caught.value.proved, seed
 
 
@@ -142,7 +142,7 @@ def test_there_is_a_schedule_that_fits_though_no_axis_was_decided_in_time(monkey
 
 def test_what_was_not_found_in_time_is_not_said_not_to_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     args, options = models.block_args(1, 8, 32, 64, 4), {"state": {"params": 0}, "profile": "gpu"}
-    own = task(layers=1)
+    own = problem(layers=1)
     floor, _ = least_held(own.graph, MESH.size, {})
     Clock(monkeypatch)
     with pytest.raises(

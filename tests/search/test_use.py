@@ -130,7 +130,7 @@ def test_without_time_pins_are_spread_and_nothing_is_priced(monkeypatch: pytest.
     forms = {value.name: str(value.type) for value in found.program.inputs}
     assert (forms["x"], forms["y"]) == ("[2{a}4, 64, 128]",) * 2
     assert 0 < found.bound <= found.seconds
-    assert not found.found.complete
+    assert not found.result.complete
 
 
 def test_a_limit_holds_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_limit_holds_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
         found = rd.search(models.chain, args, {"a": 2, "b": 2}, profile="gpu", limit=steps)[0]
         monkeypatch.undo()
         assert found.bound <= found.seconds
-        assert found.seconds == pytest.approx(found.found.price, rel=2e-3)
+        assert found.seconds == pytest.approx(found.result.price, rel=2e-3)
         prices.append(found.seconds)
     assert prices == sorted(prices, reverse=True)
     assert prices[0] > prices[-1]

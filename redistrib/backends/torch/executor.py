@@ -90,8 +90,6 @@ class TorchExecutor:
         before, after = (end.box(links.rank) for end in (plan.before, plan.after))
         self._has_source, self._has_target = (not end.nowhere[links.rank] for end in (plan.before, plan.after))
         self._source_shape, self._target_shape = before.size, after.size
-        factor = plan.itemsize // min(8, plan.itemsize)
-        self._target_words = after.volume * factor
         word = min(8, plan.itemsize)
         self.middle_bytes = sum(self._staged.middle)
         self._middle_words = [nbytes // word for nbytes in self._staged.middle]

@@ -1,0 +1,51 @@
+"""Isomorphism classes of a search: which operations and inputs are decided as one, pins told apart."""
+
+from __future__ import annotations
+
+from redistrib.autoshard.folding import Folded
+from redistrib.autoshard.isomorphism import NEAR, IsomorphismClasses, isomorphism_classes
+from redistrib.autoshard.problem import SearchProblem
+from redistrib.programs.graph import Graph
+
+
+def marks_of(problem: SearchProblem) -> dict[object, object]:
+    """What tells operations, inputs and outputs from others that do the same: pins, summands, rates of their own."""
+    marks: dict[object, object] = {}
+    for number, own in enumerate(problem.marks):
+        marks[number] = (own, tuple(sorted(problem.work.get(number, {}).items())))
+    for array in problem.graph.inputs:
+        marks[array.name] = _mark(problem.pins.get(array.name), problem.starts.get(array.name))
+    for number, _ in enumerate(problem.graph.outputs):
+        marks["out", number] = _mark(problem.pins.get(number), problem.ends.get(number))
+    return marks
+
+
+def classes_of(problem: SearchProblem, near: int = NEAR) -> IsomorphismClasses:
+    """The isomorphism classes of a search problem, by neighbours so many steps far and by pins."""
+    marks = marks_of(problem)
+    classes = isomorphism_classes(problem.graph, problem.tied, marks, near)
+    return classes if problem.folded is None else _by_cell(problem.graph, problem.folded, classes)
+
+
+def _by_cell(graph: Graph, folded: Folded, classes: IsomorphismClasses) -> IsomorphismClasses:
+    """Classes in which operations of repeated layers are one wherever the layer stands, and so is what they read."""
+    number: dict[object, int] = {}
+    first: dict[str, object] = {}
+    operations = []
+    for k, (operation, cell) in enumerate(zip(graph.operations, folded.cells, strict=True)):
+        operations.append(number.setdefault(cell or ("class", classes.operations[k]), len(number)))
+        for read, name in enumerate(operation.ins):
+            if cell is not None:
+                first.setdefault(name, (cell, read))
+    keys = (first.get(array.name, own) for array, own in zip(graph.inputs, classes.inputs, strict=True))
+    inputs = [number.setdefault(("input", key), len(number)) for key in keys]
+    return IsomorphismClasses(tuple(operations), tuple(inputs))
+
+
+def _mark(pins: object, form: object) -> tuple[str, str]:
+    return (repr(pins), str(form))
+
+
+def one_by_one(problem: SearchProblem) -> IsomorphismClasses:
+    """The classes of a search problem in which every operation and input is one of its own."""
+    return IsomorphismClasses(tuple(range(len(problem.graph.operations))), tuple(range(len(problem.graph.inputs))))
