@@ -141,7 +141,9 @@ def parser() -> argparse.ArgumentParser:
         help="an argument with examples and their dimension: pipelines are simulated as well",
     )  # fmt: skip
     search.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write the schedule to, as JSON")
-    search.set_defaults(command=_search)
+    search.add_argument("--measure", type=int, metavar="TOP", help="run so many of the best, and rank them by seconds")
+    search.add_argument("--picture", type=Path, metavar="FILE", help="draw what --measure predicted and measured")
+    search.set_defaults(command=_search, parser=search)
 
     load = commands.add_parser("load", help="say what loading weights onto a mesh reads and moves")
     load.add_argument("path", type=Path, help="a safetensors file, an index, or a folder")
@@ -316,6 +318,8 @@ def _diagnose(options: argparse.Namespace) -> int:
 def _search(options: argparse.Namespace) -> int:
     from redistrib.autoshard.command import found
 
+    if options.picture is not None and options.measure is None:
+        options.parser.error("--picture draws what was measured; say how many candidates with --measure 10")
     result = found(
         options.target,
         {"state": options.state, "batch": options.batch},
@@ -325,11 +329,17 @@ def _search(options: argparse.Namespace) -> int:
         memory_limit=options.memory_limit,
         limit=options.limit,
         objective=options.objective,
+        is_run=options.measure is not None,
     )
     print(result)
     if options.output is not None:
         options.output.write_text(result.schedule.to_json() + "\n")
         print(f"wrote {options.output}")
+    if options.measure is not None:
+        ranking = result.measure(top=options.measure)
+        print(ranking)
+        if options.picture is not None:
+            print(f"wrote {ranking.picture(options.picture)}")
     return 0
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,3 +57,15 @@ def counted(count: int, singular: str, plural: str) -> str:
     ('1 leaf', '1,200 leaves')
     """
     return f"{count:,} {singular if count == 1 else plural}"
+
+
+@contextmanager
+def status_shown(doing: str, progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """A function that shows on stderr how far long work is; None shows it on a terminal only."""
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        yield lambda line: None
+        return
+    from rich.console import Console
+
+    with Console(file=sys.stderr).status(doing) as status:
+        yield lambda line: status.update(f"{doing}: {line}")

@@ -6,21 +6,27 @@ from typing import Any
 
 from redistrib.autoshard.entry import search
 from redistrib.autoshard.result import Searched
+from redistrib.backends.jax.profiling.compare import calibration_devices
 from redistrib.distribution.command import returned
 from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Mesh
 
 
-def found(target: str, pairs: dict[str, list[str]], **options: Any) -> Searched:
+def found(target: str, pairs: dict[str, list[str]], *, is_run: bool = False, **options: Any) -> Searched:
     """What is found for what a function returns: a function and its arguments.
 
     Args:
         target: `module:function`.
         pairs: texts `argument=number`, for `state` and for `batch`.
+        is_run: whether candidates will run: on accelerators, or on virtual CPU devices where there are none.
         options: of `rd.search`.
 
     Raises:
         ProgramError: if there is no such function, it returns something else, or a pair is none.
+        RunSizeError: if there are fewer devices than candidates take.
     """
+    if is_run:
+        calibration_devices(max(2, options["devices"] or Mesh.of(options["mesh"]).size))
     function, *args = returned(target, None)
     state, batch = (dict(map(_pair, pairs[name])) for name in ("state", "batch"))
     return search(function, args, state=state, batch=batch or None, pipeline=bool(batch), **options)

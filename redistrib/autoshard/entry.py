@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +24,7 @@ from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramErr
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import Along, Work
+from redistrib.report import status_shown
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.torus_layout import laid
@@ -116,7 +115,7 @@ def search(
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     ways = [(own, way) for own in tried for way in laid(on, own)]
-    with _progress_shown(progress) as report_progress:
+    with status_shown("searching", progress) as report_progress:
         given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, exact=exact)  # several: no shardings
         for number, (own, way) in enumerate(ways):
             if listed and deadline.passed:
@@ -228,15 +227,3 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
             )  # fmt: skip
         found |= dict(zip(back, leaves, strict=True))
     return found
-
-
-@contextlib.contextmanager
-def _progress_shown(progress: bool | None) -> Iterator[Callable[[str], None]]:
-    """What shows on a terminal how far a search is."""
-    if progress is False or (progress is None and not sys.stderr.isatty()):
-        yield lambda line: None
-        return
-    from rich.console import Console
-
-    with Console(file=sys.stderr).status("searching") as status:
-        yield lambda line: status.update(f"searching: {line}")

@@ -16,14 +16,16 @@ from redistrib.autoshard.descent import SearchResult, ends_of
 from redistrib.autoshard.fitting import FeasibleResult
 from redistrib.autoshard.grid import Staged
 from redistrib.autoshard.problem import SearchProblem
+from redistrib.autoshard.ranking import Ranking, ranked
 from redistrib.autoshard.report import Decision, PinCost, pin_costs, ranked_decisions, table
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.devices import meshes
 from redistrib.distribution.distributed import Distributed
 from redistrib.distribution.prepared import Prepared
+from redistrib.errors import ProgramError
 from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.program import Program
-from redistrib.report import ShownInNotebooks, counted, rendered
+from redistrib.report import ShownInNotebooks, counted, rendered, status_shown
 from redistrib.simulator.torus_layout import described
 
 
@@ -230,6 +232,30 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
     def distributed(self) -> Any:
         """Of the first."""
         return self[0].distributed
+
+    def measure(
+        self, args: Sequence[Any] | None = None, *, top: int = 10, repeats: int = 5, progress: bool | None = None
+    ) -> Ranking:
+        """Run the best candidates, and rank them by the seconds of their calls (DistIR, section 6.3).
+
+        Args:
+            args: of the function; by default those of the search, which then are arrays.
+            top: how many candidates are run, the best by prediction first.
+            repeats: calls of each that are timed, after one that is not.
+            progress: whether to show on stderr what goes on; None does so on a terminal.
+
+        Raises:
+            ProgramError: if there are too few devices, `args` is left out and the search had only shapes, or a number
+                is not positive.
+        """
+        for name, number in (("top", top), ("repeats", repeats)):
+            if number < 1:
+                raise ProgramError("", "", "Arguments", f"{name} is {number!r}; give a positive number")
+        given = tuple(self[0].given.args if args is None else args)
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(given)):
+            raise ProgramError("", "", "Arguments", "shapes cannot be run; give measure(args) arrays")
+        with status_shown("running", progress) as told:
+            return ranked(self._candidates[:top], given, repeats, self[0].machine.name, told)
 
     def table(self, most: int = 10) -> str:
         """The first candidates as a table."""

@@ -23,7 +23,9 @@ from redistrib.autoshard import descent
 from redistrib.autoshard.grid import even, meshes_of
 from redistrib.autoshard.integer import Solution
 from redistrib.autoshard.moves import Moves
+from redistrib.autoshard.ranking import Ranking
 from redistrib.autoshard.result import Candidate
+from redistrib.autoshard.timed import Measured
 from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CutError, ProgramError
@@ -318,3 +320,58 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert Schedule.from_json(file.read_text()).mesh.size == 4
     assert main(["search", target, "--mesh", "d=4", "--state", "w"]) == 2
     assert "write it as argument=number" in capsys.readouterr().err
+
+
+def test_the_best_candidates_are_run_and_ranked(tmp_path: Path) -> None:
+    args = ([np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32))
+    best = rd.search(step, args, devices=4, profile="cpu")
+    ranking = best.measure(top=2, repeats=3, progress=False)
+    assert [run[1] for run in sorted(ranking.runs, key=lambda run: run[1])] == [1, 2]
+    for name, place, predicted, ran in ranking.runs:
+        assert (name, predicted) == (best[place - 1].name, best[place - 1].seconds)
+        assert len(ran.each) == 3
+        assert min(ran.each) <= ran.seconds <= max(ran.each)
+    seconds = [run[3].seconds for run in ranking.runs]
+    assert seconds == sorted(seconds)
+    lines = str(ranking).splitlines()
+    assert lines[0].strip() == "2 candidates run, predicted for cpu"
+    assert ranking.picture(tmp_path / "top.png").stat().st_size > 1000
+    assert len(best.measure(args, top=99, repeats=1).runs) == len(best)
+
+
+def test_the_command_runs_the_best_of_them(tmp_path: Path) -> None:
+    text = "import numpy as np\ndef case():\n    return (lambda x: x @ x), np.ones((8, 8), np.float32)\n"
+    (tmp_path / "small.py").write_text(text)
+    hidden = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden} | {"JAX_PLATFORMS": "cpu"}
+    environment["PYTHONPATH"] = str(Path(rd.__file__).parents[1])
+    command = [sys.executable, "-m", "redistrib", "search", "small:case", "--devices", "4", "--profile", "cpu"]
+    asked = [*command, "--measure", "2", "--picture", "top.png"]
+    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert "2 candidates run, predicted for cpu" in done.stdout, done.stdout + done.stderr
+    assert (tmp_path / "top.png").stat().st_size
+    asked = [*command, "--picture", "top.png"]
+    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "say how many candidates with --measure 10" in done.stderr
+
+
+def test_rank_correlation_is_of_predicted_and_measured() -> None:
+    def of(*pairs: tuple[float, float]) -> Ranking:
+        return Ranking("cpu", tuple(("", 0, predicted, Measured(ran, (ran,))) for predicted, ran in pairs))
+
+    assert of((1.0, 10.0), (2.0, 20.0), (3.0, 21.0)).correlation == pytest.approx(1.0)
+    assert of((3.0, 10.0), (2.0, 20.0), (1.0, 21.0)).correlation == pytest.approx(-1.0)
+    assert "rank correlation 1.00" in str(of((1.0, 10.0), (2.0, 20.0)))
+    for alone in (of((1.0, 2.0)), of((1.0, 2.0), (1.0, 3.0))):
+        assert np.isnan(alone.correlation)
+        assert "correlation" not in str(alone)
+
+
+def test_what_cannot_be_run_is_not_measured() -> None:
+    shapes = jax.ShapeDtypeStruct((8, 8), np.float32)
+    best = rd.search(lambda x: x @ x, (shapes,), devices=4, profile="cpu")
+    with pytest.raises(ProgramError, match="shapes cannot be run; give measure"):
+        best.measure()
+    with pytest.raises(ProgramError, match="top is 0; give a positive number"):
+        best.measure((np.ones((8, 8), np.float32),), top=0)
