@@ -11,10 +11,10 @@ import jax
 
 from redistrib.autoshard.deadline import Deadline
 from redistrib.autoshard.fitting import feasible_result
-from redistrib.autoshard.grid import Staged, meshes_of, staged
 from redistrib.autoshard.moves import Moves, Objective
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
+from redistrib.autoshard.staged import Staged, meshes_of, staged
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import leaf_names

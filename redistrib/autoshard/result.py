@@ -14,10 +14,10 @@ from redistrib.autoshard.anytime import Improvement
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import SearchResult, ends_of
 from redistrib.autoshard.fitting import FeasibleResult
-from redistrib.autoshard.grid import Staged
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.ranking import Ranking, ranked
 from redistrib.autoshard.report import Decision, PinCost, pin_costs, ranked_decisions, table
+from redistrib.autoshard.staged import Staged
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.devices import meshes
 from redistrib.distribution.distributed import Distributed

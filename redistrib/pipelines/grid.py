@@ -13,7 +13,7 @@ from redistrib.pipelines.roles import batch_of
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.program import Program
-from redistrib.simulator.clocks import Known, run
+from redistrib.simulator.clocks import SimulationCache, run
 from redistrib.simulator.machine import Machine
 
 
@@ -61,7 +61,7 @@ def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: 
     """
     seen = batch_of(program, batch)
     simulated = [
-        _candidate(layout, spread_over(seen, layout, "exact"), machine, Known())
+        _candidate(layout, spread_over(seen, layout, "exact"), machine, SimulationCache())
         for layout in layouts(devices, seen.size)
     ]
     return sorted(simulated, key=lambda candidate: candidate.seconds)
@@ -96,15 +96,15 @@ def of_microbatches(
     for (data, tensor, _), several in same_stages.items():
         if (data, tensor) not in cutters:
             cutters[data, tensor] = cutter_of(seen, several[0][1], 1)
-        staging, known = Staging(cutters[data, tensor], several[0][1], "exact"), Known()
+        staging, cache = Staging(cutters[data, tensor], several[0][1], "exact"), SimulationCache()
         if staging.indexed:
             raise ProgramError("", "", "Batch", "an operation asks for the number of an example; simulate each layout")
         for size, layout in several:
             made = spread_over(seen, layout, "exact", staging)
-            simulated.setdefault(size, []).append(_candidate(layout, made, machine, known))
+            simulated.setdefault(size, []).append(_candidate(layout, made, machine, cache))
     return simulated
 
 
-def _candidate(layout: Layout, program: Program, machine: Machine, known: Known) -> SimulatedLayout:
-    made = run(program, machine, record=False, known=known)
+def _candidate(layout: Layout, program: Program, machine: Machine, cache: SimulationCache) -> SimulatedLayout:
+    made = run(program, machine, record=False, cache=cache)
     return SimulatedLayout(layout, max(made.now.values()), max(made.peak.values()))

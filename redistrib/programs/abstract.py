@@ -20,7 +20,7 @@ from redistrib.programs.program import Compute, Move, Value
 from redistrib.programs.reference import run_compute, stacked
 
 Array: TypeAlias = npt.NDArray[Any]
-Known: TypeAlias = Value | Array
+AbstractValue: TypeAlias = Value | Array
 
 
 @dataclass(frozen=True)
@@ -33,30 +33,30 @@ class Mixed:
 
     most: int = 1 << 16
 
-    def compute(self, op: Compute, ins: Sequence[Known]) -> list[Known]:
+    def compute(self, op: Compute, ins: Sequence[AbstractValue]) -> list[AbstractValue]:
         can_run = all(part.nest.body is not None for part in op.parts)
         small = all(value.type.global_size <= self.most for _, value in op.outs)
-        arrays = [known for known in ins if isinstance(known, np.ndarray)]
+        arrays = [operand for operand in ins if isinstance(operand, np.ndarray)]
         if not (can_run and small and len(arrays) == len(ins)):
             return [value for _, value in op.outs]
         return [*run_compute(op, [dict(part.nest.ranges) for part in op.parts], arrays)]
 
-    def move(self, op: Move, value: Value, known: Known) -> Known:
-        return known if isinstance(known, np.ndarray) else op.out
+    def move(self, op: Move, value: Value, operand: AbstractValue) -> AbstractValue:
+        return operand if isinstance(operand, np.ndarray) else op.out
 
-    def entry(self, known: Known, step: int) -> Known:
-        if isinstance(known, np.ndarray):
-            return np.asarray(known[step])
-        return replace(known, type=replace(known.type, dims=known.type.dims[1:]))
+    def entry(self, operand: AbstractValue, step: int) -> AbstractValue:
+        if isinstance(operand, np.ndarray):
+            return np.asarray(operand[step])
+        return replace(operand, type=replace(operand.type, dims=operand.type.dims[1:]))
 
-    def stack(self, out: Value, entries: Sequence[Known]) -> Known:
-        arrays = [known for known in entries if isinstance(known, np.ndarray)]
+    def stack(self, out: Value, entries: Sequence[AbstractValue]) -> AbstractValue:
+        arrays = [operand for operand in entries if isinstance(operand, np.ndarray)]
         return stacked(out.shape, out.dtype, arrays) if len(arrays) == len(entries) else out
 
-    def is_true(self, known: Known) -> bool:
-        if not isinstance(known, np.ndarray):
-            raise ProgramError("", known.name, "Loop", "whether a loop goes on depends on a value that is not known")
-        return bool(known)
+    def is_true(self, operand: AbstractValue) -> bool:
+        if not isinstance(operand, np.ndarray):
+            raise ProgramError("", operand.name, "Loop", "whether a loop goes on depends on a value that is not known")
+        return bool(operand)
 
 
 # ----------------------------------------------------------------------------------------- operations by name
@@ -87,25 +87,26 @@ class Register(Generic[B]):
 
         return add
 
-    def apply(self, builder: B, kind: str, *operands: Known | int | Sequence[int], **attributes: Any) -> Any:
+    def apply(self, builder: B, kind: str, *given: AbstractValue | int | Sequence[int], **attributes: Any) -> Any:
         """What is known of the result of an operation.
 
         Raises:
             ProgramError: if there is no such operation, or none of its implementations takes what is known.
         """
-        known = [one if isinstance(one, Value) else np.asarray(one) for one in operands]
+        operands = [one if isinstance(one, Value) else np.asarray(one) for one in given]
         if kind not in self.table:
             raise ProgramError(kind, "", "Register", f"no such operation; there are {', '.join(self.table)}")
         fitting = [
             (sum(one is CONCRETE for one in pattern), implementation)
             for pattern, implementation in self.table[kind]
-            if len(pattern) == len(known)
-            and all(wanted is ABSTRACT or isinstance(one, CONCRETE) for wanted, one in zip(pattern, known, strict=True))
+            if len(pattern) == len(operands)
+            and all(want is ABSTRACT or isinstance(one, CONCRETE) for want, one in zip(pattern, operands, strict=True))
         ]
         if not fitting:
-            given = ", ".join(str(one.type) if isinstance(one, Value) else f"array {one.tolist()}" for one in known)
+            kinds = (str(one.type) if isinstance(one, Value) else f"array {one.tolist()}" for one in operands)
+            described = ", ".join(kinds)
             raise ProgramError(
-                kind, "", "Register", f"what it makes of ({given}) is not known; give it arrays where shapes depend on "
+                kind, "", "Register", f"its result on ({described}) is not known; give arrays where shapes depend on "
                 f"them, or an implementation that takes these",
             )  # fmt: skip
-        return max(fitting, key=lambda entry: entry[0])[1](builder, *known, **attributes)
+        return max(fitting, key=lambda entry: entry[0])[1](builder, *operands, **attributes)

@@ -1,4 +1,4 @@
-"""Abstract interpretation: one walk over a program, whatever is known of its values.
+"""Abstract interpretation: one walk over a program with an abstract value for each value.
 
 What operations do is a semantics. The reference executor is the one on whole arrays, and the run rank by rank the one
 on tiles; `redistrib.programs.abstract` has the one on arrays and types mixed.
@@ -21,11 +21,11 @@ class Semantics(Protocol[A]):
         """The results of an operation, in the order of `op.outs`."""
         ...
 
-    def move(self, op: Move, value: Value, known: A) -> A:
-        """What becomes of a value of which this is known."""
+    def move(self, op: Move, value: Value, operand: A) -> A:
+        """The abstract value after a move of `value`."""
         ...
 
-    def entry(self, known: A, step: int) -> A:
+    def entry(self, operand: A, step: int) -> A:
         """What a step of a loop reads of an array that has an entry for each along dimension 0."""
         ...
 
@@ -33,7 +33,7 @@ class Semantics(Protocol[A]):
         """The array of entries, one for each step."""
         ...
 
-    def is_true(self, known: A) -> bool:
+    def is_true(self, operand: A) -> bool:
         """Whether a condition holds."""
         ...
 

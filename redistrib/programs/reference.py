@@ -42,17 +42,17 @@ class _Whole:
     def compute(self, op: Compute, ins: Sequence[Tile]) -> list[Tile]:
         return run_compute(op, [dict(part.nest.ranges) for part in op.parts], ins)
 
-    def move(self, op: Move, value: Value, known: Tile) -> Tile:
-        return known
+    def move(self, op: Move, value: Value, operand: Tile) -> Tile:
+        return operand
 
-    def entry(self, known: Tile, step: int) -> Tile:
-        return np.asarray(known[step])
+    def entry(self, operand: Tile, step: int) -> Tile:
+        return np.asarray(operand[step])
 
     def stack(self, out: Value, entries: Sequence[Tile]) -> Tile:
         return stacked(out.shape, out.dtype, entries)
 
-    def is_true(self, known: Tile) -> bool:
-        return bool(known)
+    def is_true(self, operand: Tile) -> bool:
+        return bool(operand)
 
 
 def stacked(shape: Sequence[int], dtype: str, entries: Sequence[Tile]) -> Tile:
@@ -92,19 +92,19 @@ class _ByRank:
                 result[device] = tile
         return results
 
-    def move(self, op: Move, value: Value, known: Tiles) -> Tiles:
-        return _run_move(op, value, known)
+    def move(self, op: Move, value: Value, operand: Tiles) -> Tiles:
+        return _run_move(op, value, operand)
 
-    def entry(self, known: Tiles, step: int) -> Tiles:
-        return {device: np.asarray(tile[step]) for device, tile in known.items()}
+    def entry(self, operand: Tiles, step: int) -> Tiles:
+        return {device: np.asarray(tile[step]) for device, tile in operand.items()}
 
     def stack(self, out: Value, entries: Sequence[Tiles]) -> Tiles:
         devices = out.place.devices
         return {device: stacked(out.tile, out.dtype, [tiles[device] for tiles in entries]) for device in devices}
 
-    def is_true(self, known: Tiles) -> bool:
+    def is_true(self, operand: Tiles) -> bool:
         """Whether the condition holds, on which all devices must agree."""
-        found = {bool(tile) for tile in known.values()}
+        found = {bool(tile) for tile in operand.values()}
         if len(found) > 1:
             raise TilesError("devices disagree on whether a loop goes on")
         return found == {True}

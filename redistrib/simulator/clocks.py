@@ -97,7 +97,7 @@ def run(
     *,
     shared: bool = True,
     record: bool = True,
-    known: Known | None = None,
+    cache: SimulationCache | None = None,
 ) -> Run:
     """Simulate a program.
 
@@ -107,10 +107,10 @@ def run(
         streams: the stream of every operation; all on one unless given.
         shared: whether devices with equal histories share a clock.
         record: whether to keep the events.
-        known: what was found of called programs, of programs before that were simulated in the same way.
+        cache: what was found of called programs, of programs before that were simulated in the same way.
     """
     clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
-    simulator = _Simulator(machine, streams, clock_of, record, known or Known())
+    simulator = _Simulator(machine, streams, clock_of, record, cache or SimulationCache())
     made = Run(clock_of)
     for value in program.inputs:
         for clock in simulator.clocks(value.place.devices):
@@ -176,7 +176,7 @@ class _Prepared(NamedTuple):
 
 
 @dataclass
-class Known:
+class SimulationCache:
     """What was found of called programs, for whoever calls them again in the same context.
 
     Attributes:
@@ -194,9 +194,9 @@ class Known:
 
 class _Simulator:
     def __init__(
-        self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool, known: Known
+        self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool, cache: SimulationCache
     ) -> None:
-        self.machine, self.streams, self.clock_of, self.record, self.known = machine, streams, clock_of, record, known
+        self.machine, self.streams, self.clock_of, self.record, self.cache = machine, streams, clock_of, record, cache
         self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
@@ -307,11 +307,11 @@ class _Simulator:
     def _call_again(self, program: ProgramData, clock: int, context: Context | None, to: Run) -> None:
         """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
         key = (id(program), context, clock)
-        if key not in self.known.called:
+        if key not in self.cache.called:
             alone = Run(self.clock_of)
             self.run(program, {}, alone, context)
-            self.known.called[key] = alone
-        alone = self.known.called[key]
+            self.cache.called[key] = alone
+        alone = self.cache.called[key]
         began, held = to.now[clock, ""], to.live[clock]
         to.now[clock, ""] = began + alone.now[clock, ""]
         to.busy[clock, ""] += alone.busy[clock, ""]
@@ -331,13 +331,13 @@ class _Simulator:
 
     def _prepared(self, program: ProgramData, context: Context | None) -> _Prepared:
         key = (id(program), context, *(self.clock_of[device] for device in program.devices))
-        if key not in self.known.prepared:
-            liveness = self.known.liveness
+        if key not in self.cache.prepared:
+            liveness = self.cache.liveness
             lives = liveness.lifetimes(program) if context is None else liveness.called(program, context)
             ops = enumerate(zip(program.ops, lives.changes, strict=True))
             items = [self._item(op, change, lives.contexts.get(k), program) for k, (op, change) in ops]
-            self.known.prepared[key] = _Prepared(items, self._held(lives.at_return))
-        return self.known.prepared[key]
+            self.cache.prepared[key] = _Prepared(items, self._held(lives.at_return))
+        return self.cache.prepared[key]
 
     def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _Item:
         stages: tuple[PricedStage, ...] = ()
@@ -372,9 +372,9 @@ class _Simulator:
             key: tuple[object, ...] = (id(op.plan), value.place)
         else:
             key = (value.type, value.place, op.out.type, op.out.place, op.out.dtype)
-        if key not in self.known.prices:
-            self.known.prices[key] = tuple(move_stages(op, program, self.machine))
-        return self.known.prices[key]
+        if key not in self.cache.prices:
+            self.cache.prices[key] = tuple(move_stages(op, program, self.machine))
+        return self.cache.prices[key]
 
     def _held(self, values: Collection[Value]) -> tuple[tuple[int, int], ...]:
         if not values:

@@ -49,7 +49,7 @@ def test_d9_with_types_alone_there_is_no_shape_for_the_reshape_of_figure_4() -> 
     with pytest.raises(ProgramError) as caught:
         figure_4(Builder("gpt2"), known=False)
     assert str(caught.value) == (
-        "operation 'reshape': what it makes of ([256, 8, 768], [2]) is not known; give it arrays where shapes depend "
+        "operation 'reshape': its result on ([256, 8, 768], [2]) is not known; give arrays where shapes depend "
         "on them, or an implementation that takes these (rule Register)"
     )
 

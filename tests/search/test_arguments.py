@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import redistrib as rd
-from redistrib.autoshard.grid import Staged
+from redistrib.autoshard.staged import Staged
 from redistrib.backends.jax.trace.equation import RULES, Equation
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, MeshError, ProgramError, RedistribError

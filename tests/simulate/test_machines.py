@@ -96,4 +96,4 @@ def test_the_search_lays_the_axis_that_moves_most_onto_most_links() -> None:
     assert len(result) == 2
     assert result[0].seconds < result[1].seconds
     assert "on 2 dimensions of the torus" in result[0].name
-    assert result[0].task.machine.layout == {"data": 1, "model": 2}
+    assert result[0].problem.machine.layout == {"data": 1, "model": 2}
