@@ -73,11 +73,11 @@ class Ranking(ShownInNotebooks):
 
 
 def ranked(
-    candidates: Sequence[Timed], args: Sequence[Any], repeats: int, machine: str, told: Callable[[str], None]
+    candidates: Sequence[Timed], args: Sequence[Any], repeats: int, machine: str, report_progress: Callable[[str], None]
 ) -> Ranking:
     """Run candidates in the order of their predictions, and rank them by the seconds of their calls."""
     runs = []
     for place, one in enumerate(candidates, start=1):
-        told(f"{place} of {len(candidates)}: {one.name}")
+        report_progress(f"{place} of {len(candidates)}: {one.name}")
         runs.append((one.name, place, one.seconds, one.measure(args, repeats)))
     return Ranking(machine, tuple(sorted(runs, key=lambda run: run[3].seconds)))

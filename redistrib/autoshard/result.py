@@ -254,8 +254,8 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
         given = tuple(self[0].given.args if args is None else args)
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(given)):
             raise ProgramError("", "", "Arguments", "shapes cannot be run; give measure(args) arrays")
-        with status_shown("running", progress) as told:
-            return ranked(self._candidates[:top], given, repeats, self[0].machine.name, told)
+        with status_shown("running", progress) as report_progress:
+            return ranked(self._candidates[:top], given, repeats, self[0].machine.name, report_progress)
 
     def table(self, most: int = 10) -> str:
         """The first candidates as a table."""
