@@ -71,13 +71,13 @@ def choices(random: Random, tree: bool = False) -> ChoiceGraph:
 LETTERS = {"i": 4, "j": 8, "k": 4}
 
 
-def program(random: Random) -> Graph:
+def program(random: Random, most: int = 4, flops: int = 2 * 10**6) -> Graph:
     """A few products, sums and additions of matrices, each value read by any later operation."""
     arrays = {f"x{k}": (f"x{k}", random.choice(["ij", "jk", "ik"])) for k in range(random.randint(1, 2))}
     inputs = [Array(name, tuple(LETTERS[c] for c in dims), "float32") for name, dims in arrays.values()]
     known = list(arrays.values())
     operations: list[Operation] = []
-    for number in range(random.randint(2, 4)):
+    for number in range(random.randint(2, most)):
         (a, first), (b, second) = random.choice(known), random.choice(known)
         if first == second:
             spec, kind, ins = f"{first},{second}->{first}", "add", (a, b)
@@ -91,7 +91,7 @@ def program(random: Random) -> Graph:
         out = spec.rpartition("->")[2]
         letters = sorted({c for c in spec if c.isalpha()})
         linear = [(0, 1)] if kind == "add" else [(k,) for k in range(len(ins))]
-        made = nest(spec, {c: LETTERS[c] for c in letters}, name=f"{kind}{number}", linear=linear, flops=2 * 10**6)
+        made = nest(spec, {c: LETTERS[c] for c in letters}, name=f"{kind}{number}", linear=linear, flops=flops)
         name = f"v{number}"
         operations.append(Operation(made, kind, ins, (Array(name, tuple(LETTERS[c] for c in out), "float32"),)))
         if len(out) == 2 and out in ("ij", "jk", "ik"):
