@@ -92,7 +92,7 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
     if needed > memory():
         raise RunSizeError(
             "run size",
-            what="the bytes of the array, its values and its tiles before and after",
+            subject="the bytes of the array, its values and its tiles before and after",
             given=needed,
             least=0,
             most=memory(),

@@ -14,20 +14,20 @@ def typed(data: dict[str, Any], field: str, *types: type) -> Any:
     return value if type(value) in types else _refuse(field, value)
 
 
-def figures(value: object, what: str, count: int = 2) -> list[float]:
+def figures(value: object, subject: str, count: int = 2) -> list[float]:
     """A list of `count` numbers."""
     if not isinstance(value, list) or len(value) != count:
-        _refuse(what, value)
-    return [figure(number, what) for number in value]
+        _refuse(subject, value)
+    return [figure(number, subject) for number in value]
 
 
-def figure(value: Any, what: str) -> float:
+def figure(value: Any, subject: str) -> float:
     """A number; a boolean is refused."""
     if type(value) not in (int, float):
-        _refuse(what, value)
+        _refuse(subject, value)
     number: float = value
     return number
 
 
-def _refuse(what: str, value: object) -> NoReturn:
-    raise ProfileError(f"the profile is malformed: {what} is {shown(value)}; write one with `redistrib calibrate`")
+def _refuse(subject: str, value: object) -> NoReturn:
+    raise ProfileError(f"the profile is malformed: {subject} is {shown(value)}; write one with `redistrib calibrate`")

@@ -25,27 +25,27 @@ class LatencyBandwidth(Figures):
     unit: ClassVar[str] = "seconds"
     normal_forms_suffice: ClassVar[bool] = False
 
-    def topology(self, mesh: Mesh, known: Topology | None = None) -> Topology:
-        """The mesh axes where `axis_bandwidth` names one. Otherwise the hosts of `known` where links between them are
-        slower, and its torus where its links have a speed. By default hosts of `devices_per_host` devices."""
-        return self._with_duplex(self._of_mesh(mesh, known))
+    def topology(self, mesh: Mesh, topology: Topology | None = None) -> Topology:
+        """The mesh axes where `axis_bandwidth` names one; else the hosts of `topology` where links between hosts are
+        slower, and its torus where a link of it has a speed. By default hosts of `devices_per_host` devices."""
+        return self._with_duplex(self._of_mesh(mesh, topology))
 
-    def _of_mesh(self, mesh: Mesh, known: Topology | None) -> Topology:
+    def _of_mesh(self, mesh: Mesh, topology: Topology | None) -> Topology:
         speed = {axis.name: self.axis_bandwidth.get(axis.name, self.bandwidth) for axis in mesh.axes}
         if any(name in self.axis_bandwidth for name in speed):
             slowest = min(speed.values())
             return Topology.along(mesh, [name for name, bandwidth in speed.items() if bandwidth == slowest])
-        if known is not None:
-            return self._priced_links(known)
+        if topology is not None:
+            return self._priced_links(topology)
         if self.slow_bandwidth is None or self.devices_per_host is None:
             return Topology(mesh.size)
         return Topology.consecutive(mesh.size, self.devices_per_host)
 
-    def topology_apart(self, devices: int, source: Collection[int], known: Topology | None = None) -> Topology:
-        """As for a mesh. Without `known` and `devices_per_host`, `slow_bandwidth` is the speed between the source's
+    def topology_apart(self, devices: int, source: Collection[int], topology: Topology | None = None) -> Topology:
+        """As for a mesh. Without `topology` and `devices_per_host`, `slow_bandwidth` is the speed between the source's
         devices and others."""
-        if known is not None:
-            return self._with_duplex(self._priced_links(known))
+        if topology is not None:
+            return self._with_duplex(self._priced_links(topology))
         if self.slow_bandwidth is None:
             return Topology(devices)
         if self.devices_per_host is None:
@@ -57,13 +57,13 @@ class LatencyBandwidth(Figures):
         alone = self.bandwidth if self.slow_bandwidth is None else self.slow_bandwidth
         return replace(topology, half_duplex=self.swap_bandwidth is not None and self.swap_bandwidth < alone)
 
-    def _priced_links(self, known: Topology) -> Topology:
+    def _priced_links(self, topology: Topology) -> Topology:
         """The hosts and torus of a topology, where the profile has a speed for their links."""
-        host = known.host if self.slow_bandwidth is not None else ()
-        torus = known.torus if self.link_bandwidth is not None else None
-        if (host, torus) == (known.host, known.torus):
-            return known
-        return Topology(known.devices, host, known.axes, torus)
+        host = topology.host if self.slow_bandwidth is not None else ()
+        torus = topology.torus if self.link_bandwidth is not None else None
+        if (host, torus) == (topology.host, topology.torus):
+            return topology
+        return Topology(topology.devices, host, topology.axes, torus)
 
     def prices(self, itemsize: int, topology: Topology) -> LatencyPrices:
         return LatencyPrices(self, itemsize, topology)

@@ -47,23 +47,23 @@ class CostModel(ABC):
     def prices(self, itemsize: int, topology: Topology) -> Prices:
         """The prices for elements of `itemsize` bytes on devices of this topology."""
 
-    def topology(self, mesh: Mesh, known: Topology | None = None) -> Topology:
+    def topology(self, mesh: Mesh, topology: Topology | None = None) -> Topology:
         """The topology of a mesh, with the links whose speeds differ in the model; by default no link differs.
 
         Args:
             mesh: the devices.
-            known: their topology; None where it is unknown.
+            topology: their topology; None where it is unknown.
         """
         return Topology(mesh.size)
 
-    def topology_between(self, source: Mesh, target: Mesh, known: Topology | None = None) -> Topology:
+    def topology_between(self, source: Mesh, target: Mesh, topology: Topology | None = None) -> Topology:
         """The topology of the devices of two meshes; a device may be in one mesh only."""
         devices = max(source.span, target.span)
         if source.size == target.size == devices:
-            return self.topology(source, known)
-        return self.topology_apart(devices, source.devices, known)
+            return self.topology(source, topology)
+        return self.topology_apart(devices, source.devices, topology)
 
-    def topology_apart(self, devices: int, source: Collection[int], known: Topology | None = None) -> Topology:
+    def topology_apart(self, devices: int, source: Collection[int], topology: Topology | None = None) -> Topology:
         """The topology of `devices` devices, where the devices of source and target differ."""
         return Topology(devices)
 

@@ -54,9 +54,9 @@ explicitly, or install another JAX: redistrib is tested with 0.8.0 to 0.12.0.1
         version: of JAX.
     """
 
-    def __init__(self, what: str, version: str) -> None:
+    def __init__(self, subject: str, version: str) -> None:
         super().__init__(
-            f"JAX {version} does not say {what}; give that explicitly, or install another JAX: redistrib is tested "
+            f"JAX {version} does not say {subject}; give that explicitly, or install another JAX: redistrib is tested "
             f"with {OLDEST_JAX} to {NEWEST_JAX}"
         )
         self.version = version
@@ -108,7 +108,7 @@ first: jax.device_put(value, f.source_sharding)
     wordings: ClassVar = {
         "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
         "place the value first: jax.device_put(value, f.source_sharding)",
-        "source array": "the plan starts from an array of {what} {expected}, got {given}; {remedy}",
+        "source array": "the plan starts from an array of {subject} {expected}, got {given}; {remedy}",
     }
 
 
@@ -144,7 +144,7 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
         "no plan back": "from {source!c} to {target!c} arrays change their padding, so only a plan knows the way of a "
         "cotangent back; give one as reverse=",
-        "derivative": "{what} has no derivative here; reduce the array inside the function instead",
+        "derivative": "{subject} has no derivative here; reduce the array inside the function instead",
     }
 
 
@@ -160,7 +160,7 @@ mesh, or through MPI
     """
 
     wordings: ClassVar = {
-        "run size": "{what} must be from {least:,} to {most:,}, got {given:,}; {remedy}",
+        "run size": "{subject} must be from {least:,} to {most:,}, got {given:,}; {remedy}",
         "device shortage": "the mesh has {wanted} devices but JAX has started with {found}; start a new process, or "
         "set XLA_FLAGS=--xla_force_host_platform_device_count={wanted} before importing jax",
     }

@@ -62,7 +62,7 @@ class MeshError(RuleBroken):
         "the text 'x=4,y=6', or a jax.sharding.Mesh",
         "axis name": "the axis name {name!v} is not a non-empty string; name mesh axes by strings such as 'x'",
         "duplicate axis": "axis {name!v} appears twice in mesh {mesh!c}; give every axis of a mesh its own name",
-        "mesh size": "mesh {mesh!c} has {size!v} {what} and at most {most} are possible; take a smaller mesh",
+        "mesh size": "mesh {mesh!c} has {size!v} {subject} and at most {most} are possible; take a smaller mesh",
     }
 
 
@@ -108,8 +108,8 @@ class TypeFormError(RuleBroken):
     wordings: ClassVar = {
         "type value": "{value!v} does not describe a distributed type; give a DistType, its notation such as "
         "'[3{{x}}12, 24]', or a sequence of DimType",
-        "type size": "the type has {what}, and at most {most} are possible; take a smaller array",
-        "dim size": "the {what} {value!v} of a dimension is not an integer from 0 to 2**63 - 1",
+        "type size": "the type has {subject}, and at most {most} are possible; take a smaller array",
+        "dim size": "the {subject} {value!v} of a dimension is not an integer from 0 to 2**63 - 1",
         "dim cut": "a dimension is cut as {value!v}; it is cut in one of the ways {known!l}",
         "cut padding": "dimension {dim} is cut as {cut!v}, which needs no padding; leave the padding out",
         "axis reused": "axis {name!v} is used twice in {where!c}; a mesh axis may cut at most one dimension, once",
@@ -180,12 +180,11 @@ sum{x} are partial sums; reduce it first, for example with jax.lax.psum or MPI's
         dist_type: the type.
     """
 
-    def __init__(self, what: str, dist_type: str) -> None:
+    def __init__(self, subject: str, dist_type: str) -> None:
         super().__init__(
             "partial type",
-            f"{what} takes arrays whose tiles are parts of the array, and those of {cut(dist_type, 200)} are partial "
-            "sums; "
-            "reduce it first, for example with jax.lax.psum or MPI's Allreduce",
+            f"{subject} takes arrays whose tiles are parts of the array, and those of {cut(dist_type, 200)} are "
+            "partial sums; reduce it first, for example with jax.lax.psum or MPI's Allreduce",
             dist_type=dist_type,
         )
 
@@ -204,9 +203,9 @@ unequal size or padded; take axes that divide the array, or an array with paddin
         dist_type: the type.
     """
 
-    def __init__(self, what: str, dist_type: str, remedy: str = "") -> None:
+    def __init__(self, subject: str, dist_type: str, remedy: str = "") -> None:
         remedy = remedy or "take axes that divide the array, or an array with padding as elements like any others"
-        reason = f"{what} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded"
+        reason = f"{subject} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded"
         super().__init__("uneven type", f"{reason}; {remedy}", dist_type=dist_type)
 
 

@@ -83,15 +83,15 @@ def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> Glob
     )
 
 
-def mesh_devices_error(what: str, source: Any, target: Any) -> MeshDevicesError:
-    """The error of source and target meshes with different devices; `what` is the algorithm that needs the same."""
+def mesh_devices_error(subject: str, source: Any, target: Any) -> MeshDevicesError:
+    """The error of source and target meshes with different devices; `subject` is the algorithm that needs the same."""
     devices = [
         ", ".join(map(str, mesh.devices[:16])) + (", ..." if mesh.size > 16 else "") for mesh in (source, target)
     ]
     return MeshDevicesError(
         "mesh devices",
-        f"{what} needs the same devices on both sides, but the source mesh {source} has the devices {devices[0]} and "
-        f"the target mesh {target} the devices {devices[1]}",
+        f"{subject} needs the same devices on both sides, but the source mesh {source} has the devices {devices[0]} "
+        f"and the target mesh {target} the devices {devices[1]}",
         source=source.devices,
         target=target.devices,
     )

@@ -15,7 +15,7 @@ from redistrib.explain.tiles import canvas
 from redistrib.extras import need
 from redistrib.lang.types import require_even
 from redistrib.plans.plan import Plan
-from redistrib.plans.table import what
+from redistrib.plans.table import step_name
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
 
@@ -163,7 +163,7 @@ def _steps(plan: Plan) -> list[str]:
     costs = plan.step_costs or [None] * len(plan.steps)
     lines = []
     for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True), 1):
-        text = f"{number} {what(step)}"
+        text = f"{number} {step_name(step)}"
         if cost is not None:
             text += f", {cost * 1e6:,.1f} µs" if plan.unit == "seconds" else f", {cost:,.0f} elements"
         lines.append(text)

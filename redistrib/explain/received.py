@@ -8,7 +8,7 @@ from redistrib.plans.crossing import crossing
 from redistrib.plans.messages import retained
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
-from redistrib.plans.table import what
+from redistrib.plans.table import step_name
 from redistrib.report import rendered
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.crossing import sides_of
@@ -78,7 +78,7 @@ def explain(plan: Plan) -> str:
     for number, entry in enumerate(traffic(plan), 1):
         total = entry.needed + entry.passing + entry.again + entry.padding
         counts = (total, entry.needed, entry.passing, entry.again, entry.padding)
-        rows.append([f"{number} {what(entry.step)}", *(f"{count:,}" for count in counts)])
+        rows.append([f"{number} {step_name(entry.step)}", *(f"{count:,}" for count in counts)])
         if entry.passing:
             reasons.append(
                 f"Step {number} ({entry.step.kind}) brings {entry.passing:,} elements to devices whose target tile "
@@ -116,7 +116,7 @@ def _between_devices(plan: Plan) -> list[str]:
     rows = []
     for number, step in enumerate(plan.steps, 1):
         counts = (max(step.sent()), crossing(step, side))
-        rows.append([f"{number} {what(step)}", *(f"{count:,}" for count in counts)])
+        rows.append([f"{number} {step_name(step)}", *(f"{count:,}" for count in counts)])
     table = rendered("elements sent", ["step", "most by one device", "crossing to other devices"], rows)
     bound = plan.crossing_bound
     if not bound:
@@ -140,7 +140,7 @@ def _explain_sums(plan: Plan) -> str:
         total, added = step.received_total(), 0
         if step.before.summands > step.after.summands:
             added = total // 2 if isinstance(step, AllReduce) else total  # the other half of an all-reduce is a gather
-        rows.append([f"{number} {what(step)}", *(f"{count:,}" for count in (total, total - added, added))])
+        rows.append([f"{number} {step_name(step)}", *(f"{count:,}" for count in (total, total - added, added))])
     table = rendered("elements received, all devices", ["step", "received", "to be kept", "to be added"], rows)
     received, bound = sum(plan.received), plan.least_received
     p, q = plan.before.summands, plan.after.summands

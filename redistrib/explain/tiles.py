@@ -11,7 +11,7 @@ from redistrib.errors import PictureError
 from redistrib.errors.base import listed, shown
 from redistrib.extras import need
 from redistrib.plans.plan import Plan
-from redistrib.plans.table import what
+from redistrib.plans.table import step_name
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
 
@@ -36,7 +36,7 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     import matplotlib
 
     placements = [plan.before, *(step.after for step in plan.steps)]
-    names = [f"source\n{plan.source}", *(f"after {what(step)}" for step in plan.steps)]
+    names = [f"source\n{plan.source}", *(f"after {step_name(step)}" for step in plan.steps)]
     names[-1] += f"\n{plan.target}"
     # A column needs room for the digits of its devices: the widest grid decides.
     columns = max((placement.grid[-1] for placement in placements if placement.rank), default=1)

@@ -67,7 +67,7 @@ class Mesh:
         object.__setattr__(self, "devices", tuple(self.devices))
         if len(self.axes) > notation.MAX_RANK:
             raise errors.MeshError(
-                "mesh size", mesh=str(self), size=len(self.axes), most=notation.MAX_RANK, what="axes"
+                "mesh size", mesh=str(self), size=len(self.axes), most=notation.MAX_RANK, subject="axes"
             )
         seen: set[str] = set()
         for axis in self.axes:
@@ -75,7 +75,7 @@ class Mesh:
                 raise errors.MeshError("duplicate axis", name=axis.name, mesh=str(self))
             seen.add(axis.name)
         if self.size > _MOST_DEVICES:
-            raise errors.MeshError("mesh size", mesh=str(self), size=self.size, most=_MOST_DEVICES, what="devices")
+            raise errors.MeshError("mesh size", mesh=str(self), size=self.size, most=_MOST_DEVICES, subject="devices")
         if not self.devices:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return

@@ -59,7 +59,7 @@ class DimType:
         for name, value in (("size", self.size), ("tile", self.tile), ("padding", self.padding)):
             integer = value if type(value) is int else as_integer(value)
             if integer is None or not 0 <= integer <= _LARGEST:
-                raise TypeFormError("dim size", what="global size" if name == "size" else name, value=value)
+                raise TypeFormError("dim size", subject="global size" if name == "size" else name, value=value)
             if integer is not value:
                 object.__setattr__(self, name, integer)
         if self.uneven:
@@ -74,7 +74,7 @@ class DimType:
         if self.padding and self.cut != "even":
             raise TypeFormError("cut padding", dim=str(self), cut=self.cut)
         if self.padded_size > _LARGEST:
-            raise TypeFormError("dim size", what="size with padding", value=self.padded_size)
+            raise TypeFormError("dim size", subject="size with padding", value=self.padded_size)
 
     def __str__(self) -> str:
         return notation.print_dim(self.tile, self.axes, self.size, self.cut, self.padding)
@@ -129,9 +129,9 @@ class DistType:
         dims = tuple(self.dims)
         object.__setattr__(self, "dims", dims)
         if len(dims) > notation.MAX_RANK:
-            raise TypeFormError("type size", what=f"{len(dims)} dimensions", most=str(notation.MAX_RANK))
+            raise TypeFormError("type size", subject=f"{len(dims)} dimensions", most=str(notation.MAX_RANK))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
-            raise TypeFormError("type size", what="too many elements", most="2**512")
+            raise TypeFormError("type size", subject="too many elements", most="2**512")
         if self.partial or self.reduction is not None:
             self._sort_partial()
             require_even("a reduction", self)
@@ -148,7 +148,7 @@ class DistType:
                 f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}",
             )
         if len(axes) > notation.MAX_RANK:
-            raise TypeFormError("type size", what=f"{len(axes)} partial axes", most=str(notation.MAX_RANK))
+            raise TypeFormError("type size", subject=f"{len(axes)} partial axes", most=str(notation.MAX_RANK))
         if len(set(axes)) < len(axes):
             repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
             raise TypeFormError(
@@ -347,11 +347,11 @@ def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
     return DistType(dims, partial, dist_type.reduction if partial else None)
 
 
-def require_whole(what: str, *types: DistType) -> None:
+def require_whole(subject: str, *types: DistType) -> None:
     """Raise an error for types whose tiles are partial sums.
 
     Args:
-        what: the function or algorithm that takes no partial sums, as the message names it.
+        subject: the function or algorithm that takes no partial sums, as the message names it.
         types: the types to check.
 
     Raises:
@@ -359,14 +359,14 @@ def require_whole(what: str, *types: DistType) -> None:
     """
     for dist_type in types:
         if dist_type.partial:
-            raise PartialTypeError(what, str(dist_type))
+            raise PartialTypeError(subject, str(dist_type))
 
 
-def require_even(what: str, *types: DistType) -> None:
+def require_even(subject: str, *types: DistType) -> None:
     """Raise an error for types whose tiles are of unequal size or padded.
 
     Args:
-        what: the function or algorithm that takes equal tiles only, as the message names it.
+        subject: the function or algorithm that takes equal tiles only, as the message names it.
         types: the types to check.
 
     Raises:
@@ -374,4 +374,4 @@ def require_even(what: str, *types: DistType) -> None:
     """
     for dist_type in types:
         if dist_type.uneven:
-            raise UnevenTypeError(what, str(dist_type))
+            raise UnevenTypeError(subject, str(dist_type))

@@ -37,13 +37,13 @@ def describe(placement: Placement, device: int) -> str:
     return f"partial sum {placement.label[device]} of {placement.summands} ({placement.reduction}) of {tile}"
 
 
-def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -> None:
+def check_numbers(step: int, kind: str, subject: str, devices: Int64, count: int) -> None:
     """Raise unless all numbers are device numbers."""
     if devices.size and (devices.min() < 0 or devices.max() >= count):
         device = int(devices[first((devices < 0) | (devices >= count))])
         raise VerificationError(
             "device number",
-            f"step {step} ({kind}) names device {device} in {what}; the devices are 0 to {count - 1}",
+            f"step {step} ({kind}) names device {device} in {subject}; the devices are 0 to {count - 1}",
             step,
             device,
             count=count,

@@ -191,17 +191,17 @@ class PlanData:
             self.steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
         )
 
-    def require_whole(self, what: str) -> None:
+    def require_whole(self, subject: str) -> None:
         """Refuse a plan whose tiles are partial sums.
 
         Args:
-            what: the function that takes only whole tiles, at the head of the message.
+            subject: the function that takes only whole tiles, at the head of the message.
 
         Raises:
             PartialTypeError: if a type of the plan has partial axes, or a step makes or moves partial sums.
         """
-        require_whole(what, self.source, self.target)
+        require_whole(subject, self.source, self.target)
         for step in self.steps:
             moves = isinstance(step, DynSlice | AllGather | AllToAll | AllPermute | Exchange)
             if not moves or step.before.summands > 1 or step.after.summands > 1:
-                raise PartialTypeError(what, f"the step {step.kind}")
+                raise PartialTypeError(subject, f"the step {step.kind}")

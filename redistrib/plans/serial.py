@@ -321,8 +321,8 @@ def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
     dist_type = placed_at(f"{where}.type", lambda: DistType.parse(text_of(side["type"], f"{where}.type")))
     placed_at(f"{where}.type", lambda: dist_type.check(mesh))
     if version < 2 and (dist_type.partial or dist_type.uneven):
-        what = "partial sums" if dist_type.partial else "tiles of unequal size"
-        refuse(f"{where}.type", f"is {shown(side['type'])}, and {what} need version 2")
+        subject = "partial sums" if dist_type.partial else "tiles of unequal size"
+        refuse(f"{where}.type", f"is {shown(side['type'])}, and {subject} need version 2")
     return dist_type, mesh
 
 

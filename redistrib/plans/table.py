@@ -55,7 +55,7 @@ def render(plan: PlanData, width: int = 118) -> str:
     for number, (step, name, cost) in enumerate(zip(plan.steps, after[1:], costs, strict=True), 1):
         table.add_row(
             str(number),
-            what(step),
+            step_name(step),
             groups(step),
             name,
             _size(step.after.tile_size, plan.itemsize),
@@ -67,7 +67,7 @@ def render(plan: PlanData, width: int = 118) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def what(step: Step) -> str:
+def step_name(step: Step) -> str:
     """Kind and dimensions of a step: `alltoall 0->1` cuts dimension 1 by what cut dimension 0.
 
     A permute names none, since it changes no tile's shape.

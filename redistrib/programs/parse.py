@@ -268,11 +268,11 @@ class _Reader:
         self.expect("=")
         return label
 
-    def _known(self, table: Mapping[str, _T], what: str) -> _T:
+    def _known(self, table: Mapping[str, _T], kind: str) -> _T:
         start, label = self.at, self.name()
         if label not in table:
             self.at = start
-            self._fail(f"a {what} that is defined above")
+            self._fail(f"a {kind} that is defined above")
         return table[label]
 
     def _separated(self, one: Callable[[], _T]) -> list[_T]:
@@ -320,11 +320,11 @@ class _Reader:
         if not self.take(word):
             self._fail(repr(word))
 
-    def match(self, pattern: re.Pattern[str], what: str) -> str:
+    def match(self, pattern: re.Pattern[str], expected: str) -> str:
         """Read what a pattern matches."""
         found = pattern.match(self.source, self.at)
         if found is None:
-            self._fail(what)
+            self._fail(expected)
         self.at = found.end()
         self._skip()
         return found.group()

@@ -17,11 +17,11 @@ from redistrib.programs.parse import parse
 from redistrib.programs.program import Program
 
 
-def load(what: str, mesh: Mesh | None = None) -> Program | Plan:
+def load(source: str, mesh: Mesh | None = None) -> Program | Plan:
     """What a name stands for.
 
     Args:
-        what: `module:function` or `file.py:function`, a function that returns a program or a plan, or either itself;
+        source: `module:function` or `file.py:function`, a function that returns a program or a plan, or either itself;
             else a file: a plan's JSON where it ends in `.json`, and a program's text where it does not.
         mesh: what a function with a parameter is called with.
 
@@ -30,28 +30,28 @@ def load(what: str, mesh: Mesh | None = None) -> Program | Plan:
         RedistribError: what the function raises, or reading the file.
         OSError: if the file cannot be read.
     """
-    result = load_any(what, mesh)
+    result = load_any(source, mesh)
     if not isinstance(result, Program | Plan):
-        raise _error(f"{what!r} is of type {type(result).__name__}, and a program or a plan is simulated")
+        raise _error(f"{source!r} is of type {type(result).__name__}, and a program or a plan is simulated")
     return result
 
 
-def load_any(what: str, mesh: Mesh | None = None) -> Any:
+def load_any(source: str, mesh: Mesh | None = None) -> Any:
     """The same as `load`, where a function may return anything.
 
     Raises:
         ProgramError, RedistribError, OSError: see `load`.
     """
-    _, colon, name = what.rpartition(":")
+    _, colon, name = source.rpartition(":")
     if colon and name.isidentifier():
-        return _result(what, named(what), mesh)
-    path = Path(what)
+        return _result(source, named(source), mesh)
+    path = Path(source)
     if not path.exists():
-        raise _error(f"no file {what!r}; give module:function, or a file of a program's text or a plan's JSON")
+        raise _error(f"no file {source!r}; give module:function, or a file of a program's text or a plan's JSON")
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:
-        raise _error(f"{what!r} is not text; give a program's text, or a plan's JSON") from error
+        raise _error(f"{source!r} is not text; give a program's text, or a plan's JSON") from error
     return Plan.from_json(text) if path.suffix == ".json" else parse(text)
 
 
@@ -59,39 +59,39 @@ def _error(why: str) -> ProgramError:
     return ProgramError("", "", "Program", why)
 
 
-def named(what: str) -> Any:
+def named(source: str) -> Any:
     """The object that `module:name` or `file.py:name` stands for; modules of the working folder are found too.
 
     Raises:
         ProgramError: if there is no such module, file or name, or it fails when it is loaded.
         RedistribError: what loading it raises.
     """
-    module, _, name = what.rpartition(":")
+    module, _, name = source.rpartition(":")
     if module.endswith(".py"):
         if not Path(module).is_file():
             raise _error(f"no file {module!r}")
-        names = _guarded(what, lambda: runpy.run_path(module))
+        names = _guarded(source, lambda: runpy.run_path(module))
     else:
         if str(Path.cwd()) not in sys.path:  # as `python -m` has it
             sys.path.insert(0, str(Path.cwd()))
-        names = vars(_guarded(what, lambda: importlib.import_module(module)))
+        names = vars(_guarded(source, lambda: importlib.import_module(module)))
     if name not in names:
         raise _error(f"{module!r} has no {name!r}")
     return names[name]
 
 
-def _result(what: str, value: Any, mesh: Mesh | None) -> Any:
+def _result(source: str, value: Any, mesh: Mesh | None) -> Any:
     """A value, or what a function returns for a mesh."""
     if not (inspect.isroutine(value) or inspect.isclass(value)):
         return value
     parameters = inspect.signature(value).parameters.values()
     if mesh is None and any(parameter.default is parameter.empty for parameter in parameters):
-        raise _error(f"{what!r} takes a mesh; give one with --mesh")
+        raise _error(f"{source!r} takes a mesh; give one with --mesh")
     args = (mesh,) if parameters and mesh is not None else ()
-    return _guarded(what, lambda: value(*args))
+    return _guarded(source, lambda: value(*args))
 
 
-def _guarded(what: str, call: Callable[[], Any]) -> Any:
+def _guarded(source: str, call: Callable[[], Any]) -> Any:
     """The result of a user's code; its failure in one line."""
     try:
         return call()
@@ -99,4 +99,4 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise _error(f"{what!r} failed: {why}") from error
+        raise _error(f"{source!r} failed: {why}") from error

@@ -11,7 +11,7 @@ from redistrib.errors import RedistribError
 from redistrib.plans.messages import messages
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
-from redistrib.plans.table import groups, what
+from redistrib.plans.table import groups, step_name
 from redistrib.programs.program import Place
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
@@ -34,7 +34,7 @@ def plan_content(plan: Plan, profile: Machine | str = "tpu") -> Content:
         rows.append(
             [
                 number(k + 1, str(k + 1)),
-                what(step),
+                step_name(step),
                 groups(step),
                 number(step.after.tile_size * plan.itemsize),
                 number(max(received, default=0) * plan.itemsize),
@@ -115,7 +115,7 @@ def _tiles(placement: Placement) -> dict[str, Any]:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": what(step), "groups": groups(step), "rounds": 0, "messages": [], "note": ""}
+    data: dict[str, Any] = {"name": step_name(step), "groups": groups(step), "rounds": 0, "messages": [], "note": ""}
     if isinstance(step, AllReduce):
         data["note"] = "which messages an all-reduce sends is left to the platform"
         return data
@@ -159,7 +159,7 @@ def timeline_of(plan: Plan, profile: Machine) -> Timeline:
         crosses, sizes = _rounds(step, topology)
         row = 0 if crosses or topology.hosts is None else 1
         text = f"{megabytes(most)} to a device at most, {seconds * 1e6:,.1f} µs; {groups(step) or 'no communication'}"
-        blocks.append(TimelineBlock(row, f"{k + 1} {what(step)}", "step", at, seconds, text))
+        blocks.append(TimelineBlock(row, f"{k + 1} {step_name(step)}", "step", at, seconds, text))
         total = sum(sizes) or 1
         begin = at
         for number_, size in enumerate(sizes if len(sizes) > 1 else ()):

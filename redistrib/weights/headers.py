@@ -229,14 +229,14 @@ def _check(path: Path) -> None:
         raise WeightsFileError(str(path), "", f"{error}; the file is truncated or damaged, write it again") from None
 
 
-def _parsed(path: Path, text: bytes, what: str) -> dict[str, Any]:
+def _parsed(path: Path, text: bytes, subject: str) -> dict[str, Any]:
     """A JSON object in which no name is repeated."""
 
     def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for name, value in pairs:
             if name in result:
-                raise WeightsFileError(str(path), name, f"{what} has this name twice; write the file again")
+                raise WeightsFileError(str(path), name, f"{subject} has this name twice; write the file again")
             result[name] = value
         return result
 
@@ -245,7 +245,7 @@ def _parsed(path: Path, text: bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         if isinstance(error, WeightsFileError):
             raise
-        raise WeightsFileError(str(path), "", f"{what} is no JSON: {error}") from None
+        raise WeightsFileError(str(path), "", f"{subject} is no JSON: {error}") from None
     if not isinstance(parsed, dict):
-        raise WeightsFileError(str(path), "", f"{what} is no JSON object")
+        raise WeightsFileError(str(path), "", f"{subject} is no JSON object")
     return parsed

@@ -66,8 +66,8 @@ class LoadPlan:
         rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]
         over = f"{self.moved_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
         seconds = " and ".join(
-            f"{what} {'?' if value is None else f'{value:.3g}'} s"
-            for what, value in (("reading", self.reading_seconds), ("moving", self.moving_seconds))
+            f"{phase} {'?' if value is None else f'{value:.3g}'} s"
+            for phase, value in (("reading", self.reading_seconds), ("moving", self.moving_seconds))
         )
         return (
             f"{rendered('', ('host', 'bytes read', 'over an even share'), rows)}\n"

@@ -11,7 +11,7 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice
-from redistrib.plans.table import groups, render, what
+from redistrib.plans.table import groups, render, step_name
 from tests.plans.hand import GOOD, place, plan
 
 THREE_PHASES = """\
@@ -73,7 +73,7 @@ def test_a_table_is_plain_text_of_bounded_width(name: str) -> None:
     ],
 )
 def test_a_step_is_named_with_its_dimensions(name: str, expected: str) -> None:
-    assert what(GOOD[name]().steps[0]) == expected
+    assert step_name(GOOD[name]().steps[0]) == expected
 
 
 @pytest.mark.parametrize(

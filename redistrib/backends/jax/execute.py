@@ -212,8 +212,8 @@ class Redistribution:
     def _run(self, array: jax.Array) -> jax.Array:
         kinds = {self.plan.source.reduction, self.plan.target.reduction} - {None}
         if kinds and (self._stacked or kinds != {"sum"}):
-            what = "a plan on stacked partial sums" if self._stacked else f"a {kinds.pop()} of partial sums"
-            return underivable(self._mapped, what)(array)
+            subject = "a plan on stacked partial sums" if self._stacked else f"a {kinds.pop()} of partial sums"
+            return underivable(self._mapped, subject)(array)
         return differentiable(self._mapped, self._back, bool(self.plan.target.partial))(array)
 
     def _back(self, cotangent: jax.Array) -> jax.Array:
@@ -250,8 +250,8 @@ def other_spec(array: jax.Array, expected: NamedSharding) -> PartitionSpec | Non
     return None if same else actual
 
 
-def _refused(what: str, expected: object, actual: object, remedy: str) -> SourceArrayError:
-    return SourceArrayError("source array", what=what, expected=expected, given=actual, remedy=remedy)
+def _refused(subject: str, expected: object, actual: object, remedy: str) -> SourceArrayError:
+    return SourceArrayError("source array", subject=subject, expected=expected, given=actual, remedy=remedy)
 
 
 def _axis_types(mesh: Any) -> dict[str, AxisType]:

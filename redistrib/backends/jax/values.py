@@ -85,7 +85,7 @@ def differentiable(move: Program, back: Program, to_summands: bool = False) -> P
     return run
 
 
-def underivable(move: Program, what: str) -> Program:
+def underivable(move: Program, subject: str) -> Program:
     """A program that refuses to be differentiated."""
 
     @jax.custom_jvp
@@ -94,6 +94,6 @@ def underivable(move: Program, what: str) -> Program:
 
     @run.defjvp
     def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        raise TracedError("derivative", what=what)
+        raise TracedError("derivative", subject=subject)
 
     return run

@@ -37,7 +37,7 @@ def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
     size = largest.size
     if size > MOST_DEVICES:
         name = str(Mesh.of(largest))
-        raise MeshError("mesh size", mesh=name, size=size, what="devices to compile for", most=MOST_DEVICES)
+        raise MeshError("mesh size", mesh=name, size=size, subject="devices to compile for", most=MOST_DEVICES)
     devices = private.virtual_devices(size)
     if devices is None:
         return trees

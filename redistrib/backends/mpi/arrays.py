@@ -12,25 +12,25 @@ from redistrib.plans.dtypes import dtype_of as dtype_of
 from redistrib.plans.strided import Bytes
 
 
-def absent_tile(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def absent_tile(value: Any, subject: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """An array without elements, for a rank without a tile.
 
     Raises:
         TilesError: if the value is not None.
     """
     if value is not None:
-        raise TilesError(f"{what} is given where this rank holds nothing; pass None")
+        raise TilesError(f"{subject} is given where this rank holds nothing; pass None")
     return np.empty(0, dtype)
 
 
 def tile_of(
-    value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any], writable: bool, *, whole: bool = False
+    value: Any, subject: str, shape: tuple[int, ...], dtype: np.dtype[Any], writable: bool, *, whole: bool = False
 ) -> npt.NDArray[Any]:
     """A value as a C-ordered array over its own memory.
 
     Args:
         value: a NumPy array, or an object with the buffer or array interface, of this shape or flat.
-        what: name of the value in errors.
+        subject: name of the value in errors.
         shape, dtype: of the array.
         writable: whether it will be written; then it is never copied.
         whole: whether it is a whole array and not a tile.
@@ -39,24 +39,24 @@ def tile_of(
         TilesError: for any other value.
     """
     if hasattr(value, "__cuda_array_interface__"):
-        raise TilesError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")
+        raise TilesError(f"{subject} lies on a device; MPI tiles lie in host memory, so copy it there first")
     if value is None:
-        raise TilesError(f"{what} is None where this rank's tile has shape {list(shape)}; pass it")
+        raise TilesError(f"{subject} is None where this rank's tile has shape {list(shape)}; pass it")
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise TilesError(f"{what} of type {type(value).__name__} is no array: {error}") from None
+        raise TilesError(f"{subject} of type {type(value).__name__} is no array: {error}") from None
     if array.dtype != dtype:
-        raise TilesError(f"{what} has dtype {array.dtype} where {dtype} is due; convert it with astype")
+        raise TilesError(f"{subject} has dtype {array.dtype} where {dtype} is due; convert it with astype")
     if array.shape != shape and not (array.ndim == 1 and array.size == int(np.prod(shape, dtype=object))):
         due, way_out = ("array", "the whole array") if whole else ("tile", "this rank's tile, not the whole array")
-        given = f"{what} has shape {list(array.shape)}"
+        given = f"{subject} has shape {list(array.shape)}"
         raise TilesError(f"{given} where the {due} is {list(shape)}; pass {way_out}")
     if writable and not array.flags.writeable:
-        raise TilesError(f"{what} is read-only; pass an array that may be written")
+        raise TilesError(f"{subject} is read-only; pass an array that may be written")
     if not array.flags.c_contiguous:
         if writable:
-            raise TilesError(f"{what} is not C-contiguous, with strides {array.strides}; pass a contiguous one")
+            raise TilesError(f"{subject} is not C-contiguous, with strides {array.strides}; pass a contiguous one")
         array = np.ascontiguousarray(array)
     return array.reshape(shape)
 

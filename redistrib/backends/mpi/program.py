@@ -179,17 +179,17 @@ class ProgramExecutor(CommunicatorOwner):
         return tiles
 
     def _tile(self, array: Any, value: Value) -> Tile | None:
-        what, dtype = f"the tile of {value.name!r}", dtype_of(value.dtype)
+        subject, dtype = f"the tile of {value.name!r}", dtype_of(value.dtype)
         if self.comm.rank not in value.place.devices:
-            absent_tile(array, what, dtype)
+            absent_tile(array, subject, dtype)
             return None
-        return tile_of(array, what, value.tile, dtype, writable=False)
+        return tile_of(array, subject, value.tile, dtype, writable=False)
 
     def _whole(self, array: Any, value: Value, root: int) -> Tile | None:
         if self.comm.rank != root:
             return None
-        what, dtype = f"the array of {value.name!r}", dtype_of(value.dtype)
-        return tile_of(array, what, value.shape, dtype, writable=False, whole=True)
+        subject, dtype = f"the array of {value.name!r}", dtype_of(value.dtype)
+        return tile_of(array, subject, value.shape, dtype, writable=False, whole=True)
 
     def _end(self, kind: type[Scatter] | type[Gather], value: Value, root: int) -> DirectMove:
         key = (kind.__name__, value, root)

@@ -181,17 +181,17 @@ _NOTE = 512
 
 
 def _described(
-    value: Any, what: str, shape: tuple[int, ...], dtype: Any, *, whole: bool = False
+    value: Any, subject: str, shape: tuple[int, ...], dtype: Any, *, whole: bool = False
 ) -> tuple[npt.NDArray[Any] | None, str]:
     """An array and a line with its dtype, or None and a line with the error."""
     try:
         if value is None:
-            raise TilesError(f"{what} is None; pass an array of shape {list(shape)}")
+            raise TilesError(f"{subject} is None; pass an array of shape {list(shape)}")
         element_type = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
         name = element_type.name if element_type.kind == "V" else element_type.str
         if element_type.hasobject or dtype_of(name) != element_type:
-            raise TilesError(f"{what} has dtype {element_type}, which has no name to send; view it as bytes")
-        return tile_of(value, what, shape, element_type, writable=False, whole=whole), f"+{name}"
+            raise TilesError(f"{subject} has dtype {element_type}, which has no name to send; view it as bytes")
+        return tile_of(value, subject, shape, element_type, writable=False, whole=whole), f"+{name}"
     except RedistribError as error:
         return None, f"-{error}"
 

@@ -147,7 +147,7 @@ def virtual_cpu_devices(count: int) -> list[Any]:
     if count > MOST_VIRTUAL:
         raise RunSizeError(
             "run size",
-            what="the number of virtual devices",
+            subject="the number of virtual devices",
             given=count,
             least=1,
             most=MOST_VIRTUAL,
@@ -183,7 +183,7 @@ def calibration_devices(count: int | None) -> list[Any]:
 
 def _too_few_or_many(count: int, remedy: str) -> RunSizeError:
     return RunSizeError(
-        "run size", what="the number of devices", given=count, least=2, most=MOST_VIRTUAL, remedy=remedy
+        "run size", subject="the number of devices", given=count, least=2, most=MOST_VIRTUAL, remedy=remedy
     )
 
 
