@@ -120,13 +120,13 @@ class Builder:
             if cut is None and not any(carried):
                 self._uncut[id(nest), place] = parts, group
         kind = _element_type(nest, given, dtype)
-        made = [
+        results = [
             (array, Value(self._named(names[k] if k < len(names) else nest.name, bool(names)), form, place, kind))
             for k, (array, form) in enumerate(group.writes.items())
         ]
         ins = tuple((array, value.name) for array, value in given.items())
-        self.ops.append(Compute(nest.name, parts, place, ins, tuple(made)))
-        return made[0][1] if len(made) == 1 else tuple(value for _, value in made)
+        self.ops.append(Compute(nest.name, parts, place, ins, tuple(results)))
+        return results[0][1] if len(results) == 1 else tuple(value for _, value in results)
 
     def move(
         self,
@@ -219,15 +219,15 @@ class Builder:
         self.versions[key] = [value]
         return value
 
-    def needed(self, key: Hashable, wanted: Value) -> Value:
-        """The layout version of an array that means `wanted`, moved from another version if there is none yet."""
+    def needed(self, key: Hashable, target: Value) -> Value:
+        """The layout version of an array that means `target`, moved from another version if there is none yet."""
         versions = self.versions[key]
-        same = next((value for value in versions if value.means(wanted)), None)
-        return same or self.moved(key, versions[0], wanted)
+        same = next((value for value in versions if value.means(target)), None)
+        return same or self.moved(key, versions[0], target)
 
-    def moved(self, key: Hashable, source: Value, wanted: Value) -> Value:
+    def moved(self, key: Hashable, source: Value, target: Value) -> Value:
         """A new layout version of an array, moved from the version `source`."""
-        out = replace(wanted, name=self.new_name(self.versions[key][0].name))
+        out = replace(target, name=self.new_name(self.versions[key][0].name))
         self.ops.append(Move(source.name, out, self.plan(source, out)))
         self.versions[key].append(out)
         return out
@@ -252,7 +252,7 @@ class Builder:
             writes: for every array that the nests leave behind the value that it becomes.
             kind, source: see `Compute`.
         """
-        ins = tuple((formal, self.needed(key, wanted).name) for formal, key, wanted in reads)
+        ins = tuple((formal, self.needed(key, target).name) for formal, key, target in reads)
         self.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), kind, source))
 
 
@@ -278,7 +278,7 @@ def _cut(nest: Nest, cut: Cut, place: Place) -> DistType:
     for name in by_name:
         if name not in nest.position:
             raise CutError(nest.name, "", "Nest", f"no iteration dimension {name!r}; it has {', '.join(nest.position)}")
-    found = cut_of(nest, by_name, place.mesh)
-    if found is None:
+    cut = cut_of(nest, by_name, place.mesh)
+    if cut is None:
         raise CutError(nest.name, "", "Nest", f"the cut {by_name} over {place.mesh} does not divide {nest.ranges}")
-    return found
+    return cut

@@ -80,19 +80,19 @@ def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
         raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(given)}")
     for array, needed in group.reads.items():
         value = live[given[array]]
-        wanted = replace(value, type=needed, place=op.place, windows=group.windows.get(array, ()))
-        if not value.means(wanted):
+        target = replace(value, type=needed, place=op.place, windows=group.windows.get(array, ()))
+        if not value.means(target):
             raise ProgramError(
-                op.name, array, "Nest", f"it needs {wanted.form} on {op.place}, and value {value.name!r} is "
+                op.name, array, "Nest", f"it needs {target.form} on {op.place}, and value {value.name!r} is "
                 f"{value.form} on {value.place}; move the value first",
             )  # fmt: skip
     for array, value in op.outs:
         if array not in group.writes:
             raise ProgramError(op.name, array, "SSA", "the operation does not write this array")
-        made = Value(value.name, group.writes[array], op.place, value.dtype)
-        if not made.means(value):
+        result = Value(value.name, group.writes[array], op.place, value.dtype)
+        if not result.means(value):
             raise ProgramError(
-                op.name, array, "Nest", f"it makes {made.type}, and value {value.name!r} is {value.type}"
+                op.name, array, "Nest", f"it makes {result.type}, and value {value.name!r} is {value.type}"
             )
 
 

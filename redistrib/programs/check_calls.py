@@ -25,9 +25,9 @@ def check_ends(op: Call | Loop, live: Mapping[str, Value]) -> None:
 def _check_call(op: Call, live: Mapping[str, Value]) -> None:
     ends = [op.program.values[name] for name in op.program.outputs]
     pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
-    for given, wanted in pairs:
-        if len(given) != len(wanted) or not all(a.means(b) for a, b in zip(given, wanted, strict=True)):
-            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (given, wanted))
+    for given, expected in pairs:
+        if len(given) != len(expected) or not all(a.means(b) for a, b in zip(given, expected, strict=True)):
+            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (given, expected))
             raise ProgramError(op.program.name, "", "Call", f"values {have} stand for {need}")
 
 
@@ -49,8 +49,8 @@ def _check_loop(op: Loop, live: Mapping[str, Value]) -> None:
         _require_fit(op, "in the condition", list(op.condition.inputs), at_start)
         ends = [op.condition.values[name] for name in op.condition.outputs]
         if [(value.form, value.dtype) for value in ends] != [("[]", "bool")]:
-            found = ", ".join(f"{value.name}: {value.form} of {value.dtype}" for value in ends) or "nothing"
-            raise ProgramError(op.name, "", "Loop", f"its condition makes {found}; it must make one boolean, whole")
+            results = ", ".join(f"{value.name}: {value.form} of {value.dtype}" for value in ends) or "nothing"
+            raise ProgramError(op.name, "", "Loop", f"its condition makes {results}; it must make one boolean, whole")
 
 
 def _stacked(values: Sequence[Value], steps: int) -> list[Value]:
@@ -61,8 +61,8 @@ def _stacked(values: Sequence[Value], steps: int) -> list[Value]:
     ]  # fmt: skip
 
 
-def _require_fit(op: Loop, where: str, given: Sequence[Value], wanted: Sequence[Value]) -> None:
-    pairs = list(zip(given, wanted, strict=False))
-    if len(given) != len(wanted) or not all(a.means(b) and a.dtype == b.dtype for a, b in pairs):
-        have, need = (", ".join(f"{v.name}: {v.form} of {v.dtype}" for v in end) or "none" for end in (given, wanted))
+def _require_fit(op: Loop, where: str, given: Sequence[Value], expected: Sequence[Value]) -> None:
+    pairs = list(zip(given, expected, strict=False))
+    if len(given) != len(expected) or not all(a.means(b) and a.dtype == b.dtype for a, b in pairs):
+        have, need = (", ".join(f"{v.name}: {v.form} of {v.dtype}" for v in end) or "none" for end in (given, expected))
         raise ProgramError(op.name, "", "Loop", f"values {have} stand for {need} {where} a step")

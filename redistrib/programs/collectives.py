@@ -40,16 +40,16 @@ def recognised(program: Program) -> list[Sends]:
     ring that passes tiles on is an all-gather.
     """
     flat = inlined(program)
-    found = []
+    recognised_runs = []
     run: list[int] = []
     for k, op in enumerate([*flat.ops, None]):
         if isinstance(op, Move) and op.plan is None:
             if not renames(op, flat):
                 run.append(k)
         elif run:
-            found.append(_together(flat, run))
+            recognised_runs.append(_together(flat, run))
             run = []
-    return found
+    return recognised_runs
 
 
 def _together(flat: Program, run: list[int]) -> Sends:

@@ -269,10 +269,10 @@ class ProgramData:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """The devices of the machine that take part, ascending."""
-        found = {device for place in self.places for device in place.devices}
+        devices = {device for place in self.places for device in place.devices}
         for program in {id(one): one for op in self.ops for one in called_by(op)}.values():
-            found |= {*program.devices}
-        return tuple(sorted(found))
+            devices |= {*program.devices}
+        return tuple(sorted(devices))
 
     @cached_property
     def places(self) -> tuple[Place, ...]:

@@ -51,14 +51,14 @@ def pulls(value: Value, out: Value) -> list[Pull]:
 
 
 def pulls_between(
-    source: Placement, holders: Sequence[int], wanted: Sequence[Box], receivers: Sequence[int]
+    source: Placement, holders: Sequence[int], boxes: Sequence[Box], receivers: Sequence[int]
 ) -> list[Pull]:
     """The boxes that travel from devices with tiles of equal size to devices that need other boxes of the array.
 
     Args:
         source: the tiles.
         holders: for each row of the placement the device that holds it.
-        wanted: boxes, each inside the array.
+        boxes: boxes, each inside the array.
         receivers: for each box the device that needs it.
     """
     held: dict[_Ints, list[int]] = defaultdict(list)
@@ -66,7 +66,7 @@ def pulls_between(
         held[tuple(index)].append(device)
     asked: dict[_Ints, int] = defaultdict(int)
     result = []
-    for receiver, box in zip(receivers, wanted, strict=True):
+    for receiver, box in zip(receivers, boxes, strict=True):
         touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(box.start, box.size, source.tile, strict=True))
         for index in product(*touched):
             part = box.meet(Box(tuple(i * n for i, n in zip(index, source.tile, strict=True)), source.tile))

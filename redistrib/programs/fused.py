@@ -49,10 +49,10 @@ def fused(program: _Program) -> _Program:
         match op:
             case Compute():
                 reads = dict.fromkeys(source for _, name in op.ins for source in sources.get(name, (name,)))
-                (made,) = [value.name for value in made_by(op)][:1] or [""]
-                other_name = len(reads) == 1 and made not in outputs and _is_another_name(op, readers.get(made, []))
-                if made in left_out or other_name:
-                    sources[made] = tuple(reads)
+                (result,) = [value.name for value in made_by(op)][:1] or [""]
+                other_name = len(reads) == 1 and result not in outputs and _is_another_name(op, readers.get(result, []))
+                if result in left_out or other_name:
+                    sources[result] = tuple(reads)
                 else:
                     ops.append(replace(op, ins=tuple((name, name) for name in reads)))
             case Move():
@@ -77,11 +77,11 @@ def _once(flat: _Program) -> _Program:
         if isinstance(op, Compute):
             op = replace(op, ins=tuple((array, same.get(name, name)) for array, name in op.ins))
             if nest is not None and nest.body is not None and not nest.effectful and op.ins and len(op.outs) == 1:
-                made = op.outs[0][1]
-                what = (nest.ranges, nest.reads, nest.writes, nest.combine, nest.body, op.parts[0].cut)
-                first = seen.setdefault((what, op.ins, op.place, made.type), made.name)
-                if first != made.name and made.name not in outputs:
-                    same[made.name] = first
+                result = op.outs[0][1]
+                computation = (nest.ranges, nest.reads, nest.writes, nest.combine, nest.body, op.parts[0].cut)
+                first = seen.setdefault((computation, op.ins, op.place, result.type), result.name)
+                if first != result.name and result.name not in outputs:
+                    same[result.name] = first
                     continue
         elif isinstance(op, Move):
             op = replace(op, value=same.get(op.value, op.value))
@@ -140,11 +140,11 @@ def _copying(flat: _Program) -> _Program:
                     ins.append((array, name))
                     continue
                 if (name, order) not in copies:
-                    made = replace(flat.values[name], name=f"{name}\n{order}")
-                    copies[name, order] = made
+                    copy = replace(flat.values[name], name=f"{name}\n{order}")
+                    copies[name, order] = copy
                     idle = tuple(replace(part, nest=replace(part.nest, flops=0)) for part in op.parts)
                     ops.append(
-                        replace(op, name=COPY, kind=COPY, parts=idle, ins=((array, name),), outs=((array, made),))
+                        replace(op, name=COPY, kind=COPY, parts=idle, ins=((array, name),), outs=((array, copy),))
                     )
                 ins.append((array, copies[name, order].name))
             op = replace(op, ins=tuple(ins))
@@ -159,13 +159,13 @@ def _orders(op: Compute) -> list[tuple[int, ...] | None]:
     both = {*left} & {*right}
     orders: list[tuple[int, ...] | None] = []
     plain = True
-    for own, sums_last in ((left, True), (right, False)):
-        batch = [k for k, name in enumerate(own) if name in both and name in out]
-        free = [k for k, name in enumerate(own) if name not in both]
-        sums = [k for k, name in enumerate(own) if name in both and name not in out]
+    for dims, sums_last in ((left, True), (right, False)):
+        batch = [k for k, name in enumerate(dims) if name in both and name in out]
+        free = [k for k, name in enumerate(dims) if name not in both]
+        sums = [k for k, name in enumerate(dims) if name in both and name not in out]
         plain = plain and len(free) <= 1 and len(sums) <= 1 and batch == [*range(len(batch))]
         order = (*batch, *free, *sums) if sums_last else (*batch, *sums, *free)
-        orders.append(None if order == (*range(len(own)),) else order)
+        orders.append(None if order == (*range(len(dims)),) else order)
     return [None, None] if plain else [order if len(order or ()) > 2 else None for order in orders]
 
 

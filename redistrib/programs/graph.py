@@ -128,8 +128,8 @@ class Graph:
 
     def arrays(self) -> dict[str, Array]:
         """Every value by its name."""
-        made = (array for operation in self.operations for array in operation.outs)
-        return {array.name: array for array in (*self.inputs, *made)}
+        results = (array for operation in self.operations for array in operation.outs)
+        return {array.name: array for array in (*self.inputs, *results)}
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[int, int]]]:
@@ -147,10 +147,10 @@ class Graph:
     @cached_property
     def scopes(self) -> tuple[int | None, ...]:
         """For every operation the innermost loop that it stands in, by number."""
-        found: list[int | None] = [None] * len(self.operations)
+        scopes: list[int | None] = [None] * len(self.operations)
         for number, loop in enumerate(self.loops):
-            found[loop.first : loop.stop] = [number] * (loop.stop - loop.first)
-        return tuple(found)
+            scopes[loop.first : loop.stop] = [number] * (loop.stop - loop.first)
+        return tuple(scopes)
 
     def scope_of(self, name: str) -> int | None:
         """The innermost loop in which a value is there; what a loop leaves behind is outside it."""
@@ -181,11 +181,11 @@ class Graph:
     @cached_property
     def accumulators(self) -> tuple[int, ...]:
         """The `"carry"` operations of what a loop may carry as summands: the next value is linear in the one before."""
-        found = []
+        numbers = []
         for k, operation in enumerate(self.operations):
             if operation.role == "carry" and operation.nest.linear and self._is_linear(operation):
-                found.append(k)
-        return tuple(found)
+                numbers.append(k)
+        return tuple(numbers)
 
     def _is_linear(self, carry: Operation) -> bool:
         """Whether linear operations lead from the value at the start of a step to the one at its end."""
@@ -235,8 +235,8 @@ class Graph:
 
 def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:
     """For every value the operations that read it, each with the number of the read."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    reads: dict[str, list[tuple[int, int]]] = {}
     for k, operation in enumerate(operations):
         for r, name in enumerate(operation.ins):
-            found.setdefault(name, []).append((k, r))
-    return found
+            reads.setdefault(name, []).append((k, r))
+    return reads

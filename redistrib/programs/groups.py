@@ -44,14 +44,14 @@ def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
             if array not in group.writes:
                 group.reads[array] = needed
                 group.windows[array] = access.windows
-        for access, made in zip(part.nest.writes, signature.outs, strict=True):
-            array, written = access.array, Value("", made, place)
+        for access, written_type in zip(part.nest.writes, signature.outs, strict=True):
+            array, written = access.array, Value("", written_type, place)
             _agree(name, array, first.get(array, (part, written)), (part, written), written=True)
             if array in group.reads:
                 raise ProgramError(name, array, "SSA", "the array is read, then written; give the result a new name")
             if array in group.writes and not part.nest.combine:
                 raise ProgramError(name, array, "Combine", "the array is written twice and nothing combines the two")
-            group.writes[array] = made
+            group.writes[array] = written_type
             first[array] = (part, written)
     return group
 

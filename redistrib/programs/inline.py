@@ -47,8 +47,8 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
     prefix = call.outs[0].name if call.outs else call.program.name
     while any(f"{prefix}/{name}" in taken for name in inner.values):
         prefix += "'"
-    known = {value.name: given for value, given in zip(inner.inputs, call.ins, strict=True)}
-    made_here = {name for name in inner.values if name not in known}
+    arguments = {value.name: given for value, given in zip(inner.inputs, call.ins, strict=True)}
+    made_here = {name for name in inner.values if name not in arguments}
     named: dict[str, Value] = {}  # what the call's results are called inside
     passed: list[tuple[str, Value]] = []
     for output, out in zip(inner.outputs, call.outs, strict=True):
@@ -56,7 +56,7 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
             named[output] = out
         else:
             passed.append((output, out))
-    final = known | {name: named[name].name if name in named else f"{prefix}/{name}" for name in made_here}
+    final = arguments | {name: named[name].name if name in named else f"{prefix}/{name}" for name in made_here}
     ops: list[Op] = []
     for op in inner.ops:
         match op:

@@ -68,8 +68,8 @@ def _looped(op: Loop, ins: Sequence[A], semantics: Semantics[A]) -> list[A]:
     fixed, state, arrays = ins[: op.constants], [*ins[op.constants :]][: op.carried], ins[op.constants + op.carried :]
 
     def run(program: ProgramData, entries: Sequence[A]) -> list[A]:
-        made = interpret(program, [*fixed, *state, *entries], semantics)
-        return [made[name] for name in program.outputs]
+        results = interpret(program, [*fixed, *state, *entries], semantics)
+        return [results[name] for name in program.outputs]
 
     stacks: dict[int, list[A]] = {}
     if op.condition is not None:
@@ -77,7 +77,7 @@ def _looped(op: Loop, ins: Sequence[A], semantics: Semantics[A]) -> list[A]:
             state = run(op.program, ())
     else:
         for step in reversed(range(op.steps)) if op.reverse else range(op.steps):
-            made = run(op.program, [semantics.entry(array, step) for array in arrays])
-            state, stacks[step] = made[: op.carried], made[op.carried :]
+            results = run(op.program, [semantics.entry(array, step) for array in arrays])
+            state, stacks[step] = results[: op.carried], results[op.carried :]
     stacked = enumerate(op.outs[op.carried :])
     return [*state, *(semantics.stack(out, [stacks[step][k] for step in range(op.steps)]) for k, out in stacked)]

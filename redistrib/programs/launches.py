@@ -66,12 +66,12 @@ def launches(program: ProgramData) -> list[Item]:
     """
     if any(isinstance(op, Call) and len(_places(op.program)) > 1 for op in program.ops):
         program = inlined(program)
-    made = _Stretches(program)
+    stretches = _Stretches(program)
     for op in program.ops:
-        made.add(op)
-    for place in list(made.waiting):
-        made.finish(place)
-    return _dropping(made.items, program)
+        stretches.add(op)
+    for place in list(stretches.waiting):
+        stretches.finish(place)
+    return _dropping(stretches.items, program)
 
 
 def _places(program: ProgramData) -> dict[Place, None]:
@@ -113,11 +113,11 @@ class _Stretches:
         ops = self.waiting.pop(place, [])
         if not ops:
             return
-        made = {value.name: value for op in ops for value in made_by(op)}
+        results = {value.name: value for op in ops for value in made_by(op)}
         values = self.program.values
-        ins = tuple(dict.fromkeys(name for op in ops for name in used_by(op) if name not in made))
-        inside = ProgramData(tuple(values[name] for name in ins), tuple(ops), tuple(made))
-        self.items.append(Launch(inside, place, ins, tuple(made.values())))
+        ins = tuple(dict.fromkeys(name for op in ops for name in used_by(op) if name not in results))
+        inside = ProgramData(tuple(values[name] for name in ins), tuple(ops), tuple(results))
+        self.items.append(Launch(inside, place, ins, tuple(results.values())))
         self.makers = {name: at for name, at in self.makers.items() if at != place}
 
     def _send(self, op: Move) -> None:
@@ -135,7 +135,7 @@ def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
     """The items without unread results, each with the values that have no later reader."""
     alive = set(program.outputs)
     called = {id(op.program) for op in program.ops if isinstance(op, Call)}
-    found: list[Item] = []
+    dropping: list[Item] = []
     for item in reversed(items):
         if isinstance(item, Launch) and id(item.program) not in called:
             outs = tuple(value for value in item.outs if value.name in alive)
@@ -143,9 +143,9 @@ def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
             if not outs and not any(map(is_effectful, item.program.ops)):
                 continue
         ended = [name for name in _named(item) if name not in alive]
-        found.append(replace(item, drops=tuple(ended)))
+        dropping.append(replace(item, drops=tuple(ended)))
         alive.update(item.ins)
-    return found[::-1]
+    return dropping[::-1]
 
 
 def _named(item: Item) -> Iterator[str]:

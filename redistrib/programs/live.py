@@ -148,15 +148,15 @@ class Liveness:
         died: dict[int, list[Value]] = defaultdict(list)
         for name, k in last.items():
             died[k].append(program.values[name])
-        made, contexts = list[Change](), dict[int, Context]()
+        changes, contexts = list[Change](), dict[int, Context]()
         for k, op in enumerate(program.ops):
             if isinstance(op, Call):
                 contexts[k] = _context(op, first, {value.name for value in died[k]})
-                made.append(_NOTHING)
+                changes.append(_NOTHING)
             else:
                 born = tuple(value for value in made_by(op) if first[value.name] == value.name)
-                made.append(Change(born, scratch_bytes(op, program), tuple(died[k])))
-        return Lifetimes(tuple(made), contexts, tuple(died[count]))
+                changes.append(Change(born, scratch_bytes(op, program), tuple(died[k])))
+        return Lifetimes(tuple(changes), contexts, tuple(died[count]))
 
 
 _NOTHING = Change((), 0, ())
@@ -224,14 +224,14 @@ def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
     """The devices that take part in an operation, ascending."""
     match op:
         case Compute():
-            found = {*op.place.devices}
+            devices = {*op.place.devices}
         case Move():
-            found = {*program.values[op.value].place.devices, *op.out.place.devices}
+            devices = {*program.values[op.value].place.devices, *op.out.place.devices}
         case Call():
             return op.program.devices
         case Loop():
-            found = {device for program in op.programs for device in program.devices}
-    return tuple(sorted(found))
+            devices = {device for program in op.programs for device in program.devices}
+    return tuple(sorted(devices))
 
 
 # ------------------------------------------------------------------------------------------ bytes by device

@@ -128,8 +128,8 @@ def _constant(builder: Builder, array: Array, place: Place) -> Value:
         return array[tuple(slice(over.start, over.stop) for over in at.values())]
 
     writes = (Access("out", tuple((name,) for name, _ in dims)),)
-    made = Nest("constant", dims, (), writes, indexed=frozenset(name for name, _ in dims), body=body, flops=0)
-    value: Value = builder.compute(made, place=place, dtype=array.dtype.name)
+    constant = Nest("constant", dims, (), writes, indexed=frozenset(name for name, _ in dims), body=body, flops=0)
+    value: Value = builder.compute(constant, place=place, dtype=array.dtype.name)
     return value
 
 
@@ -140,9 +140,9 @@ def _letters(value: Value) -> str:
 def _resolved(size: int, shape: Array) -> tuple[int, ...]:
     """The shape with its one -1 worked out."""
     asked = [int(n) for n in shape]
-    known = math.prod(n for n in asked if n != -1)
-    if asked.count(-1) == 1 and known > 0 and size % known == 0:
-        asked[asked.index(-1)] = size // known
+    product = math.prod(n for n in asked if n != -1)
+    if asked.count(-1) == 1 and product > 0 and size % product == 0:
+        asked[asked.index(-1)] = size // product
     if any(n < 0 for n in asked) or math.prod(asked) != size:
         raise ProgramError("reshape", "", "Nest", f"{size} elements have no shape {tuple(int(n) for n in shape)}")
     return tuple(asked)

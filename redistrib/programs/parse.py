@@ -84,10 +84,10 @@ class _Reader:
 
     def _numbers(self) -> tuple[int, ...]:
         """`numbers: NUMBER ("," NUMBER)*`."""
-        found = [self.number()]
+        numbers = [self.number()]
         while self.take(","):
-            found.append(self.number())
-        return tuple(found)
+            numbers.append(self.number())
+        return tuple(numbers)
 
     def _nest(self) -> None:
         """`nest: "nest" NAME "=" NAME "[" ranges "]" "(" accesses ")" "->" "(" accesses ")" "{" options "}"`."""
@@ -218,12 +218,12 @@ class _Reader:
     def _lists(self, one: Callable[[], _T], count: int) -> list[list[_T]]:
         """Lists between brackets, separated by semicolons."""
         self.expect("(")
-        found = []
+        lists = []
         for number in range(count):
             end = ")" if number == count - 1 else ";"
-            found.append([] if self.peek(end) else self._separated(one))
+            lists.append([] if self.peek(end) else self._separated(one))
             self.expect(end)
-        return found
+        return lists
 
     def _part(self) -> Part:
         """`part: NAME "cut" TYPE ("carried" ("(" NAME* ")")+)?`."""
@@ -259,9 +259,9 @@ class _Reader:
 
     def _group(self, one: Callable[[], _T]) -> tuple[_T, ...]:
         self.expect("(")
-        found = self._until((")",), one)
+        names = self._until((")",), one)
         self.expect(")")
-        return tuple(found)
+        return tuple(names)
 
     def _label(self) -> str:
         label = self.name()
@@ -276,23 +276,23 @@ class _Reader:
         return table[label]
 
     def _separated(self, one: Callable[[], _T]) -> list[_T]:
-        found = [one()]
+        items = [one()]
         while self.take(","):
-            found.append(one())
-        return found
+            items.append(one())
+        return items
 
     def _until(self, ends: tuple[str, ...], one: Callable[[], _T]) -> list[_T]:
-        found = []
+        items = []
         while not any(map(self.peek, ends)):
-            found.append(one())
-        return found
+            items.append(one())
+        return items
 
     def listed(self, opening: str, closing: str, one: Callable[[], _T]) -> list[_T]:
         """What stands between brackets, separated by commas."""
         self.expect(opening)
-        found = [] if self.peek(closing) else self._separated(one)
+        items = [] if self.peek(closing) else self._separated(one)
         self.expect(closing)
-        return found
+        return items
 
     # ------------------------------------------------------------------------------------------- terminals
 
@@ -309,11 +309,11 @@ class _Reader:
 
     def take(self, word: str) -> bool:
         """Read it if it comes next, and say whether it did."""
-        found = self.peek(word)
-        if found:
+        is_next = self.peek(word)
+        if is_next:
             self.at += len(word)
             self._skip()
-        return found
+        return is_next
 
     def expect(self, word: str) -> None:
         """Read it."""
@@ -322,12 +322,12 @@ class _Reader:
 
     def match(self, pattern: re.Pattern[str], expected: str) -> str:
         """Read what a pattern matches."""
-        found = pattern.match(self.source, self.at)
-        if found is None:
+        match = pattern.match(self.source, self.at)
+        if match is None:
             self._fail(expected)
-        self.at = found.end()
+        self.at = match.end()
         self._skip()
-        return found.group()
+        return match.group()
 
     def name(self) -> str:
         """`NAME`."""
@@ -350,7 +350,7 @@ class _Reader:
     def _line(self) -> int:
         return self.source.count("\n", 0, self.at) + 1
 
-    def _fail(self, wanted: str) -> NoReturn:
+    def _fail(self, expected: str) -> NoReturn:
         rest = self.source[self.at :].split("\n", 1)[0]
-        found = repr(rest[:40]) if rest else "the end of the line" if self.at < len(self.source) else "the end"
-        raise ProgramError("", "", "Text", f"line {self._line}: expected {wanted}, found {found}")
+        actual = repr(rest[:40]) if rest else "the end of the line" if self.at < len(self.source) else "the end"
+        raise ProgramError("", "", "Text", f"line {self._line}: expected {expected}, found {actual}")

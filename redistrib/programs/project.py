@@ -149,10 +149,10 @@ def project(program: Program) -> dict[int, RankProgram]:
         device: RankProgram(
             device,
             tuple(value.name for value in flat.inputs if device in value.place.devices),
-            tuple(own),
+            tuple(device_ops),
             tuple(name for name in flat.outputs if device in flat.values[name].place.devices),
         )
-        for device, own in ops.items()
+        for device, device_ops in ops.items()
     }
 
 
@@ -192,8 +192,8 @@ def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankO
             boxes[pull.receiver].append((pull.sender, goes))
             ops[pull.sender].append(Send(value.name, pull.receiver, offset, pull.size, tag))
     for device in out.place.devices:
-        own = value.name if device in old else ""
-        parts = (tuple(boxes[device]), own, tuple(kept[device]))
+        own_value = value.name if device in old else ""
+        parts = (tuple(boxes[device]), own_value, tuple(kept[device]))
         ops[device].append(Receive(out.name, out.tile, out.dtype, *parts, tag))
 
 

@@ -79,9 +79,9 @@ class Part:
             ins.append(_summands(pulled_back(self.nest, access, self.cut), dict.fromkeys(carried.get(k, ()), "sum")))
         passed = tuple(axis for group in self.carried for axis in group)
         outs = [self._written(access, passed, mesh) for access in self.nest.writes]
-        for access, found in zip((*self.nest.reads, *self.nest.writes), (*ins, *outs), strict=True):
+        for access, dist_type in zip((*self.nest.reads, *self.nest.writes), (*ins, *outs), strict=True):
             try:
-                found.check(mesh)
+                dist_type.check(mesh)
             except TypeFormError as error:
                 raise self.nest.error("Linear", str(error), access.array) from error
         return Signature(tuple(ins), tuple(outs))
@@ -159,7 +159,7 @@ def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
         factors = [cut.dims[nest.position[name]] for name in names]
         _check_factors(nest, access, i, factors)
         axes = tuple(axis for factor in reversed(factors) for axis in factor.axes)
-        tile, size = (math.prod(getattr(factor, what) for factor in factors) for what in ("tile", "size"))
+        tile, size = (math.prod(getattr(factor, field) for factor in factors) for field in ("tile", "size"))
         dims.append(DimType(tile, axes, size))
     return DistType(tuple(dims))
 

@@ -56,13 +56,13 @@ def reductions(program: Program) -> list[DeviceSum]:
     order = {name: k for k, name in enumerate(flat.values)}
     sums = dict.fromkeys(term for term in terms.values() if len(_places(flat, term)) > 1)
     whole = [term for term in sums if not any(term < other for other in sums)]
-    found = []
+    device_sums = []
     for term in whole:
-        have = {flat.values[name].place.devices[0] for name, own in terms.items() if own == term}
+        have = {flat.values[name].place.devices[0] for name, held in terms.items() if held == term}
         kind: Kind = "reduce" if len(have) == 1 else "allreduce" if have >= _places(flat, term) else "sums"
         messages = sum(one <= term for one in sent)
-        found.append(DeviceSum(kind, tuple(sorted(term, key=order.__getitem__)), tuple(sorted(have)), messages))
-    return found
+        device_sums.append(DeviceSum(kind, tuple(sorted(term, key=order.__getitem__)), tuple(sorted(have)), messages))
+    return device_sums
 
 
 def _places(program: Program, names: frozenset[str]) -> set[int]:
@@ -70,14 +70,14 @@ def _places(program: Program, names: frozenset[str]) -> set[int]:
     return {devices[0] for devices in places if len(devices) == 1}
 
 
-def _is_sum(op: Compute, known: dict[int, bool]) -> bool:
+def _is_sum(op: Compute, cache: dict[int, bool]) -> bool:
     """Whether an operation adds its two operands: it is tried on a single point."""
     nest = op.parts[0].nest
     if len(op.parts) > 1 or len(op.outs) > 1 or nest.body is None or nest.linear != ((0, 1),) or nest.combine:
         return False
-    if id(nest) not in known:
-        known[id(nest)] = _adds(nest)
-    return known[id(nest)]
+    if id(nest) not in cache:
+        cache[id(nest)] = _adds(nest)
+    return cache[id(nest)]
 
 
 def _adds(nest: Nest) -> bool:

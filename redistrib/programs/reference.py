@@ -104,10 +104,10 @@ class _ByRank:
 
     def is_true(self, operand: Tiles) -> bool:
         """Whether the condition holds, on which all devices must agree."""
-        found = {bool(tile) for tile in operand.values()}
-        if len(found) > 1:
+        values = {bool(tile) for tile in operand.values()}
+        if len(values) > 1:
             raise TilesError("devices disagree on whether a loop goes on")
-        return found == {True}
+        return values == {True}
 
 
 def points_of(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
@@ -152,8 +152,8 @@ def run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
     """
     if nest.body is None:
         raise ProgramError(nest.name, "", "Nest", "the nest has no body; give one to run it")
-    found = nest.body(at, *(env[access.array] for access in nest.reads))
-    results = found if isinstance(found, tuple) else (found,)
+    values = nest.body(at, *(env[access.array] for access in nest.reads))
+    results = values if isinstance(values, tuple) else (values,)
     for access, result in zip(nest.writes, results, strict=True):
         tile, extents = np.asarray(result), iter(access.extents)
         shape = tuple(_product(len(at[k]) for k in dim) if dim else next(extents) for dim in access.dims)

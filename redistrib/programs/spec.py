@@ -122,7 +122,7 @@ def _body(
             apart.append((factors, _library(array).reshape(array, [size[letter] for letter in factors])))
         if fn is None and combine == "sum" and apart:
             whole = ",".join("".join(factors) for factors, _ in apart)
-            found = _library(apart[0][1]).einsum(f"{whole}->{''.join(written)}", *(array for _, array in apart))
+            output = _library(apart[0][1]).einsum(f"{whole}->{''.join(written)}", *(array for _, array in apart))
         else:
             aligned = [_aligned(array, factors, letters) for factors, array in apart]
             value = math.prod(aligned) if fn is None else fn(*aligned)
@@ -134,8 +134,8 @@ def _body(
             elif reduced:
                 value = getattr(library, combine)(value, axis=reduced)
             rest = [letter for letter in letters if letter in written]
-            found = library.transpose(value, [rest.index(letter) for letter in written])
-        return _library(found).reshape(found, [math.prod(size[letter] for letter in dim) for dim in result])
+            output = library.transpose(value, [rest.index(letter) for letter in written])
+        return _library(output).reshape(output, [math.prod(size[letter] for letter in dim) for dim in result])
 
     return body
 

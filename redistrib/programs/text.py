@@ -92,9 +92,9 @@ class _Printer:
         if place not in self.places:
             label = f"p{len(self.places)}"
             order = place.mesh.devices
-            own = "" if order == tuple(range(place.mesh.size)) else f" / {', '.join(map(str, order))}"
+            order_text = "" if order == tuple(range(place.mesh.size)) else f" / {', '.join(map(str, order))}"
             self._place_lines.append(
-                f"place {label} = {place.mesh}{own} @ {', '.join(map(str, place.devices))}"
+                f"place {label} = {place.mesh}{order_text} @ {', '.join(map(str, place.devices))}"
             )  # fmt: skip
             self.places[place] = label
         return self.places[place]
@@ -164,8 +164,8 @@ class _Printer:
             "effectful": "yes" if nest.effectful else "",
             "body": "" if nest.body is None else quoted(self._body(nest)),
         }
-        said = "; ".join(f"{key}: {text}" for key, text in options.items() if text)
-        return f"{quoted(nest.name)}[{ranges}] ({reads}) -> ({writes}) {{{said}}}"
+        texts = "; ".join(f"{key}: {text}" for key, text in options.items() if text)
+        return f"{quoted(nest.name)}[{ranges}] ({reads}) -> ({writes}) {{{texts}}}"
 
 
 def _range(over: range) -> str:
