@@ -28,6 +28,17 @@ A, B, SMALL = ints(12, 24), ints(12, 24, high=11), ints(12, 12)
 CUBE = ints(12, 6, 12)
 PICTURE, KERNEL = ints(12, 12, 5, 5), ints(24, 12, 3, 3, high=5)
 KEY = jax.random.key_data(jax.random.key(3))
+GROUPS = np.array([3, 0, 5, 1, 1, 2], np.int32)  # rows of each group
+
+
+def _split(key: Any, count: int) -> jax.Array:
+    return jax.random.split(jax.random.wrap_key_data(key), count)
+
+
+def _second(key: jax.Array) -> jax.Array:
+    """A slice of keys of a key."""
+    return jax.random.split(key, 3)[1]
+
 
 CASES: dict[str, Case] = {
     "add": Case(lambda a, b: a + b, (A, B)),
@@ -135,6 +146,38 @@ MORE: dict[str, Case] = {
     "eigh": Case(jnp.linalg.eigh, (MATRIX,)),
     "eig": Case(jnp.linalg.eig, (MATRIX,)),
     "svd": Case(jnp.linalg.svd, (MATRIX,)),
+    "product in groups": Case(lax.ragged_dot, (ints(12, 6), ints(6, 6, 12), GROUPS)),
+    "product in groups, some rows in none": Case(lax.ragged_dot, (ints(12, 6), ints(6, 6, 12), GROUPS // 2)),
+    "product in groups, backward": Case(
+        jax.grad(lambda x, w, groups: (lax.ragged_dot(x, w, groups) ** 2).sum(), argnums=(0, 1)),
+        (ints(12, 6), ints(6, 6, 12), GROUPS),
+    ),
+    "tile": Case(lambda a: jnp.tile(a, (2, 3)), (SMALL,)),
+    "tile rows": Case(lambda a: jnp.tile(a, (4, 1)), (SMALL,)),
+    "stack": Case(lambda a, b: jnp.stack([a, b, a], 1), (A, B)),
+    "unstack": Case(lambda a: jnp.unstack(a[:, :3], axis=1), (A,)),
+    "reduce by any function": Case(lambda a: lax.reduce(jnp.sign(a), np.float32(1), lambda x, y: x * y, (1,)), (A,)),
+    "windows of any function": Case(
+        lambda x: lax.reduce_window(x, 1.0, lambda x, y: jnp.maximum(x, y) * 1.0, *WINDOW.values()), (PICTURE,)
+    ),
+    "reduce_or of a cut": Case(lambda a: (a > 2).any(1), (A,)),
+    "scatter-sub": Case(lambda t, k, u: t.at[k].subtract(u), (jnp.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "random bits of many keys": Case(
+        lambda k: jax.vmap(lambda k: jax.random.bits(k, (6,)).astype(jnp.int32))(_split(k, 12)), (KEY,)
+    ),
+    "keys of keys": Case(
+        lambda k: jax.random.key_data(jax.vmap(lambda k: jax.random.fold_in(_second(k), 7))(_split(k, 12))), (KEY,)
+    ),
+    "keys of numbers": Case(
+        lambda n: jax.random.key_data(jax.vmap(jax.random.key)(n)), (np.arange(12, dtype=np.int32),)
+    ),
+    "symmetric_product": Case(lax.linalg.symmetric_product, (ints(12, 3, 2), ints(12, 3, 3) * 0)),
+    "tridiagonal": Case(lambda a: lax.linalg.tridiagonal(a, lower=True), (MATRIX,)),
+    "hessenberg": Case(lax.linalg.hessenberg, (MATRIX,)),
+    "schur": Case(lax.linalg.schur, (MATRIX,)),
+    "lu_pivots_to_permutation": Case(
+        lambda p: lax.linalg.lu_pivots_to_permutation(p, 4), (np.tile(np.array([2, 1, 3], np.int32), (12, 1)),)
+    ),
     "tridiagonal_solve": Case(
         lax.linalg.tridiagonal_solve, (OFF, np.ones((12, 3), np.float32), OFF * 0, ints(12, 3, 2))
     ),

@@ -112,6 +112,8 @@ def test_every_rule_has_a_case() -> None:
     pointwise = {kind for kind, rule in RULES.items() if rule.__name__ == "_pointwise"}
     alike = {  # that nothing is lowered to here; each shares a rule with one that is met
         "expand_dims", "scatter_add", "scatter_mul", "select_and_gather_add", "geqrf", "householder_product",
+        "geqp3", "ormqr", "select_and_scatter",
+        "reduce_and", "reduce_or",  # of integers; of booleans they are the least and the largest of integers
     }  # fmt: skip
     effects = {kind for kind, rule in RULES.items() if rule.__module__.endswith(".effects")}  # see test_effects.py
     assert effects

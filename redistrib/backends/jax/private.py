@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -195,3 +196,22 @@ def notes_of_processes() -> Any:
     call it.
     """
     return None if _distributed is None else getattr(_distributed.global_state, "client", None)
+
+
+def implementation(primitive: Any) -> Any:
+    """The function of JAX operations that a primitive is made of; None for one that XLA knows itself.
+
+    It is the function that the lowering rule of the primitive traces, or else the primitive's own `impl`. JAX keeps the
+    first in a closure; versions that keep it elsewhere leave the second.
+    """
+    try:
+        from jax._src.interpreters import mlir
+
+        entry: Any = mlir._lowerings.get(primitive)
+        rule: Any = getattr(entry, "rule", entry)
+        if rule.__qualname__ == mlir.lower_fun(lambda: None).__qualname__:
+            return inspect.getclosurevars(rule).nonlocals["fun"]
+    except (ImportError, AttributeError, KeyError, TypeError):
+        pass
+    impl = primitive.impl
+    return None if isinstance(impl, functools.partial) else impl  # of primitives that are compiled to be run

@@ -14,8 +14,8 @@ from jax.extend import core as jex
 
 from redistrib.programs.nest import Access, Nest
 
-WRITES = ("dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min",
-          "scatter-max")  # fmt: skip
+WRITES = ("dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul",
+          "scatter_mul", "scatter-min", "scatter-max")  # fmt: skip
 
 At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that runs, with a length and a start
 Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole

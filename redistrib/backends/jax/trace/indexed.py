@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import threefry2x32_p
 
-from redistrib.backends.jax.trace.equation import At, Equation, letters, rule, written_in_place
+from redistrib.backends.jax.trace.equation import At, Equation, Form, letters, rule, written_in_place
 from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.programs.nest import Nest
 
@@ -35,26 +35,45 @@ def _iota(equation: Equation) -> Nest | None:
 
 @rule("random_bits")
 def _random_bits(equation: Equation) -> Nest | None:
-    """The bits of an element depend on its number in the whole array, so a tile computes those of its numbers."""
+    """The bits of an element depend on its number in the array of its key, so a tile computes those of its numbers."""
     key, out = equation.ins[0], equation.outs[0]
-    if "fry" not in str(key.key) or equation.params["bit_width"] != 32 or len(key.shape) != 1 or equation.literals:
+    if "fry" not in str(key.key) or equation.params["bit_width"] != 32 or equation.literals:
         return None
-    if not jax.config.jax_threefry_partitionable or math.prod(out.shape) >= 2**32:  # type: ignore[attr-defined]
+    keys = len(key.shape) - 1  # dimensions in which keys lie side by side
+    if not jax.config.jax_threefry_partitionable or math.prod(out.shape[keys:]) >= 2**32:  # type: ignore[attr-defined]
         return None
     sizes = letters("d", out.shape)
+    own = list(sizes)[keys:]  # of the numbers of one key
 
     def body(at: At, data: Any) -> Any:
         tile_shape = tuple(len(at[name]) for name in sizes)
         number = jnp.zeros(tile_shape, jnp.uint32)
-        for k, (name, size) in enumerate(sizes.items()):
+        for k, name in enumerate(own, keys):
             along = lax.broadcasted_iota(jnp.uint32, tile_shape, k) + jnp.asarray(at[name].start).astype(jnp.uint32)
-            number = number * jnp.uint32(size) + along
+            number = number * jnp.uint32(sizes[name]) + along
         high = jnp.zeros(tile_shape, jnp.uint32)
-        first, second = (jnp.broadcast_to(jnp.asarray(data)[k], tile_shape) for k in (0, 1))
+        first, second = (
+            lax.broadcast_in_dim(jnp.asarray(data)[..., k], tile_shape, tuple(range(keys))) for k in (0, 1)
+        )
         a, b = threefry2x32_p.bind(first, second, high, number)
         return a ^ b
 
-    return equation.nest(sizes, [[""]], [list(sizes)], body=body, indexed=set(sizes), flops=100)
+    return equation.nest(sizes, [[*list(sizes)[:keys], ""]], [list(sizes)], body=body, indexed=set(own), flops=100)
+
+
+@rule("random_split", "random_fold_in", "random_seed")
+def _keys(equation: Equation) -> Nest | None:
+    """Keys are made of keys, or of integers, one by one."""
+    if any(equation.ins[k].shape for k in equation.literals):
+        return None
+    shape = equation.ins[0].shape[:-1] if equation.ins[0].key is not None else equation.ins[0].shape
+    sizes = letters("d", shape)
+
+    def dims(form: Form) -> list[str]:
+        return [*sizes, *[""] * (len(form.shape) - len(sizes))] if form.shape else []
+
+    ins, outs = ([dims(form) for form in side] for side in (equation.ins, equation.outs))
+    return equation.nest(sizes, ins, outs, flops=100)
 
 
 class _Windows(NamedTuple):
@@ -219,14 +238,16 @@ def _looked_up(rows: Any, shape: Sequence[int], dim: int, equation: Equation) ->
     return jnp.clip(rows, low, high).astype(wide), (rows < low) | (rows > high)
 
 
-@rule("scatter-add", "scatter_add", "scatter", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max")
+@rule(
+    "scatter-add", "scatter_add", "scatter-sub", "scatter", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max"
+)
 def _scatter(equation: Equation) -> Nest | None:
     """Windows may be cut, and so may the indexed dimension; sums may be cut along the updates too."""
     numbers = equation.params["dimension_numbers"]
     shape, _, updates = (form.shape for form in equation.ins)
     if equation.literals:
         return None
-    adds = equation.kind in ("scatter-add", "scatter_add")
+    adds = equation.kind in ("scatter-add", "scatter_add", "scatter-sub")
     batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
     windows_at = list(numbers.update_window_dims)
     window_dims = [k for k in range(len(shape)) if k not in {*numbers.inserted_window_dims, *batching}]

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from redistrib.backends.jax.private import source_line
 from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     effects,
+    experts,
     indexed,
     layout,
     loops,
@@ -22,7 +23,10 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
 )
 from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, form_of, whole
 from redistrib.backends.jax.trace.indexed import bits_looked_up
+from redistrib.backends.jax.trace.keys import nest_of_keys
+from redistrib.backends.jax.trace.opened import UNCHANGED, opened
 from redistrib.backends.jax.trace.ranges import of_constant, of_result
+from redistrib.backends.jax.trace.reduce import of_booleans
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation, Pinned
@@ -153,6 +157,7 @@ class _Tracer:
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[Atom]] = field(default_factory=dict)  # outputs of scans, by step
+    opened_at: str = ""  # the user's line of the primitive that is being opened; inside, lines are those of libraries
     zeros: set[str] = field(default_factory=set)
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
 
@@ -172,7 +177,7 @@ class _Tracer:
         """Add the equations of a jaxpr; `where` is the source line of the call that they are inlined from."""
         for eqn in jaxpr.eqns:
             ins = [self.read(env, var) for var in eqn.invars]
-            source = source_line(eqn) or where
+            source = self.opened_at or source_line(eqn) or where
             try:
                 outs = self.apply(eqn, ins, source)
             except ProgramError as error:
@@ -183,10 +188,18 @@ class _Tracer:
         kind = eqn.primitive.name
         if kind in ("random_wrap", "random_unwrap", "pvary") and not isinstance(ins[0], Lit):
             return ins
+        if kind == "reshape" and isinstance(ins[0], Lit) and eqn.params["dimensions"] is None:
+            return [Lit(jax.numpy.reshape(ins[0].value, eqn.outvars[0].aval.shape))]
+        if kind in UNCHANGED and kind not in self.rules:
+            return ins
+        if kind == "device_put" and kind not in self.rules:
+            wanted = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
+            return [self.constrained(atom, var.aval, to, frozenset(), source) for atom, var, to in wanted]
         if kind == "optimization_barrier":  # a barrier for each operand is enough
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
         if kind == "sharding_constraint" and kind not in self.rules:
-            return [self.constrained(eqn, ins[0], source)]
+            unconstrained = frozenset(eqn.params["unconstrained_dims"])
+            return [self.constrained(ins[0], eqn.invars[0].aval, eqn.params["sharding"], unconstrained, source)]
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
         if isinstance(self.rules.get(called), CallRule):
             return self.equation(eqn, ins, source, called)
@@ -209,6 +222,12 @@ class _Tracer:
             return self.loop(eqn, ins, source)
         if kind == "scan" and eqn.params["length"] <= UNROLLED:
             return self.unrolled(eqn, ins, source)
+        inner = None if kind in self.rules else opened(eqn)
+        if inner is not None:
+            outermost, self.opened_at = self.opened_at, source
+            outs = self.inlined(inner, ins, source)
+            self.opened_at = outermost
+            return outs
         return self.equation(eqn, ins, source)
 
     def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
@@ -237,10 +256,24 @@ class _Tracer:
                 form, (after,) = equation.outs[0], self.add(bits, names, source)
                 params = {"new_dtype": jax.numpy.dtype(form.dtype)}
                 return [self.unary(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
+        integers = of_booleans(equation) if self.rules.get(equation.kind) is RULES.get(equation.kind) else None
+        if integers is not None:
+            return [self.by_integers(equation, integers, names[0], source)]
         outs = self.add(equation, names, source)
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
         return list(outs)
+
+    def by_integers(self, equation: Equation, primitive: Any, name: str, source: str) -> str:
+        """A reduction of booleans as one of integers, parts of which can be combined."""
+        (before,), (after,) = equation.ins, equation.outs
+        small, result = (form._replace(dtype="uint8") for form in (before, after))
+        there, back = (
+            {"new_dtype": np.dtype(dtype), "weak_type": False, "sharding": None} for dtype in ("uint8", "bool")
+        )
+        name = self.unary(jax.lax.convert_element_type_p, there, before, small, name, source)
+        name = self.unary(primitive, equation.params, small, result, name, source)
+        return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
 
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
         """Add an operation; returns the names of its results."""
@@ -249,8 +282,8 @@ class _Tracer:
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
         equation = replace(equation, ranges=ranges, exact=self.exact)
         rule = self.rules.get(kind)
-        keyed = any(form.key is not None for form in (*equation.ins, *equation.outs)) and kind != "random_bits"
-        nest = rule(equation) if rule is not None and (not keyed or equation.effectful) else None
+        keyed = any(form.key is not None for form in (*equation.ins, *equation.outs))
+        nest = None if rule is None else nest_of_keys(equation, rule) if keyed else rule(equation)
         opaque = ""
         if nest is None or (equation.effectful and not nest.ranges and kind not in effects.CALLBACKS):
             nest = nest or whole(equation)
@@ -258,7 +291,7 @@ class _Tracer:
             opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
         elif self.exact:
             nest = replace(nest, linear=())
-        elif rule is RULES.get(kind):
+        elif rule is RULES.get(kind) and not keyed:
             place = {k: number for number, k in enumerate(equation.reads)}
             nest = replace(nest, linear=tuple(tuple(place[k] for k in group) for group in passing(equation)))
         name = self.named(kind)
@@ -280,17 +313,17 @@ class _Tracer:
         )
         return self.add(barrier, [atom], source)[0]
 
-    def constrained(self, eqn: Any, atom: Atom, source: str) -> Atom:
+    def constrained(self, atom: Atom, aval: Any, sharding: Any, unconstrained: frozenset[int], source: str) -> Atom:
         """The value as a copy of it, which is cut as a sharding says."""
-        if isinstance(atom, Lit) or not isinstance(eqn.params["sharding"], NamedSharding):
+        if isinstance(atom, Lit) or not isinstance(sharding, NamedSharding):
             return atom
-        form = form_of(eqn.invars[0].aval)._replace(key=None)
+        form = form_of(aval)._replace(key=None)
         name = self.add(Equation(jax.lax.copy_p, {}, (form,), (form,), {}), [atom], source)[0]
-        sizes, cut = eqn.params["sharding"].mesh.shape, []
-        for k, entry in enumerate(eqn.params["sharding"].spec):
+        sizes, cut = sharding.mesh.shape, []
+        for k, entry in enumerate(sharding.spec):
             axes = (entry,) if isinstance(entry, str) else entry if isinstance(entry, tuple) else ()
             cut += [(axis, sizes[axis], f"d{k}") for axis in axes]
-        free = frozenset(f"d{k}" for k in eqn.params["unconstrained_dims"])
+        free = frozenset(f"d{k}" for k in unconstrained)
         operation = self.operations[-1]
         nest = replace(operation.nest, linear=())
         self.operations[-1] = replace(operation, nest=nest, pinned=Pinned(tuple(cut), free))

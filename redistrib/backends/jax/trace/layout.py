@@ -110,7 +110,38 @@ def _dynamic_update(equation: Equation) -> Nest:
     return equation.nest(sizes, [dims, dims, *[[]] * len(shape)], [dims], flops=0)
 
 
-@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter_add", "select_and_gather_add")
+@rule("stack")
+def _stack(equation: Equation) -> Nest | None:
+    if equation.literals:
+        return None
+    names, along = letters("d", equation.ins[0].shape), equation.params["axis"]
+    dims = list(names)
+    return equation.nest(names, [dims] * len(equation.ins), [[*dims[:along], "", *dims[along:]]], flops=0)
+
+
+@rule("unstack")
+def _unstack(equation: Equation) -> Nest:
+    along = equation.params["axis"]
+    sizes, dims = _uncut(equation, [k != along for k in range(len(equation.ins[0].shape))])
+    return equation.nest(sizes, [dims], [[*dims[:along], *dims[along + 1 :]]] * len(equation.outs), flops=0)
+
+
+@rule("tile")
+def _tile(equation: Equation) -> Nest:
+    """A dimension is its copies, and in each the elements: elements may be cut where there is one copy."""
+    times = equation.params["reps"]
+    names = letters("d", equation.ins[0].shape)
+    copies = {f"r{k}": n for k, n in enumerate(times) if n > 1}
+    out = [(f"r{k}", name) if times[k] > 1 else name for k, name in enumerate(names)]
+
+    def body(at: At, *tiles: Any) -> Any:
+        return equation.run(tiles, reps=tuple(len(at[f"r{k}"]) if n > 1 else n for k, n in enumerate(times)))
+
+    return equation.nest(copies | names, [list(names)], [out], body=body, flops=0)
+
+
+@rule("reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter",
+      "select_and_scatter_add", "select_and_gather_add")  # fmt: skip
 def _windows(equation: Equation) -> Nest:
     params, rank = equation.params, len(equation.ins[0].shape)
     window, strides = params["window_dimensions"], params["window_strides"]
@@ -121,7 +152,8 @@ def _windows(equation: Equation) -> Nest:
         for k in range(rank)
     ]
     sizes, dims = _uncut(equation, free)
-    return equation.nest(sizes, [dims] * len(equation.ins), [dims] * len(equation.outs), flops=1)
+    ins = [dims if form.shape else [] for form in equation.ins]  # of any function: an initial value for each array
+    return equation.nest(sizes, ins, [dims] * len(equation.outs), flops=1)
 
 
 @rule("fft")
@@ -129,6 +161,9 @@ def _fft(equation: Equation) -> Nest:
     rank, turned = len(equation.ins[0].shape), len(equation.params["fft_lengths"])
     sizes, dims = _uncut(equation, [k < rank - turned for k in range(rank)])
     return equation.nest(sizes, [dims], [dims], flops=5)
+
+
+_OF_VECTORS = ("tridiagonal_solve", "lu_pivots_to_permutation")  # whose first operand is a vector for each matrix
 
 
 @rule(
@@ -142,10 +177,17 @@ def _fft(equation: Equation) -> Nest:
     "svd",
     "triangular_solve",
     "tridiagonal_solve",
+    "tridiagonal",
+    "hessenberg",
+    "schur",
+    "geqp3",
+    "ormqr",
+    "symmetric_product",
+    "lu_pivots_to_permutation",
 )
 def _matrices(equation: Equation) -> Nest:
     """Matrices are whole; their batch dimensions may be cut."""
-    stacked = len(equation.ins[0].shape) - (1 if equation.kind == "tridiagonal_solve" else 2)
+    stacked = len(equation.ins[0].shape) - (1 if equation.kind in _OF_VECTORS else 2)
     sizes = letters("d", equation.ins[0].shape[:stacked])
     ins, outs = (
         [[*sizes, *[""] * (len(form.shape) - stacked)] for form in side] for side in (equation.ins, equation.outs)

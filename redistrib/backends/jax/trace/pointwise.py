@@ -9,13 +9,13 @@ from redistrib.programs.nest import Nest
 
 _CHEAP = {
     "abs", "add", "add_any", "and", "ceil", "clamp", "clz", "conj", "convert_element_type", "copy", "copy_p", "div",
-    "eq", "eq_to", "floor", "ge", "gt", "imag", "is_finite", "le", "le_to", "lt", "lt_to", "max", "min", "mul", "ne",
-    "neg", "not", "optimization_barrier", "or", "population_count", "real", "reduce_precision", "rem", "round",
+    "eq", "eq_to", "floor", "ge", "gt", "imag", "is_finite", "le", "le_to", "lt", "lt_to", "max", "min", "mul", "mulhi",
+    "ne", "neg", "not", "optimization_barrier", "or", "population_count", "real", "reduce_precision", "rem", "round",
     "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "stop_gradient", "sub", "xor",
 }  # fmt: skip
 _COSTLY = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "complex",
-    "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "igamma", "igammac",
+    "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "igamma", "igamma_grad_a", "igammac",
     "integer_pow", "lgamma", "log", "log1p", "logistic", "nextafter", "polygamma", "pow",
     "regularized_incomplete_beta", "rsqrt", "sin", "sinh", "sqrt", "square", "tan", "tanh", "threefry2x32",
     "zeta",

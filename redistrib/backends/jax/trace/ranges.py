@@ -17,11 +17,12 @@ from redistrib.backends.jax.trace.equation import Equation, ValueRange
 
 REARRANGED = {  # the result has the elements of the first operand, at other positions
     "broadcast_in_dim", "copy", "copy_p", "dynamic_slice", "expand_dims", "optimization_barrier", "reshape", "rev",
-    "slice", "squeeze", "stop_gradient", "transpose",
+    "slice", "squeeze", "stop_gradient", "tile", "transpose",
 }  # fmt: skip
 _LARGEST = 2**24  # elements of a constant that are looked at
 _UNITED = {
     "concatenate": 0,
+    "stack": 0,
     "select_n": 1,
     "max": 0,
     "min": 0,

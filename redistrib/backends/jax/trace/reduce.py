@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jax import lax
+
 from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
 from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
+_OF_BOOLEANS = {
+    "reduce_or": lax.reduce_max_p,
+    "reduce_max": lax.reduce_max_p,
+    "reduce_and": lax.reduce_min_p,
+    "reduce_min": lax.reduce_min_p,
+}
 _COMBINE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min"}
 
 
@@ -35,6 +43,22 @@ def _reduce(equation: Equation) -> Nest:
         whole=() if kind else reduced,
         flops=1,
     )
+
+
+def of_booleans(equation: Equation) -> Any:
+    """The reduction of integers that a reduction of booleans is; None for others."""
+    primitive = _OF_BOOLEANS.get(equation.kind)
+    return None if primitive is None or equation.ins[0].dtype != "bool" or equation.literals else primitive
+
+
+@rule("reduce")
+def _any_reduce(equation: Equation) -> Nest:
+    """By any function: what it reduces is whole."""
+    reduced, arrays = equation.params["dimensions"], len(equation.ins) // 2
+    dims = ["" if k in reduced else f"d{k}" for k in range(len(equation.ins[0].shape))]
+    sizes = {name: size for name, size in zip(dims, equation.ins[0].shape, strict=True) if name}
+    ins: list[list[str]] = [dims] * arrays + [[]] * arrays
+    return equation.nest(sizes, ins, [list(sizes)] * len(equation.outs), flops=1)
 
 
 def _added(equation: Equation, names: Sequence[str]) -> dict[str, Any]:

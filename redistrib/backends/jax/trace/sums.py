@@ -29,12 +29,12 @@ from redistrib.backends.jax.trace.ranges import REARRANGED, is_finite, is_nonzer
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]  # operands, by position, in which an operation is linear together
 
-_ALONE = REARRANGED | {"cumsum", "neg", "reduce_sum", "split"}
+_ALONE = REARRANGED | {"cumsum", "neg", "reduce_sum", "split", "unstack"}
 _TOGETHER = {"add": (0, 1), "add_any": (0, 1), "sub": (0, 1), "dynamic_update_slice": (0, 1)}
-_SCATTERS = {"scatter-add": (0, 2), "scatter_add": (0, 2)}
+_SCATTERS = {"scatter-add": (0, 2), "scatter_add": (0, 2), "scatter-sub": (0, 2)}
 _PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
 _COMPONENTS = {"real", "imag", "fft"}  # between real and complex numbers of one precision
-_IN_SOME_CASES = {"convert_element_type", "div", "select_n", "concatenate", "pad", "gather"}
+_IN_SOME_CASES = {"convert_element_type", "div", "select_n", "concatenate", "stack", "pad", "gather"}
 PASSED = frozenset({*_ALONE, *_TOGETHER, *_SCATTERS, *_PRODUCTS, *_COMPONENTS, *_IN_SOME_CASES})  # and no other kind
 
 
@@ -79,7 +79,7 @@ def _linear(equation: Equation) -> Groups:
         return ((0,),)
     if kind == "select_n":
         return (tuple(range(1, len(equation.ins))),)
-    if kind == "concatenate":
+    if kind in ("concatenate", "stack"):
         return (tuple(range(len(equation.ins))),)
     if kind == "pad" and 1 in equation.literals and not np.any(equation.literals[1]):
         return ((0,),)

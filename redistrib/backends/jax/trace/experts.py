@@ -1,0 +1,77 @@
+"""The rule of products in groups of rows, as mixtures of experts have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from redistrib.backends.jax.trace.equation import At, Dims, Equation, rule
+from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.programs.nest import Nest
+
+
+@rule("ragged_dot_general")
+def _ragged_dot(equation: Equation) -> Nest | None:
+    """A product in which the rows of every group have a matrix of their own, or its gradient with respect to these.
+
+    Rows may be cut: a device counts how many of its rows lie in each group. Groups may be cut: a device multiplies the
+    rows of its groups, and what it makes of the others is zero, or left out. Contracted dimensions leave partial sums.
+    """
+    numbers, sizes_of_groups = equation.params["ragged_dot_dimension_numbers"], equation.ins[2].shape
+    (left_sum, right_sum), (left_batch, right_batch) = numbers.dot_dimension_numbers
+    (rows,), at_groups = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
+    in_batch = rows in left_batch
+    wide = len(sizes_of_groups) != 1 or equation.literals or equation.params.get("group_offset") is not None
+    if wide or in_batch or len(at_groups) > 1 or not can_be_summed(equation.outs[0].dtype):
+        return None
+    left, right = equation.ins[0].shape, equation.ins[1].shape
+    a, b = [""] * len(left), [""] * len(right)
+    for prefix, pairs in (
+        ("b", zip(left_batch, right_batch, strict=True)),
+        ("k", zip(left_sum, right_sum, strict=True)),
+    ):
+        for number, (i, j) in enumerate(pairs):
+            a[i] = b[j] = f"{prefix}{number}"
+    for k in at_groups:
+        b[k] = "g"
+    for prefix, dims in (("m", a), ("n", b)):
+        for number, k in enumerate([k for k, name in enumerate(dims) if not name]):
+            dims[k] = f"{prefix}{number}"
+    row = a[rows]
+    sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True)) | {"g": sizes_of_groups[0]}
+    contracts = rows in left_sum  # the gradient: a matrix for each group, first in the result
+    out: Dims = [*(["g"] if contracts else []), *(a[i] for i in left_batch), *_named("m", a), *_named("n", b)]
+    summed = [a[i] for i in left_sum] + ([] if contracts else ["g"])
+
+    def body(at: At, *tiles: Any) -> Any:
+        operand, other, groups = equation.operands(tiles)
+        first, count = at["g"].start, len(at["g"])
+        if len(at[row]) == sizes[row] and count == sizes["g"]:
+            return equation.run(tiles)
+        ends = jnp.clip(jnp.cumsum(groups) - at[row].start, 0, len(at[row]))
+        counts = jnp.diff(ends, prepend=0).astype(groups.dtype)
+        if count == sizes["g"]:
+            return equation.run([operand, other, counts])
+        numbers_of_groups = jnp.arange(sizes["g"])
+        before = jnp.sum(jnp.where(numbers_of_groups < first, counts, 0), dtype=groups.dtype)
+        own = jnp.take(counts, first + jnp.arange(count))
+        counts = jnp.concatenate([before[None], own])  # the rows before its groups are a group of zeros
+        if contracts:
+            return equation.run([operand, other, counts])[1:]
+        nothing = jnp.zeros_like(jnp.take(other, jnp.array([0]), axis=at_groups[0]))
+        return equation.run([operand, jnp.concatenate([nothing, other], at_groups[0]), counts])
+
+    return equation.nest(
+        sizes,
+        [a, b, [""]],
+        [out],
+        body=body,
+        combine=dict.fromkeys(summed, "sum"),
+        indexed={row, "g"},
+        flops=2,
+    )
+
+
+def _named(prefix: str, dims: list[str]) -> list[str]:
+    return [name for name in dims if name[0] == prefix]

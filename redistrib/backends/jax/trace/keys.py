@@ -1,0 +1,50 @@
+"""Operations on keys of random numbers, which are arrays with one more dimension: the integers of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from redistrib.backends.jax.trace.equation import At, Equation, Form, Rule, results
+from redistrib.programs.nest import Access, Nest
+
+_AS_INTEGERS = {  # their rules count the integers as a dimension, or know keys
+    "random_bits", "random_split", "random_fold_in", "random_seed", "reshape", "squeeze", "expand_dims"
+}  # fmt: skip
+_AS_KEYS = {  # their rules see the shape of an array of keys
+    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "rev", "select_n",
+    "slice", "split", "stack", "transpose", "unstack",
+}  # fmt: skip
+
+
+def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
+    """The nest of an equation that takes or makes keys; None where its rule knows nothing of them."""
+    if equation.kind in _AS_INTEGERS or equation.effectful:
+        return rule(equation)
+    if equation.kind not in _AS_KEYS:
+        return None
+    apart = replace(equation, ins=_of_keys(equation.ins), outs=_of_keys(equation.outs))
+    nest = rule(apart)
+    if nest is None or nest.body is None:
+        return None
+    body = nest.body
+
+    def run(at: At, *tiles: Any) -> Any:
+        made = body(at, *tiles)
+        return results(made if isinstance(made, tuple) else (made,))
+
+    read = [equation.ins[k] for k in equation.reads]
+    reads, writes = _with_integers(nest.reads, read), _with_integers(nest.writes, equation.outs)
+    return replace(nest, reads=reads, writes=writes, linear=(), body=run)
+
+
+def _of_keys(forms: Sequence[Form]) -> tuple[Form, ...]:
+    return tuple(form if form.key is None else form._replace(shape=form.shape[:-1]) for form in forms)
+
+
+def _with_integers(accesses: Sequence[Access], forms: Sequence[Form]) -> tuple[Access, ...]:
+    return tuple(
+        one if form.key is None else Access(one.array, (*one.dims, ()), (*one.extents, form.shape[-1]))
+        for one, form in zip(accesses, forms, strict=True)
+    )

@@ -1,0 +1,51 @@
+"""Primitives without a rule: those that are made of others are replaced by these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.extend import core as jex
+
+from redistrib.backends.jax.private import implementation
+
+UNCHANGED = ("name", "copy_to_host", "layout_constraint")  # the operand itself, under another name
+_CLOSED = {
+    "pure_callback",  # running it calls the callback
+    "random_seed", "random_split", "random_fold_in", "random_clone", "random_wrap", "random_unwrap",  # small
+    "scan", "while", "cond",
+}  # fmt: skip
+
+
+def opened(eqn: Any) -> jex.ClosedJaxpr | None:
+    """What an equation is made of, by tracing the implementation of its primitive.
+
+    None where the primitive is one of XLA's, has an effect, or computes other arrays when traced.
+    """
+    primitive = eqn.primitive
+    if primitive.name in _CLOSED or eqn.effects:
+        return None
+    function = implementation(primitive)
+    if function is None:
+        return None
+    try:
+        inner = jax.make_jaxpr(lambda *operands: function(*operands, **eqn.params))(*(var.aval for var in eqn.invars))
+    except Exception:  # an implementation may need arrays, and fail in any way on traced values
+        return None
+    made, wanted = ([(one.shape, one.dtype) for one in side] for side in (inner.out_avals, _avals(eqn.outvars)))
+    return inner if made == wanted and not _contains(inner.jaxpr, primitive) else None
+
+
+def _avals(variables: Any) -> list[Any]:
+    return [var.aval for var in variables]
+
+
+def _contains(jaxpr: Any, primitive: Any) -> bool:
+    return any(
+        eqn.primitive is primitive or any(_contains(inner, primitive) for inner in _inside(eqn)) for eqn in jaxpr.eqns
+    )
+
+
+def _inside(eqn: Any) -> list[Any]:
+    values = [one for value in eqn.params.values() for one in (value if isinstance(value, tuple | list) else (value,))]
+    return [getattr(value, "jaxpr", value) for value in values if isinstance(value, jex.ClosedJaxpr | jex.Jaxpr)]
