@@ -267,7 +267,7 @@ def distribute(
             them, and are added later, where there is less to add; floats are then rounded otherwise. See
             docs/distribute.md.
         trip_count: steps that every `while_loop` is counted with in bytes received, FLOPs and seconds; it takes as many
-            as it takes. A search does not look at it.
+            as it takes.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -287,7 +287,6 @@ def distribute(
     from redistrib.distribution.devices import meshes
     from redistrib.distribution.entry import distributed
     from redistrib.distribution.prepared import prepare, require_trip_count
-    from redistrib.partitioning.schedule import Schedule
 
     require_trip_count(trip_count)
     if isinstance(schedule, str) and schedule == "auto":
@@ -304,12 +303,12 @@ def distribute(
             rules=rules,
             donate=donate,
             exact=exact,
+            trip_count=trip_count,
         )
         return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
-    opens_loops = not isinstance(schedule, Schedule)  # a schedule names the operations of unrolled loops
     how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": Platform.of(jax_mesh).name}
-    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, opens_loops=opens_loops, **how)
+    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, **how)
     names = (donate,) if isinstance(donate, str) else donate
     return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)

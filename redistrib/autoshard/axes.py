@@ -70,6 +70,8 @@ class AxesProblem:
         known: dict[tuple[object, ...], int] = {}
         machine = problem.machine if problem.moves.objective == "seconds" else None
         for number, colour in enumerate(self.classes.operations):
+            if graph.operations[number].role == "leave":  # it leaves behind what is carried, as it is carried
+                colour = self.classes.operations[makers[graph.operations[number].ins[0]][0]]
             if ("operation", colour) not in known:
                 self.deadline.check()
                 options = self._ways(number, machine)
@@ -169,8 +171,8 @@ class AxesProblem:
         self.values.append(each_use)
 
     def _times(self, use: Use) -> int:
-        """How often a value is converted in a call: as often as the operation runs that reads it most often."""
-        return max((self.problem.times[k] for k, _ in use.readers if k < len(self.graph.operations)), default=1)
+        """How often a value is converted in a call: in as many layers as the reader stands for that is in most."""
+        return self.problem.moves_of(use.value, (k for k, _ in use.readers))
 
     # ------------------------------------------------------------------------------------------ back
 

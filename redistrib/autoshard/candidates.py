@@ -40,13 +40,29 @@ class Option:
 def summed(graph: Graph) -> set[str]:
     """The values that some operation may make as summands along an axis, by a sum over what is cut."""
     known: set[str] = set()
-    for operation in graph.operations:
-        nest = operation.nest
-        carries = any(operation.ins[read] in known for group in nest.linear for read in group)
-        for access, array in zip(nest.writes, operation.outs, strict=True):
-            if carries or any(name not in access.names and nest.combiner.get(name) == "sum" for name in nest.position):
-                known.add(array.name)
-    return known
+    while True:
+        count = len(known)
+        for number, operation in enumerate(graph.operations):
+            nest = operation.nest
+            carries = any(operation.ins[r] in known for k in _passing(graph, number) for r in nest.linear[k])
+            for access, array in zip(nest.writes, operation.outs, strict=True):
+                added = any(name not in access.names and nest.combiner.get(name) == "sum" for name in nest.position)
+                if carries or added:
+                    known.add(array.name)
+        if len(known) == count or not graph.loops:  # what a step ends with, the next one begins with
+            return known
+
+
+def _passing(graph: Graph, number: int) -> Sequence[int]:
+    """The groups of linear reads by which summands may pass an operation.
+
+    A loop carries them only where the next value is linear in the one before. What it stacks is added in the step that
+    makes it, since as summands the array of all steps would be larger.
+    """
+    operation = graph.operations[number]
+    if operation.role == "stack" or (operation.role == "carry" and number not in graph.accumulators):
+        return ()
+    return range(len(operation.nest.linear))
 
 
 def of_operation(
@@ -89,7 +105,7 @@ def _ways(
     operation = propagation.graph.operations[number]
     nest, cuts, carries = operation.nest, propagation.cuts[number], propagation.carries[number]
     dims = [fixed[axis]] if axis in fixed else [dim for dim in nest.position if nest.size(dim) > 1]
-    groups = () if axis in fixed else range(len(nest.linear))
+    groups = () if axis in fixed else _passing(propagation.graph, number)
     if axis not in fixed:
         yield from (((axis, None), *more) for more in _ways(propagation, number, rest, fixed, sums))
     for dim in dims:
@@ -113,7 +129,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
     part = propagation.part(number)
     signature = part.signature(propagation.mesh)
     seconds = 0.0
-    if machine is not None:
+    if machine is not None and not propagation.graph.operations[number].role:
         operation = propagation.graph.operations[number]
         rates = machine.rates_of(operation.name, (propagation.arrays[name].dtype for name in operation.ins))
         flops = part.cut.local_size * part.nest.flops

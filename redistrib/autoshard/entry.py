@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
@@ -54,6 +54,7 @@ def search(
     rules: Mapping[str, Any] | None = None,
     donate: Sequence[str] = (),
     exact: bool = False,
+    trip_count: int = 1,
 ) -> Searched:
     """Find the schedule of a JAX function: how to cut every operation so that a call takes the least time.
 
@@ -62,8 +63,9 @@ def search(
     orders, and again until nothing changes. See docs/schedule-search.md.
 
     Args:
-        fn, args, mesh, in_shardings, out_shardings, rules, donate, exact: as for `rd.distribute`. The mesh may
-            have more devices than there are, as long as nothing is run.
+        fn, args, mesh, in_shardings, out_shardings, rules, donate, exact, trip_count: as for `rd.distribute`. The mesh
+            may have more devices than there are, as long as nothing is run. The body of a loop is decided once, and
+            counts as often as it runs.
         devices: in the place of a mesh: all meshes of so many devices are searched.
         pipeline: whether pipelines on that many devices are simulated as well: every layout of powers of two of
             replicas, tensor parts and stages, see `redistrib.pipelines.layout`.
@@ -116,7 +118,8 @@ def search(
     least: list[MemoryLimitError] = []
     ways = [(own, way) for own in tried for way in laid(on, own)]
     with status_shown("searching", progress) as report_progress:
-        given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, exact=exact)  # several: no shardings
+        how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
+        given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
         for number, (own, way) in enumerate(ways):
             if listed and deadline.passed:
                 break
@@ -133,11 +136,10 @@ def search(
                 listed.append(Candidate(made, given, own if mesh is None else mesh, most, limit))
             except MemoryLimitError as error:
                 least.append(error)
-        pipelines = (
-            staged(given, batch, devices, microbatches or (2, 128), on, objective)
-            if pipeline and batch and devices
-            else ()
-        )
+        pipelines: Iterable[Staged] = ()
+        if pipeline and batch and devices:
+            opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, **how)
+            pipelines = staged(opened, batch, devices, microbatches or (2, 128), on, objective)
         for one in pipelines:
             report_progress(one.name)
             if most is None or one.memory <= most:
@@ -166,9 +168,12 @@ def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
     """The machine that is asked for, or the preset of the devices, with links of its own if only these are given."""
     if profile is not None and not isinstance(profile, CostModel):
         return machine(profile)
-    platform = mesh.devices.flat[0].platform if isinstance(mesh, jax.sharding.Mesh) else jax.default_backend()
-    preset = machine(preset_of(platform))
+    preset = machine(preset_of(_platform(mesh)))
     return preset if profile is None else replace(preset, links=profile)
+
+
+def _platform(mesh: Any) -> str:
+    return mesh.devices.flat[0].platform if isinstance(mesh, jax.sharding.Mesh) else jax.default_backend()
 
 
 def problem_of(

@@ -45,12 +45,14 @@ class _Version:
     Attributes:
         form: the type.
         born: number of the operation that makes it, or for which it is moved; -1 for an input.
-        used: of the last that reads it.
+        used: of the last until which a reader keeps it.
+        tested: whether it was moved for the condition of a loop, so that no step has it.
     """
 
     form: DistType
     born: int
     used: int
+    tested: bool = False
 
 
 def evaluated(
@@ -102,44 +104,65 @@ class _Walk:
                 except ProgramError:
                     return Evaluation(float("inf"), 0, 0, k)
             option = options[key]
-            for name, form in zip(operation.ins, option.ins, strict=True):
-                self.read(name, form, k)
+            self.reads(k, option)
             self.seconds += problem.times[k] * option.seconds
             if (kernel := problem.kernel(k)) is not None and kernel.runs:
                 for name, _ in kernel.reads:
                     self.versions[name][0].used = max(self.versions[name][0].used, k)
             for array, form in zip(operation.outs, option.outs, strict=True):
-                self.versions[array.name] = [_Version(form, k, k)]
+                born = graph.made_at(array.name)
+                self.versions[array.name] = [_Version(form, born, born)]
                 for end in ends.pop(array.name, ()):
-                    self.read(array.name, end, k).used = len(graph.operations)
+                    self.read(array.name, end, k, len(graph.operations))
+            for number in graph.closing.get(k, ()):
+                carry = graph.operations[number]
+                self.read(carry.ins[1], self.versions[carry.outs[0].name][0].form, k, k)
         for name, forms in ends.items():
             for end in forms:
-                self.read(name, end, len(graph.operations))
+                self.read(name, end, len(graph.operations), len(graph.operations))
         memory, moment = self._peak()
         return Evaluation(self.seconds, self.received, memory, moment, self.moving)
 
-    def read(self, name: str, form: DistType, at: int) -> _Version:
-        """The array in a type, moved there where no version of it is."""
+    def reads(self, number: int, option: Option) -> None:
+        """What an operation reads, moved where it must be. What a loop leaves behind is there as it is carried."""
+        graph, operation = self.problem.graph, self.problem.graph.operations[number]
+        if operation.role == "leave":
+            return
+        reads = 1 if operation.role == "carry" else len(operation.ins)
+        for read, (name, form) in enumerate(zip(operation.ins[:reads], option.ins, strict=False)):
+            self.read(name, form, graph.begins_at(name, number), graph.held_until(number, read), number)
+
+    def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> _Version:
+        """The array in a type, moved there where no version of it is.
+
+        Args:
+            name: of the array.
+            form: the type.
+            at: number of the operation before which it is moved.
+            until: of the one until which it is kept.
+            reader: of the one that reads it; -1 for one that stands in no condition of a loop.
+        """
         known = self.versions[name]
+        tested = reader >= 0 and self.problem.graph.tests_with(name, reader)
         for version in known:
-            is_kept = version is known[0] or self.keep is None or at - version.used <= self.keep
-            if version.form == form and is_kept:
-                version.used = max(version.used, at)
+            is_kept = self.keep is None or at - version.used <= self.keep
+            if version.form == form and (version is known[0] or (is_kept and version.tested == tested)):
+                version.used = max(version.used, until)
                 return version
         wanted = self.sources.get((name, form))
-        source = known[0] if wanted is None or wanted == form else self.read(name, wanted, at)
+        source = known[0] if wanted is None or wanted == form else self.read(name, wanted, at, at, reader)
         price = self.problem.moves.price(source.form, form, self.decisions.propagation.arrays[name].dtype)
         source.used = max(source.used, at)
         if price is None:
             self.seconds = float("inf")
             return source
-        times = self.problem.times[at] if at < len(self.problem.times) else 1
+        times = self.problem.moves_of(name, (reader if reader >= 0 else at,))
         seconds = times * (price.cost if self.problem.moves.objective == "seconds" else 0.0)
         self.seconds += seconds
         self.moving += seconds
         self.received += times * price.received
         self.scratch[at] = max(self.scratch[at], price.scratch)
-        made = _Version(form, at, at)
+        made = _Version(form, at, until, tested)
         known.append(made)
         return made
 

@@ -16,8 +16,9 @@ from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, is_spread, starting
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
-from redistrib.programs.live import Liveness
-from redistrib.programs.program import Compute, Program
+from redistrib.programs.data import Compute, Loop, ProgramData
+from redistrib.programs.live import Liveness, steps_of
+from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
 
 STEEP = 8.0  # how much dearer a byte becomes where too much is held
@@ -139,20 +140,23 @@ def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadlin
     return starts
 
 
-def peak(program: Program) -> tuple[int, int]:
-    """The most bytes that a device holds, and the number of the computation that runs then, or next.
+def peak(program: ProgramData) -> tuple[int, str]:
+    """The most bytes that a device holds, and the computation that runs then, or next; empty for the first.
 
     Programs that are searched call no others, and every value lies on all devices alike, so that one device stands for
     all.
     """
     held = worst = sum(value.tile_bytes for value in program.inputs)
-    moment = number = 0
+    moment, waits = "", True
     for op, change in zip(program.ops, Liveness().lifetimes(program).changes, strict=True):
         held += sum(value.tile_bytes for value in change.born)
         if held + change.scratch > worst:
-            worst, moment = held + change.scratch, number
+            worst, moment, waits = held + change.scratch, "", True
+        if waits and isinstance(op, Compute):
+            moment, waits = op.name, False
+        elif waits and isinstance(op, Loop):
+            moment, waits = max(map(peak, steps_of(op)))[1], False
         held -= sum(value.tile_bytes for value in change.died)
-        number += isinstance(op, Compute)
     return worst, moment
 
 
@@ -169,7 +173,7 @@ class _Fitting:
     def run(self, program: Program, starts: Sequence[FeasibleResult]) -> FeasibleResult:
         self.problem = replace(self.problem, keep=KEPT)
         self.least, moment = peak(program)
-        self.moments = {moment: None}
+        self.moments = {self.number(moment): None}
         self.stopped = self.free.stopped
         self._note(self.problem, self.free)
         rate = 0.01 * self.free.price / self.least
@@ -190,6 +194,11 @@ class _Fitting:
         best = self.best[1]
         stopped = self.stopped or self.deadline.passed
         return replace(best, result=replace(bounded(best.problem, best.result, self.deadline), stopped=stopped))
+
+    def number(self, name: str) -> int:
+        """The operation that a computation does; 0 for the first of all."""
+        numbers = {operation.name: k for k, operation in enumerate(self.problem.graph.operations)}
+        return numbers.get(name, 0)
 
     def _refused(self) -> MemoryLimitError:
         """What is known where nothing fits: that nothing can, or only that nothing was found."""
@@ -238,7 +247,7 @@ class _Fitting:
     def _note(self, problem: SearchProblem, result: SearchResult) -> bool:
         """Whether what was found fits; bytes at its worst moment are priced from now on."""
         candidate = FeasibleResult(problem, result, self.name, program_of(problem, result, self.name))
-        self.moments[peak(candidate.program)[1]] = None
+        self.moments[self.number(peak(candidate.program)[1])] = None
         return self._take(candidate)
 
     def _take(self, candidate: FeasibleResult) -> bool:

@@ -17,31 +17,15 @@ import numpy as np
 
 from redistrib.arith import Int64
 from redistrib.autoshard.isomorphism import operation_key
+from redistrib.autoshard.repetitions import Repetition, repetitions, turnings
 from redistrib.programs.graph import Graph, Operation
 
-FEWEST = 6  # layers of a stack that is folded
 KEPT = 2  # layers before those that are taken out; the last of these stands for them
 AFTER = 1  # layers after them
-WINDOW = 6  # operations in a row by which a repetition is recognised
-PERIODS = 12  # lengths of a layer that are tried, the most frequent first
 AGREED = 0.5  # of the arrays that two runs have in common, that must say which layers go together
 WIDEST = 16  # operations that have an array in common, above which it says nothing of layers
 SWEEPS = 2  # in which runs are begun elsewhere, one after the other
 SLACK = 3  # layers by which readers of a run may look back or ahead
-
-
-class Repetition(NamedTuple):
-    """Operations that repeat.
-
-    Attributes:
-        start: number of the first.
-        period: operations of a layer.
-        layers: how many there are.
-    """
-
-    start: int
-    period: int
-    layers: int
 
 
 @dataclass(frozen=True)
@@ -105,44 +89,15 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
         for k, op in enumerate(graph.operations)
     )
     codes = np.array([coded(key) for key in keys], dtype=np.int64)
-    runs = _runs(codes)
+    runs = [run for own in repetitions(codes) if (run := next(turnings(graph, own), None)) is not None]
     if not runs:
         return unfolded(graph)
     links = _links(graph, runs)
-    runs = _aligned(runs, links)
+    runs = _aligned(graph, runs, links)
     removed = _removed(graph, runs, links)
     if not removed:
         return unfolded(graph)
     return _Folding(graph, runs, removed, marks, tied).result() or unfolded(graph)
-
-
-def _runs(codes: Int64) -> list[Repetition]:
-    """The stretches of operations that repeat, those first that cover most; no two overlap."""
-    if len(codes) < FEWEST * WINDOW:
-        return []
-    window = codes[: len(codes) - WINDOW + 1].copy()
-    for k in range(1, WINDOW):
-        window = window * 1_000_003 + codes[k : len(codes) - WINDOW + 1 + k]
-    order = np.argsort(window, kind="stable")
-    same = window[order][1:] == window[order][:-1]
-    gaps = Counter((order[1:] - order[:-1])[same].tolist())
-    listed = []
-    for period, _ in gaps.most_common(PERIODS):
-        equal = np.concatenate([[False], codes[:-period] == codes[period:], [False]])
-        edges = np.flatnonzero(equal[1:] != equal[:-1])
-        for start, stop in zip(edges[::2], edges[1::2], strict=True):
-            count = int(stop - start) // period + 1
-            if count >= FEWEST:
-                listed.append(Repetition(int(start), int(period), count))
-    listed.sort(key=lambda run: (-run.period * run.layers, run.period))
-    taken = np.zeros(len(codes), dtype=bool)
-    chosen = []
-    for run in listed:
-        span = slice(run.start, run.start + run.period * run.layers)
-        if not taken[span].any():
-            taken[span] = True
-            chosen.append(run)
-    return chosen
 
 
 class Gone(NamedTuple):
@@ -191,7 +146,7 @@ def _agreement(run: Repetition, other: Repetition, pairs: Int64) -> tuple[float,
     return best
 
 
-def _aligned(runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> list[Repetition]:
+def _aligned(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> list[Repetition]:
     """The runs, each begun where its repetitions are layers: where the same layers have their arrays in common."""
     found = list(runs)
     for _ in range(SWEEPS):
@@ -200,11 +155,9 @@ def _aligned(runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64])
             if not own:
                 continue
             ways = []
-            for turn in range(run.period):
-                layers = (run.period * run.layers - turn) // run.period
-                turned = Repetition(run.start + turn, run.period, layers)
+            for turned in turnings(graph, run):
                 shares = [_agreement(turned, found[other], pairs)[0] for other, pairs in own.items()]
-                ways.append((sum(shares), -turn, turned))
+                ways.append((sum(shares), -turned.start, turned))
             found[number] = max(ways)[2]
     return found
 
@@ -289,13 +242,14 @@ class _Folding:
         for k in kept:
             op = graph.operations[k]
             ins = []
-            for name in op.ins:
+            for read, name in enumerate(op.ins):
                 new = self._source(name, makers)
                 if new is None or (arrays[new].shape, arrays[new].dtype) != (arrays[name].shape, arrays[name].dtype):
                     return None
                 if new in makers and makers[new][0] not in place:
                     return None
-                if new in makers and makers[new][0] >= k:
+                is_at_end = op.role == "carry" and read == 1  # of a step
+                if new in makers and makers[new][0] >= k and not is_at_end:
                     return None
                 ins.append(new)
             operations.append(op if tuple(ins) == op.ins else replace(op, ins=tuple(ins)))
@@ -312,7 +266,8 @@ class _Folding:
         names, numbers = outputs
         left = {*inputs.values()}
         counted = Counter(inputs.values())
-        result = Graph(tuple(array for array in graph.inputs if array.name in left), tuple(operations), names)
+        arguments = tuple(array for array in graph.inputs if array.name in left)
+        result = Graph(arguments, tuple(operations), names, graph.loops_of(kept))
         cells = tuple((self.place[k][0], self.place[k][2]) if k in self.place else None for k in kept)
         return Folded(result, tuple(times), cells, stands, inputs, numbers, counted, tuple(kept))
 

@@ -8,6 +8,7 @@ The rules, a model of XLA on GPUs and TPUs that is not held against them program
   than it makes.
 - The result of a product that one such operation reads alone is not stored: the operation is its epilogue.
 - Everything else is a kernel of its own. It reads each stored array once.
+- Nothing is fused into the steps of a loop, or out of them. What leads into a loop and out of it is no kernel.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def kernels_of(graph: Graph) -> list[Kernel]:
         own = [number for number, _ in readers.get(name, ())]
         if name in outputs or not own or not all(loops[j] or is_reduction(graph.operations[j]) for j in own):
             continue
+        if any(graph.scopes[j] != graph.scopes[k] for j in own):  # it would be computed at every step
+            continue
         kernels = computed_by(name)
         if len(kernels) == 1 or (not _is_costly(operation) and read(operation) <= size(name)):
             inside[k] = kernels
@@ -79,7 +82,8 @@ def kernels_of(graph: Graph) -> list[Kernel]:
         name = operation.outs[0].name
         own = [number for number, _ in readers.get(name, ())]
         kernels = computed_by(name)
-        if len(own) == 1 and loops[own[0]] and len(kernels) == 1 and not kernels & epilogues:
+        scopes = {graph.scopes[k] for k in (*own, *graph.makers[name][:1])}
+        if len(own) == 1 and loops[own[0]] and len(kernels) == 1 and len(scopes) == 1 and not kernels & epilogues:
             (kernel,) = kernels
             if loops[kernel]:
                 ends.add(name)
@@ -87,6 +91,9 @@ def kernels_of(graph: Graph) -> list[Kernel]:
     sources: dict[str, tuple[str, ...]] = dict.fromkeys(ends, ())
     found = []
     for k, operation in enumerate(graph.operations):
+        if operation.role:
+            found.append(Kernel(False, False, True, ()))
+            continue
         reads = dict.fromkeys((s, r) for r, name in enumerate(operation.ins) for s in sources.get(name, (name,)))
         if k in inside:
             sources[operation.outs[0].name] = tuple(dict.fromkeys(name for name, _ in reads))
@@ -98,7 +105,7 @@ def kernels_of(graph: Graph) -> list[Kernel]:
 def is_loop(operation: Operation) -> bool:
     """Whether every element that it writes comes of one element, or none, of each array that it reads."""
     nest = operation.nest
-    if nest.combine or nest.effectful or operation.opaque:
+    if nest.combine or nest.effectful or operation.opaque or operation.role:
         return False
     if operation.kind in _MOVING:
         return True

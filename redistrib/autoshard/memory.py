@@ -28,6 +28,7 @@ class Use:
             operation, each with its number.
         first, last: whether these are its first readers, and its last.
         nodes: of the readers, each with the number of the read.
+        until: for each reader the operation until which it keeps the value.
     """
 
     value: str
@@ -37,6 +38,7 @@ class Use:
     first: bool = True
     last: bool = True
     nodes: tuple[tuple[int, int], ...] = ()
+    until: tuple[int, ...] = ()
 
 
 def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
@@ -47,19 +49,24 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
         keep: for how many operations a value that was moved is kept; None: to the end.
     """
     operations = graph.operations
-    read = {name: list(own) for name, own in readers(operations).items()}
+    read: dict[str, list[tuple[int, int, int]]] = {}
+    for name, own in readers(operations).items():
+        read[name] = sorted((graph.held_until(k, r), k, r) for k, r in own if operations[k].role != "leave")
     for number, name in enumerate(graph.outputs):
-        read.setdefault(name, []).append((len(operations), number))
+        read.setdefault(name, []).append((len(operations), len(operations), number))
     made = [(array.name, -1, 0) for array in graph.inputs]
     made += [(array.name, k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)]
     for name, maker, write in made:
-        runs: list[list[tuple[int, int]]] = []
-        for k, r in read.get(name, ()):
-            if not runs or (keep is not None and k - runs[-1][-1][0] > keep):
+        runs: list[list[tuple[int, int, int]]] = []
+        for one in read.get(name, ()):
+            last = runs[-1][-1] if runs else one
+            is_apart = graph.tests_with(name, last[1]) != graph.tests_with(name, one[1])
+            if not runs or is_apart or (keep is not None and one[0] - last[0] > keep):
                 runs.append([])
-            runs[-1].append((k, r))
+            runs[-1].append(one)
         for count, run in enumerate(runs):
-            yield Use(name, maker, write, tuple(run), count == 0, count == len(runs) - 1)
+            ends, until = tuple((k, r) for _, k, r in run), tuple(at for at, _, _ in run)
+            yield Use(name, maker, write, ends, count == 0, count == len(runs) - 1, until=until)
 
 
 def least_held(
@@ -77,7 +84,7 @@ def least_held(
         donated: arguments whose memory is free after their last use.
     """
     operations = graph.operations
-    last = {name: k for k, operation in enumerate(operations) for name in operation.ins}
+    last = last_held(graph)
     last |= dict.fromkeys(graph.outputs, len(operations))
     last |= {array.name: len(operations) for array in graph.inputs if array.name not in donated}
     ends: dict[int, int] = defaultdict(int)
@@ -86,16 +93,30 @@ def least_held(
         size = starts[array.name].local_size if array.name in starts else -(-math.prod(array.shape) // devices)
         held += size * itemsize_of(array.dtype)
         ends[last.get(array.name, 0)] += size * itemsize_of(array.dtype)
-    most, moment = held, 0
-    for k, operation in enumerate(operations):
+    begins: dict[int, int] = defaultdict(int)
+    for operation in operations:
         for array in operation.outs:
+            born = graph.made_at(array.name)
             size = -(-math.prod(array.shape) // devices) * itemsize_of(array.dtype)
-            held += size
-            ends[last.get(array.name, k)] += size
+            if born <= (until := last.get(array.name, born)):
+                begins[born] += size
+                ends[until] += size
+    most, moment = held, 0
+    for k in range(len(operations)):
+        held += begins[k]
         if held > most:
             most, moment = held, k
         held -= ends.pop(k, 0)
     return most, moment
+
+
+def last_held(graph: Graph) -> dict[str, int]:
+    """For every value that an operation reads the operation until which it is kept at the latest."""
+    found: dict[str, int] = {}
+    for k, operation in enumerate(graph.operations):
+        for r, name in enumerate(operation.ins):
+            found[name] = max(found.get(name, -1), graph.held_until(k, r))
+    return found
 
 
 @dataclass
@@ -120,7 +141,7 @@ class Charges:
         rate = 0.0
         for use in each:
             for moment, own in self.rates.items():
-                waits = use.maker <= moment and (moment <= use.readers[0][0] or not use.last)
+                waits = use.maker <= moment and (moment <= use.until[0] or not use.last)
                 rate += own * (use.first and (use.maker < 0 or waits))
         if rate:
             known = self.of_nodes[node] or [0.0] * len(sizes)
@@ -131,9 +152,9 @@ class Charges:
         later, now = 0.0, 0.0
         for use in each:
             for moment, own in self.rates.items():
-                if moment < use.readers[0][0] or moment > use.readers[-1][0]:
+                if moment < use.readers[0][0] or moment > use.until[-1]:
                     continue
-                upcoming = next(k for k, (number, _) in enumerate(use.readers) if number >= moment)
+                upcoming = next(k for k, number in enumerate(use.until) if number >= moment)
                 if use.nodes[upcoming] != reader:
                     continue
                 if use.readers[0][0] == moment or use.maker < 0 or not use.first:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -69,9 +69,19 @@ class SearchProblem:
     facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
-    def times(self) -> tuple[int, ...]:
-        """For every operation how often it runs in a call."""
+    def copies(self) -> tuple[int, ...]:
+        """For every operation the layers that it stands for."""
         return self.folded.times if self.folded is not None else (1,) * len(self.graph.operations)
+
+    @cached_property
+    def times(self) -> tuple[int, ...]:
+        """For every operation how often it runs in a call: in each layer that it stands for, at each step of loops."""
+        return tuple(copies * self.graph.times(k) for k, copies in enumerate(self.copies))
+
+    def moves_of(self, name: str, readers: Iterable[int]) -> int:
+        """How often a value is moved for operations in a call; what comes from outside a loop is moved before it."""
+        copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
+        return copies * self.graph.times_of(name)
 
     def _fact(self, name: str, find: Callable[[], _T]) -> _T:
         """A fact about the graph, found once for all variants of the problem."""
@@ -92,8 +102,8 @@ class SearchProblem:
     def _marks(self) -> list[tuple[object, ...]]:
         rated, sums = self.machine.operations, self.sums
         marks: list[tuple[object, ...]] = [
-            (tuple(name in sums for name in one.ins), one.name if one.name in rated else "")
-            for one in self.graph.operations
+            (tuple(name in sums for name in one.ins), one.name if one.name in rated else "", *self._place(k))
+            for k, one in enumerate(self.graph.operations)
         ]
         if self.kernels is not None:
             arrays = self.graph.arrays()
@@ -101,6 +111,13 @@ class SearchProblem:
             own = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
             marks = [(*one, *more) for one, more in zip(marks, own, strict=True)]
         return marks
+
+    def _place(self, number: int) -> tuple[object, ...]:
+        """What tells an operation from others by the loop that it stands in."""
+        scope, role = self.graph.scopes[number], self.graph.operations[number].role
+        if scope is None:
+            return ()
+        return (self.graph.steps_of(scope), role, role == "carry" and number in self.graph.accumulators)
 
     @property
     def kernels(self) -> list[Kernel] | None:
@@ -133,7 +150,8 @@ class SearchProblem:
         return self._fact("heavy", self._heavy)
 
     def _heavy(self) -> list[bool]:
-        work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
+        operations = enumerate(self.graph.operations)
+        work = [own.nest.points * own.nest.flops * self.graph.times(k) for k, own in operations]
         most = max(work, default=0)
         return [own * HEAVY >= most > 0 for own in work]
 
@@ -148,7 +166,7 @@ class SearchProblem:
             names = dict.fromkeys((*operation.ins, *made))
             if kernel is not None:
                 names = dict.fromkeys((*(name for name, _ in kernel.reads), *(made if kernel.stores else ())))
-            if kernel is not None and not kernel.runs:
+            if operation.role or (kernel is not None and not kernel.runs):
                 continue
             size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
             rates = self.machine.rates_of(operation.name, (arrays[name].dtype for name in operation.ins))

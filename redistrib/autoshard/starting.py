@@ -9,16 +9,17 @@ roles are ranked by an estimate that plans no move.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
+from operator import add
 from typing import Literal, NamedTuple, TypeAlias
 
 from redistrib.autoshard.axes import dim_of
 from redistrib.autoshard.candidates import Option, of_decided
 from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.autoshard.memory import last_held
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ProgramError
@@ -67,6 +68,13 @@ def pinned(problem: SearchProblem, order: Sequence[str]) -> Propagation:
 
 def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
     """What propagation came to, with the types that arguments begin and results end in."""
+    for k, operation in enumerate(problem.graph.operations):
+        if operation.role == "leave":  # as it is carried
+            carry = problem.graph.makers[operation.ins[0]][0]
+            propagation.cuts[k], propagation.carries[k] = (
+                dict(propagation.cuts[carry]),
+                dict(propagation.carries[carry]),
+            )
     ins = {array.name: _at(propagation.input_type(array.name)) for array in problem.graph.inputs}
     outs = []
     for number, name in enumerate(problem.graph.outputs):
@@ -170,8 +178,10 @@ class _Roles:
                 propagation = self._with(axis, name, dim)
                 if propagation is not None:
                     work[name, dim] = sum(
-                        operation.nest.points * operation.nest.flops
-                        for operation, cuts in zip(self.problem.graph.operations, propagation.cuts, strict=True)
+                        times * operation.nest.points * operation.nest.flops
+                        for operation, times, cuts in zip(
+                            self.problem.graph.operations, self.problem.times, propagation.cuts, strict=True
+                        )
                         if axis in cuts
                     )
             most = max(work.values(), default=0)
@@ -191,8 +201,8 @@ class _Roles:
         numbers: Sequence[int] = classes_of(self.problem).inputs if is_large else range(len(graph.inputs))
         classes = dict(zip((array.name for array in graph.inputs), numbers, strict=True))
         first = {name: self._product(name) for name in self.weights}
-        for name in sorted((name for name in self.weights if first[name]), key=lambda name: first[name] or (0, 0)):
-            number, read = first[name] or (0, 0)
+        for name in sorted((name for name in self.weights if first[name]), key=lambda name: first[name] or (0, 0, 0)):
+            number, read, stacked = first[name] or (0, 0, 0)
             if classes[name] in cut_like:
                 known = cut_like[classes[name]]
                 pending |= known is not None and _cut(propagation, name, axis, known, spread=False)
@@ -203,23 +213,40 @@ class _Roles:
             nest = graph.operations[number].nest
             for dim, names in enumerate(nest.reads[read].dims):
                 kept = any(own in access.names for access in nest.writes for own in names)
-                if kept and axis not in propagation.cuts[number] and _cut(propagation, name, axis, dim):
-                    taken = dim
+                if kept and axis not in propagation.cuts[number] and _cut(propagation, name, axis, stacked + dim):
+                    taken = stacked + dim
                     break
             cut_like[classes[name]] = taken
         propagation.spread(axis)
 
-    def _product(self, name: str) -> tuple[int, int] | None:
-        """The first operation with much work that sums over what it reads of a weight, and the number of the read."""
+    def _product(self, name: str) -> tuple[int, int, int] | None:
+        """The first operation with much work that sums over what it reads of a weight, and the number of the read.
+
+        Of weights that are stacked for the steps of loops it reads entries; the third number is that of the dimensions
+        that these have less.
+        """
         for number, read in self.base.readers.get(name, ()):
-            if self.problem.heavy[number] and self.problem.graph.operations[number].nest.combine:
-                return number, read
+            operation = self.problem.graph.operations[number]
+            if self.problem.heavy[number] and operation.nest.combine:
+                return number, read, 0
+            if operation.role == "entry" and (found := self._product(operation.outs[0].name)):
+                return found[0], found[1], found[2] + 1
         return None
 
+    def _is_stacked(self, name: str) -> bool:
+        """Whether a weight has an entry for each step of a loop."""
+        readers = self.base.readers.get(name, ())
+        return bool(readers) and all(self.problem.graph.operations[k].role == "entry" for k, _ in readers)
+
     def _sharded(self, propagation: Propagation, axis: str) -> None:
-        """Cut weights as they are stored, each by the first dimension that nothing else cuts, or the first at all."""
+        """Cut weights as they are stored, each by the first dimension that nothing else cuts, or the first at all.
+
+        That of the steps of a loop comes last: cut by it, all steps would be gathered before the loop.
+        """
         for name in self.weights:
-            dims = sorted(enumerate(propagation.input_type(name).dims), key=lambda one: (bool(one[1].axes), one[0]))
+            stacked = self._is_stacked(name)
+            listed = enumerate(propagation.input_type(name).dims)
+            dims = sorted(listed, key=lambda one: (stacked and not one[0], bool(one[1].axes), one[0]))
             for dim, _ in dims:
                 if _cut(propagation, name, axis, dim, spread=False):
                     break
@@ -253,36 +280,40 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
         for array in graph.inputs
     }
     forms = {name: {form} for name, form in made.items()}
-    last = {name: k for k, operation in enumerate(graph.operations) for name in operation.ins}
+    last = last_held(graph)
     last |= dict.fromkeys(
         (*graph.outputs, *(name for name in made if name not in problem.donated)), len(graph.operations)
     )
-    ends: dict[int, int] = defaultdict(int)
+    held = [0] * (len(graph.operations) + 2)  # more than before each operation
     for name, form in made.items():
-        ends[last.get(name, 0)] += _bytes(propagation, name, form)
-    held = sum(ends.values())
-    price, worst = 0.0, held
+        held[0] += _bytes(propagation, name, form)
+        held[last.get(name, 0) + 1] -= _bytes(propagation, name, form)
+    price, extra = 0.0, [0] * len(graph.operations)
     for number, operation in enumerate(graph.operations):
         key = (problem.kinds[number], repr((propagation.cuts[number], propagation.carries[number])))
         if key not in known:
             known[key] = of_decided(propagation, number, problem.machine if seconds else None, problem.kernel(number))
-        option, beside = known[key], 0
-        price += option.seconds
-        for name, form in zip(operation.ins, option.ins, strict=True):
+        option = known[key]
+        price += problem.times[number] * option.seconds
+        reads = [*zip(operation.ins, option.ins, strict=True)][: {"leave": 0, "carry": 1}.get(operation.role)]
+        ending = (graph.operations[k] for k in graph.closing.get(number, ()))
+        for array, form in zip(operation.outs, option.outs, strict=True):
+            made[array.name], forms[array.name] = form, {form}
+        reads += [(carry.ins[1], made[carry.outs[0].name]) for carry in ending]
+        for name, form in reads:
             if form != made[name]:
-                beside += _bytes(propagation, name, form)
+                extra[number] += _bytes(propagation, name, form)
             if form not in forms[name]:
                 forms[name].add(form)
                 received = _received(made[name], form) * itemsize_of(propagation.arrays[name].dtype)
                 if received:
-                    price += received / min(speeds[axis] for axis in _changed(made[name], form)) + latency
+                    speed = min(speeds[axis] for axis in _changed(made[name], form))
+                    price += problem.moves_of(name, (number,)) * (received / speed + latency)
         for array, form in zip(operation.outs, option.outs, strict=True):
-            made[array.name], forms[array.name] = form, {form}
-            held += _bytes(propagation, array.name, form)
-            ends[last.get(array.name, number)] += _bytes(propagation, array.name, form)
-        worst = max(worst, held + beside)
-        held -= ends.pop(number, 0)
-    return Estimate(price, worst)
+            born = graph.made_at(array.name)
+            held[born] += _bytes(propagation, array.name, form)
+            held[max(born, last.get(array.name, born)) + 1] -= _bytes(propagation, array.name, form)
+    return Estimate(price, max(map(add, accumulate(held), [*extra, 0]), default=0))
 
 
 def is_spread(problem: SearchProblem, decisions: Decisions) -> bool:

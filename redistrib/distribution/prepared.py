@@ -40,7 +40,7 @@ class Prepared:
 
 def prepare(
     function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
-    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = False, platform: str = "",
+    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = True, platform: str = "",
     trip_count: int = 1,
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read what is asked of its arguments and results."""

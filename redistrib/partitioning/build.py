@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -126,7 +125,7 @@ class _Build:
         forms = {k: self.found.part(k).signature(self.place.mesh) for role in roles.values() for k in role}
         carried = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["carry"]]
         entries = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["entry"]]
-        starts = [self._start(graph.operations[k], to) for k, to in zip(roles["carry"], carried, strict=True)]
+        starts = [self._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["carry"]]
         starts += [self._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["entry"]]
         step = self._inside(f"{loop.name}.step", (*carried, *entries))
         first = roles["test"][0] + 1 if roles["test"] else loop.first
@@ -185,30 +184,6 @@ class _Build:
         self.builder.ops = still_read(self.builder.ops, [value.name for value in ends])
         read = {value.name for value in ends}.union(*map(used_by, self.builder.ops))
         return [value for name, value in self.builder.constants.items() if name in read]
-
-    def _start(self, operation: Operation, at_start: Value) -> Value:
-        """What a loop carries, as it begins. Where it is carried as summands and is whole, it becomes one of these."""
-        array, form = operation.ins[0], at_start.type
-        wanted = replace(at_start, name=array)
-        is_there = any(value.means(wanted) for value in self.builder.versions.get(array, ()))
-        if not form.partial or is_there:
-            return self.builder.needed(array, wanted)
-        whole = self._value(self.found.arrays[array], DistType(form.dims))
-        summands = math.prod(self.place.mesh.axis(axis).size for axis in form.partial)
-        made = replace(at_start, name=self.builder.new_name(f"{at_start.name}.start"))
-        nest = replace(
-            operation.nest,
-            name=made.name,
-            ranges=(*operation.nest.ranges, ("summand", range(summands))),
-            reads=operation.nest.reads[:1],
-            combine=(("summand", "sum"),),
-            linear=(),
-            indexed=frozenset({"summand"}),
-        )
-        part = Part(nest, DistType((*form.dims, DimType(1, form.partial, summands))))
-        reads = [(nest.reads[0].array, array, whole)]
-        self.builder.add(nest.name, (part,), self.place, reads, [("out", made)], operation.kind, operation.source)
-        return made
 
     def _rematerialised(self, key: Hashable, wanted: Value) -> Value | None:
         """An array that depends on no input, computed once more as it is wanted now."""

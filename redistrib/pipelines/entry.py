@@ -84,7 +84,7 @@ def pipeline(
     (8, 2)
     """
     chosen = devices_of(devices, layout)
-    prepared = prepare(fn, args, Mesh(()), None, None, rules)
+    prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False)
     cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, prepared.traced.graph.inputs)}
     model = cost_model or preset_of(chosen[0].platform)
     made = spread(*on_one_device(prepared, batch), replace(layout, tensor_dims=cuts), cost_model=model)

@@ -5,7 +5,7 @@ Three rules of XLA for CPUs, beside those of `fused`:
 - Operations run breadth first: an operation joins a queue as soon as all its operands are computed. So zeros, or a
   copy of a weight, are computed at the start, and branches take turns.
 - A loop writes its result over one of its operands, if that operand has the size of the result and no later reader. A
-  scatter writes over its first operand in the same way, and what a loop of steps carries keeps its memory.
+  scatter writes over its first operand in the same way.
 - Arguments keep their memory, and every result has memory of its own from the start. While that does not hold the
   result, it may hold other values that are no larger. All other values share one stretch of memory; the largest get
   their place first.
@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from redistrib.programs.allocation import Interval, allocate
-from redistrib.programs.data import Compute, Loop, Op, ProgramData, made_by, used_by
+from redistrib.programs.data import Compute, Op, ProgramData, made_by, used_by
 from redistrib.programs.fused import fused, is_loop
 from redistrib.programs.live import changes, devices_of
 
@@ -83,9 +83,6 @@ def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
 
 def _written_over(op: Op, ended: Sequence[str], program: ProgramData) -> set[str]:
     """The values among those that end whose buffers results reuse."""
-    if isinstance(op, Loop):  # what is carried keeps its memory from step to step
-        carried = zip(op.ins[op.constants :], op.outs[: op.carried], strict=False)
-        return {name for name, out in carried if name in ended and program.values[name].tile_bytes == out.tile_bytes}
     if not isinstance(op, Compute) or len(op.outs) != 1 or not (is_loop(op) or op.kind.startswith("scatter")):
         return set()
     size = op.outs[0][1].tile_bytes

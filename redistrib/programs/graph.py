@@ -179,6 +179,73 @@ class Graph:
         return self.steps_of(self.scope_of(name))
 
     @cached_property
+    def closing(self) -> dict[int, tuple[int, ...]]:
+        """For the last operation of a loop the `"carry"` operations whose second read is needed after it."""
+        found: dict[int, list[int]] = {}
+        for k, operation in enumerate(self.operations):
+            if operation.role == "carry":
+                found.setdefault(self.loops[self.scopes[k] or 0].stop - 1, []).append(k)
+        return {k: tuple(own) for k, own in found.items()}
+
+    @cached_property
+    def conditions(self) -> dict[int, int]:
+        """For every loop, by number, that a condition ends, the number of its `"test"` operation."""
+        tests = (k for k, operation in enumerate(self.operations) if operation.role == "test")
+        return {scope: k for k in tests if (scope := self.scopes[k]) is not None}
+
+    def tests_with(self, name: str, number: int) -> bool:
+        """Whether an operation reads a carried value for the condition: what is moved there, a step does not see."""
+        scope = self.scope_of(name)
+        return scope is not None and number <= self.conditions.get(scope, -1)
+
+    def made_at(self, name: str) -> int:
+        """The operation from which on a value takes memory; -1 for an input.
+
+        What a loop stacks is there from its start, and what it leaves behind when it is over. What is carried takes the
+        memory of what it starts from, where that is read no more.
+        """
+        if name not in self.makers:
+            return -1
+        number = self.makers[name][0]
+        loop = self.loops[self.scopes[number] or 0] if self.operations[number].role else None
+        match self.operations[number].role:
+            case "carry":
+                return number + 1
+            case "stack" if loop:
+                return loop.first
+            case "leave" if loop:
+                return loop.stop
+            case _:
+                return number
+
+    def begins_at(self, name: str, number: int) -> int:
+        """The operation before which a value is moved for a reader: before the loop, where it comes from outside."""
+        loop = self._outermost(name, number)
+        return number if loop is None else loop.first
+
+    def held_until(self, number: int, read: int) -> int:
+        """The operation until which a value is kept for a reader.
+
+        What comes from outside is kept while the loop runs, and what is carried until its steps end. A `"leave"` keeps
+        nothing: it has the bytes of what is carried.
+        """
+        operation, scope = self.operations[number], self.scopes[number]
+        name = operation.ins[read]
+        if scope is not None and operation.role == "carry":
+            return self.loops[scope].stop - 1 if read else number
+        if operation.role == "leave":
+            return self.makers[name][0]
+        loop = self._outermost(name, number)
+        return number if loop is None else loop.stop - 1
+
+    def _outermost(self, name: str, number: int) -> LoopScope | None:
+        """The outermost loop around an operation that a value which it reads comes from outside of."""
+        own, scope, found = self.scope_of(name), self.scopes[number], None
+        while scope is not None and scope != own:
+            found, scope = self.loops[scope], self.loops[scope].parent
+        return found
+
+    @cached_property
     def accumulators(self) -> tuple[int, ...]:
         """The `"carry"` operations of what a loop may carry as summands: the next value is linear in the one before."""
         numbers = []
@@ -221,7 +288,12 @@ class Graph:
                 waiting += tests[scope]
                 scope = self.loops[scope].parent
         kept = sorted(needed)
-        before = [0, *accumulate(int(k in needed) for k in range(len(self.operations)))]
+        return replace(self, operations=tuple(self.operations[k] for k in kept), loops=self.loops_of(kept))
+
+    def loops_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
+        """The loops of a graph that has these operations alone; those of which none is left go."""
+        left = {*kept}
+        before = [0, *accumulate(int(k in left) for k in range(len(self.operations)))]
         number_of: dict[int, int] = {}
         loops: list[LoopScope] = []
         for number, loop in enumerate(self.loops):
@@ -230,7 +302,7 @@ class Graph:
                 number_of[number] = len(loops)
                 parent = None if loop.parent is None else number_of[loop.parent]
                 loops.append(replace(loop, parent=parent, first=first, stop=stop))
-        return replace(self, operations=tuple(self.operations[k] for k in kept), loops=tuple(loops))
+        return tuple(loops)
 
 
 def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:

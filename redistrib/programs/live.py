@@ -2,7 +2,8 @@
 
 A value is alive from the operation that makes it to the last that reads it. Inputs are there from the start, and stay
 unless they are donated: then they too end with their last reader. Outputs stay to the end. A move that moves nothing
-makes an alias: another name for the same bytes, which live as long as any of their names. Besides, an operation needs
+makes an alias: another name for the same bytes, which live as long as any of their names. What a loop carries keeps
+the bytes of what it starts from, where nothing else reads these. Besides, an operation needs
 scratch while it runs: the buffers of a plan, and what fused nests hand on among themselves.
 
 Calls change none of this: a program holds what it would hold with every called program in the place of its call, see
@@ -145,6 +146,7 @@ class Liveness:
             named.add(name)
         for name in stays:
             last.pop(first[name], None)
+        first = _carried_on(program, first, last)
         died: dict[int, list[Value]] = defaultdict(list)
         for name, k in last.items():
             died[k].append(program.values[name])
@@ -160,6 +162,28 @@ class Liveness:
 
 
 _NOTHING = Change((), 0, ())
+
+
+def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, int]) -> Mapping[str, str]:
+    """First names where what a loop carries keeps the bytes of what it starts from, if these end with the loop.
+
+    `last` is brought up to date: the bytes then live as long as what the loop leaves behind.
+    """
+    found = dict(first)
+    for k, op in enumerate(program.ops):
+        if not isinstance(op, Loop):
+            continue
+        start = op.ins[op.constants : op.constants + op.carried]
+        reads = [found[name] for name in op.ins]
+        for name, out in zip(start, op.outs, strict=False):
+            own, before = found[name], program.values[found[name]]
+            is_free = last.get(own) == k and reads.count(own) == 1 and found[out.name] == out.name
+            if is_free and (before.tile_bytes, before.place.devices) == (out.tile_bytes, out.place.devices):
+                found = {one: own if same == out.name else same for one, same in found.items()}
+                last.pop(own)
+                if out.name in last:
+                    last[own] = last.pop(out.name)
+    return found
 
 
 def _context(op: Call, first: Mapping[str, str], ended: Collection[str]) -> Context:
@@ -204,20 +228,25 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
                 return 0
             return op.plan.peak_bytes - program.values[op.value].tile_bytes - op.out.tile_bytes
         case Loop():
-            return max(_needed_by(inner, op) for inner in op.programs)
+            return max(_needed_by(step, op) for step in steps_of(op))
         case Call():
             return 0
+
+
+def steps_of(op: Loop) -> tuple[ProgramData, ...]:
+    """The step of a loop, in which what is carried, and an entry of an array, may end; and its condition."""
+    names = tuple(value.name for value in op.program.inputs[op.constants :])
+    step = replace(op.program, donated=names)
+    return (step,) if op.condition is None else (step, op.condition)
 
 
 def _needed_by(step: ProgramData, op: Loop) -> int:
     """Bytes that a step of a loop, or its condition, needs beside its constants and what it carries from step to step.
 
-    Both are held outside already. An entry of an array is a copy, and what is carried may end inside.
+    Both are held outside already. An entry of an array is a copy.
     """
-    names = [value.name for value in step.inputs]
-    ends = tuple(names[op.constants :]) if step is op.program else ()
     outside = sum(value.tile_bytes for value in step.inputs[: op.constants + op.carried])
-    return max(0, max(peak_bytes(replace(step, donated=ends)).values(), default=0) - outside)
+    return max(0, max(peak_bytes(step).values(), default=0) - outside)
 
 
 def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:

@@ -248,3 +248,38 @@ def test_a_while_is_counted_with_the_steps_that_are_said() -> None:
     for count in (-1, True, 2.0):
         with pytest.raises(ProgramError, match=r"trip_count is .*; give the steps of a while, an integer"):
             rd.distribute(until, (x,), {"d": 8}, trip_count=count)  # type: ignore[arg-type]
+
+
+def _taken(f: Any) -> int:
+    """Bytes that the compiler reports."""
+    found = f.lower().compile().memory_analysis()
+    return int(found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes)
+
+
+def test_what_is_carried_keeps_the_bytes_of_what_it_starts_from() -> None:
+    def smooth(x: Any) -> Any:
+        return lax.fori_loop(0, 20, lambda k, y: y * 0.5 + jnp.roll(y, 1, 1) * 0.5, jnp.sin(x))
+
+    def power(a: Any, x: Any) -> Any:
+        return lax.fori_loop(0, 50, lambda k, y: (lambda z: z / jnp.linalg.norm(z))(a @ y), jnp.cos(x))
+
+    for function, args, cut in (
+        (smooth, (whole(1024, 512) % 7,), {"x": 0}),
+        (power, (whole(512, 512) % 7, whole(512, 512) % 5), {"a": 0}),
+    ):
+        f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", cut))
+        assert 0 <= _taken(f) - f.memory < 256
+        assert f.memory == f.compiled_memory
+
+
+def test_a_start_that_is_read_again_has_bytes_of_its_own() -> None:
+    def loop(start: Any) -> Any:
+        return lax.fori_loop(0, 20, lambda k, y: y * 0.5 + k, start)
+
+    def memory(function: Any, **options: Any) -> int:
+        f = rd.distribute(function, (whole(64, 32),), {"d": 8}, schedule=(), in_shardings="[8{d}64, 32]", **options)
+        return int(f.memory)
+
+    tile = 64 * 32 * 4 // 8
+    assert memory(lambda x: (lambda y: loop(y) * y)(jnp.sin(x))) == memory(lambda x: loop(jnp.sin(x)) * 2) + tile
+    assert memory(loop) == memory(loop, donate=["start"]) + tile

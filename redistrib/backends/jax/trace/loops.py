@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import jax
-import jax.numpy as jnp
 
-from redistrib.backends.jax.trace.equation import At, Equation, Form, form_of, with_scalar_condition
-from redistrib.backends.jax.trace.sums import passing, sum_identity
+from redistrib.backends.jax.trace.equation import Equation, Form, form_of, with_scalar_condition
+from redistrib.backends.jax.trace.sums import passing
 from redistrib.programs.graph import Array, LoopScope, Operation, Role
 from redistrib.programs.nest import Access, Nest
 
@@ -188,7 +187,6 @@ class _Loop:
             tuple(access(f"a{k}", read) for k in range(len(ins))),
             (access("out", written),),
             linear=(tuple(range(len(ins))),) if sums else (),
-            body=first_summand if role == "carry" else None,
             flops=0,
         )
         name = self.tracer.named(role)
@@ -199,8 +197,3 @@ class _Loop:
         name = outs[0].name if outs else self.tracer.named(role)
         operation = Operation(replace(nest, name=name), role, ins, outs, self.source, role=role)
         self.tracer.operations.append(operation)
-
-
-def first_summand(at: At, tile: Any) -> Any:
-    """An array as a sum: the array on the first device of those that hold summands, what adds nothing on the others."""
-    return jnp.where(jnp.asarray(at["summand"].start) == 0, tile, sum_identity(jnp.result_type(tile)))
