@@ -47,6 +47,12 @@ PROBLEMS = {
         Problem("8B, 256 devices, 16 GB", "LLAMA_8B", "data=32,model=8", 256, 4096, "16GB", "tpu"),
         Problem("70B, 8,192 devices", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "", "v5p"),
         Problem("70B, 8,192 devices, 95 GB", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "95GB", "v5p"),
+        # "How to Scale Your Model", part 6: Llama 3 70B with batches of 4M tokens; short sequences, since it leaves
+        # attention out.
+        *(
+            Problem(f"book: {mesh}", "LLAMA_70B", mesh, 8192, 512, "95GB", "v5p")
+            for mesh in ("data=8192", "data=4096,model=2", "data=2048,model=4", "data=1024,model=8")
+        ),
     )
 }
 

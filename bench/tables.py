@@ -247,6 +247,7 @@ TABLES: dict[str, Callable[..., Table]] = {
     "dtensor": dtensor, "trees": trees, "partial": partial, "sets": sets, "programs": programs,
     "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs, "planning": planning,
     "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale,
+    "scaling_book": scale,
 }  # fmt: skip
 
 
