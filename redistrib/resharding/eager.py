@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,19 +22,20 @@ from redistrib.resharding import events
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree
 from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
+from redistrib.resharding.compiling import compiling
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.resharding.packing.ledger import MemoryLedger
 from redistrib.resharding.packing.moves import Group, LeafMove
 from redistrib.resharding.packing.order import LeafBatch, in_order_of_peak, within_limit
-from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, leaf_spec
+from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, leaf_spec
+from redistrib.resharding.progress import bytes_bar, shows_bar
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
 
 # Bytes per device of launches that need not have finished when the next one starts, where several may run at a time.
 IN_FLIGHT = 64 * 2**20
-LONG_MOVE = 256 * 2**20  # bytes of all leaves above which a move shows its progress, on a terminal
 
 
 @dataclass(frozen=True)
@@ -97,16 +96,16 @@ class PreparedReshard:
         quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
-        with _progress(total, progress) as advance:
-            wait = _Waiting(IN_FLIGHT if self._limit is None and advance is None else 0)
+        shown = shows_bar(total, progress)
+        with bytes_bar("resharding", total, shown) as advance:
+            wait = _Waiting(IN_FLIGHT if self._limit is None and not shown else 0)
             for batch in self.plan.batches:
                 if _quirks(batch).one_at_a_time:
                     wait.for_all()
                 pause()
                 moved = self._launched(batch, results)
                 wait.add(moved, batch.program.added_bytes)
-                if advance is not None:
-                    advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
+                advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
             for k in self._of("keep"):  # while the last launch runs
                 leaf = self._leaves[k]
                 results[k] = with_sharding(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
@@ -357,20 +356,3 @@ class _Waiting:
 
 def _quirks(batch: LeafBatch) -> Quirks:
     return leaf_spec(batch.items[0]).quirks
-
-
-@contextmanager
-def _progress(total: int, show: bool | None) -> Iterator[Callable[[int], None] | None]:
-    """A function that advances a bar on stderr by some bytes; None without a bar."""
-    if show is None:
-        show = total > LONG_MOVE and sys.stderr.isatty() and jax.process_index() == 0
-    if not show:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("resharding"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task("resharding", total=total)
-        yield lambda size: bar.advance(task, size)

@@ -16,7 +16,8 @@ from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
-from redistrib.resharding.through.prepared import PreparedThrough, ThroughPlan
+from redistrib.resharding.through.prepared import PreparedThrough
+from redistrib.resharding.through.value import ThroughPlan
 from redistrib.resharding.value import TreePlan
 from redistrib.sizes import parse_size
 
@@ -71,7 +72,7 @@ def reshard(
         through: a function of the tree, of views and element-wise operations (casts, transposes, reshapes, slices,
             concatenations, scaling, sums): the result is its result, and `shardings` are of that. Casts to fewer bits
             are made before arrays move, and parts of a concatenation go straight to their places; see docs/weights.md.
-            Of the other arguments `mesh`, `donate`, `memory_limit` and `check` count with it; outside `jit`.
+            Of the others `mesh`, `donate`, `memory_limit`, `check` and `progress` count with it; outside `jit`.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
@@ -106,7 +107,7 @@ def reshard(
         _refuse_with_through(source, logical_shape)
         if check:
             check_replicas(tree)
-        return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).run()
+        return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).run(progress)
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress,

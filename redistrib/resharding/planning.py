@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -53,6 +52,13 @@ PLANS: Cache[Plan] = Cache(2048, partial(cache_missed, "plans"))
 PROGRAMS: Cache[Any] = Cache(512, partial(cache_missed, "programs"))
 # (types and meshes, dtype, cost model): the least memory limit of any plan
 _LEAST: Cache[int] = Cache(2048)
+_CACHES: list[Cache[Any]] = [TREES, ROUTES, PLANS, PROGRAMS, _LEAST]
+
+
+def cleared_with_others(cache: Cache[Any]) -> Cache[Any]:
+    """A cache that `clear_caches` clears too."""
+    _CACHES.append(cache)
+    return cache
 
 
 def cache_info() -> dict[str, CacheInfo]:
@@ -62,7 +68,7 @@ def cache_info() -> dict[str, CacheInfo]:
 
 def clear_caches() -> None:
     """Drop all plans and compiled programs of `reshard`."""
-    for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
+    for cache in _CACHES:
         cache.clear()
     for module in (compiled, dummies, with_sharding, leaves):
         module.forget()
@@ -377,24 +383,3 @@ def _hashable(model: Model) -> Hashable:
     except TypeError:
         return _Itself(model)
     return model
-
-
-def _compiled(program: Program) -> Program:
-    return program.compile()
-
-
-def compiling(makers: Mapping[Hashable, Callable[[], Program]]) -> dict[Hashable, Callable[[], Program]]:
-    """Build programs one after the other, and compile each while the next are built and the caller goes on.
-
-    With several processes each program compiles before the next, because compilers may have to meet across processes.
-
-    Returns:
-        For each key a function that waits for its program and returns it.
-    """
-    if jax.process_count() > 1:
-        return {name: make().compile for name, make in makers.items()}
-    pool = ThreadPoolExecutor(max_workers=4)
-    try:
-        return {name: pool.submit(_compiled, make()).result for name, make in makers.items()}
-    finally:
-        pool.shutdown(wait=False)

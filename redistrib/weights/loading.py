@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.entry import move_tree
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
+from redistrib.resharding.progress import bytes_bar
 from redistrib.resharding.through.boxes import Backwards
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
@@ -38,7 +37,6 @@ from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
 from redistrib.weights.targets import WantedTree, is_place, wanted_tree
 
 IN_FLIGHT = 2  # batches that move while the next one is put on devices
-LONG_LOAD = 256 * 2**20  # bytes above which a load shows its progress, on a terminal
 
 
 def load(
@@ -116,7 +114,7 @@ class _LoadCall:
         wanted, _ = meeting.agreed(lambda: wanted_tree(files, self.shardings, self.dtype))
         line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
         total = sum({each.stored.name: each.stored.nbytes for each in wanted.tensors}.values())
-        with _bar(total, progress) as advance:
+        with bytes_bar("loading", total, progress) as advance:
             if self.local or len(processes) < 2:
                 results = self._directly(meeting, files, wanted, advance)
             else:
@@ -155,7 +153,7 @@ class _LoadCall:
                 name: jax.ShapeDtypeStruct(shapes[name].shape, shapes[name].dtype, sharding=sharding)
                 for name, sharding in chosen.items()
             }
-            return PreparedThrough(placed, self.shardings, of_chosen), of_chosen, chosen
+            return PreparedThrough(placed, self.shardings, of_chosen, donate=True), of_chosen, chosen
 
         (_, of_chosen, chosen), _ = meeting.agreed(prepared)
         types = (
@@ -341,23 +339,3 @@ def _same_sizes(files: WeightFiles) -> None:
             raise WeightsFileError(
                 str(path), "", f"the file has {there} bytes here, and {size} where its header was read"
             )
-
-
-@contextlib.contextmanager
-def _bar(total: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
-    """A function that advances a bar on stderr by so many bytes, or one that does nothing."""
-    if wanted is None:
-        wanted = total > LONG_LOAD and sys.stderr.isatty() and jax.process_index() == 0
-    if not wanted:
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("loading"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task("loading", total=total)
-        yield lambda size: bar.advance(task, size)

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import LeafError
-from redistrib.resharding import eager, planning
+from redistrib.resharding import planning, progress
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS, TURNED, matrix
 
@@ -304,7 +304,7 @@ def test_progress_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_progress_of_itself_on_terminals_and_for_long_moves(
     terminal: bool, most: int, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(eager, "LONG_MOVE", most)
+    monkeypatch.setattr(progress, "LONG", most)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     rd.reshard(matrix(), COLUMNS)
     assert ("resharding" in capsys.readouterr().err) == shown

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
@@ -249,3 +249,77 @@ def test_any_chain_of_views(chain: tuple[tuple[int, ...], list[tuple[str, Any]]]
         assert "scatters a tile over" in str(error)
         return
     assert moved.sharding == target and np.array_equal(moved, expected)
+
+
+def layers(count: int) -> tuple[dict[str, jax.Array], Callable[[Any], Any], dict[str, NamedSharding]]:
+    """So many layers of q, k, v and o, a function that fuses them, and the shardings of its result."""
+    rng = np.random.default_rng(0)
+    values = {f"{k}.{name}": rng.normal(size=(16, 24)).astype(np.float32) for k in range(count) for name in "qkvo"}
+    before = jax.device_put(values, NamedSharding(SOURCE, P("fsdp")))
+
+    def fused(t: Any) -> Any:
+        qkv = {f"{k}.qkv": jnp.concatenate([t[f"{k}.{name}"] for name in "qkv"], 1) for k in range(count)}
+        rest = {f"{k}.o": t[f"{k}.o"].T.astype(jnp.bfloat16) for k in range(count)}
+        return {name: array.astype(jnp.bfloat16) for name, array in qkv.items()} | rest
+
+    specs = {"qkv": P(None, "tp"), "o": P("tp")}
+    targets = {f"{k}.{name}": NamedSharding(TARGET, spec) for k in range(count) for name, spec in specs.items()}
+    return before, fused, targets
+
+
+def test_layers_share_a_program() -> None:
+    before, fused, targets = layers(12)
+    plan = rd.reshard_plan(before, targets, through=fused)
+    assert len(plan.buckets) == 12 and len({id(bucket.program) for bucket in plan.buckets}) == 1
+    assert plan.received_bytes == plan.bound_bytes == 12 * 4 * 16 * 24 * 2
+    moved = rd.reshard(before, targets, through=fused, progress=False)
+    expected = jax.jit(fused)(before)
+    assert all(np.asarray(moved[name]).tobytes() == np.asarray(expected[name]).tobytes() for name in expected)
+
+
+def test_devices_that_do_the_same_share_code() -> None:
+    before, fused, targets = layers(1)
+    (bucket,) = rd.reshard_plan(before, targets, through=fused).buckets
+    pack, unpack = bucket.program._pack.as_text(), bucket.program._unpack.as_text()
+    assert "conditional" not in pack  # all senders cut the same boxes, at other places
+    assert unpack.count("branch_computations") == 1  # quarters of q, k and v side by side have other parts
+    before = {"w": before["0.q"]}
+    plan = rd.reshard_plan(before, NamedSharding(TARGET, P("tp")), through=lambda t: t["w"].T * 2)
+    program = plan.buckets[0].program
+    assert "conditional" not in program._pack.as_text() + program._unpack.as_text()
+
+
+def test_a_limit_on_memory_makes_launches_smaller() -> None:
+    values = {str(k): jnp.full((64 + 4 * k, 64), k, jnp.float32) for k in range(4)}  # no two are alike
+    before = jax.device_put(values, NamedSharding(SOURCE, P("fsdp")))
+    target = NamedSharding(TARGET, P("tp"))
+
+    def turned(t: Any) -> Any:
+        return {name: array.T for name, array in t.items()}
+
+    whole = rd.reshard_plan(before, target, through=turned)
+    assert len(whole.buckets) == 1
+    plan = rd.reshard_plan(before, target, through=turned, memory_limit=whole.peak_bytes - 1)
+    assert len(plan.buckets) == 4 and plan.peak_bytes < whole.peak_bytes
+    moved = rd.reshard(before, target, through=turned, memory_limit=plan.peak_bytes)
+    assert all(np.array_equal(moved[name], np.asarray(before[name]).T) for name in before)
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard(before, target, through=turned, memory_limit=plan.peak_bytes - 1)
+    assert caught.value.least == plan.peak_bytes
+
+
+def test_a_bar_shows_the_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    before, fused, targets = layers(1)
+    rd.reshard(before, targets, through=fused, progress=True)
+    assert "resharding" in capsys.readouterr().err
+    rd.reshard(before, targets, through=fused)
+    assert not capsys.readouterr().err
+
+
+def test_partial_sums_and_traced_arrays_are_refused() -> None:
+    explicit = Mesh(SOURCE.devices, ("fsdp",), axis_types=(AxisType.Explicit,))
+    summands = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=NamedSharding(explicit, P(unreduced={"fsdp"})))
+    with pytest.raises(LeafError, match="its tiles are partial sums; reshard it without through= first"):
+        rd.reshard_plan(summands, NamedSharding(TARGET, P()), through=lambda x: x.T)
+    with pytest.raises(LeafError, match="is no array on devices; place it first, outside jit"):
+        jax.jit(lambda x: rd.reshard(x, NamedSharding(SOURCE, P()), through=lambda x: x.T))(tree()["q"])

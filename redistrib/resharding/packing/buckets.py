@@ -7,13 +7,35 @@ buckets with equally many of each spec. These share a program, so only the leave
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from redistrib.resharding.packing.moves import Group, LeafMove, MoveSpec
+from redistrib.resharding.packing.moves import Group
 
 Bucket: TypeAlias = tuple[Group, ...]  # the leaves of one launch
+
+
+class Packable(Protocol):
+    """What may travel with others: those of one spec share a program, and those of the same devices a launch."""
+
+    @property
+    def spec(self) -> Any: ...
+
+    @property
+    def devices(self) -> Hashable: ...
+
+    @property
+    def donated(self) -> bool: ...
+
+    @property
+    def source_bytes(self) -> int: ...
+
+    @property
+    def target_bytes(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=Packable)
 
 BUCKET_LEAVES = 128
 BUCKET_BYTES = 32 * 2**20  # bytes of source and target tiles in a bucket, unless one leaf has more
@@ -21,19 +43,19 @@ BUCKET_BYTES = 32 * 2**20  # bytes of source and target tiles in a bucket, unles
 _PROGRAM = 8  # leaves that take as long to compile as one more program
 
 
-def pack_into_buckets(items: Sequence[LeafMove], least_bytes: int) -> list[Bucket]:
+def pack_into_buckets(items: Sequence[Item], least_bytes: int) -> list[tuple[tuple[Item, ...], ...]]:
     """Buckets of all leaves; no plan is made.
 
     Args:
         items: the leaves.
         least_bytes: bytes of source and target tiles from which a launch is worth its cost.
     """
-    places: dict[tuple[int, ...], list[LeafMove]] = {}
+    places: dict[Hashable, list[Item]] = {}
     for item in items:
         places.setdefault(item.devices, []).append(item)
-    buckets: list[Bucket] = []
+    buckets: list[tuple[tuple[Item, ...], ...]] = []
     for leaves in places.values():
-        left: list[LeafMove] = []
+        left: list[Item] = []
         for specs in _fitting(by_spec(leaves)):
             times = _times(specs, least_bytes)
             buckets += _dealt(specs, times)
@@ -42,7 +64,7 @@ def pack_into_buckets(items: Sequence[LeafMove], least_bytes: int) -> list[Bucke
     return buckets
 
 
-def leaves_of(bucket: Bucket) -> int:
+def leaves_of(bucket: Sequence[Sequence[Any]]) -> int:
     """How many leaves a bucket has."""
     return sum(map(len, bucket))
 
@@ -57,13 +79,13 @@ def reusable(group: Group) -> bool:
     return all(item.frees_source for item in group)
 
 
-def _size(item: LeafMove) -> int:
+def _size(item: Packable) -> int:
     return item.source_bytes + item.target_bytes
 
 
-def _fitting(specs: list[list[LeafMove]]) -> list[list[list[LeafMove]]]:
+def _fitting(specs: list[list[Item]]) -> list[list[list[Item]]]:
     """Specs in sets, of which one leaf each fits in a bucket unless a set has one spec; the largest leaves first."""
-    sets: list[list[list[LeafMove]]] = []
+    sets: list[list[list[Item]]] = []
     sizes: list[int] = []
     for several in sorted(specs, key=lambda several: -_size(several[0])):
         size = _size(several[0])
@@ -76,7 +98,7 @@ def _fitting(specs: list[list[LeafMove]]) -> list[list[list[LeafMove]]]:
     return sets
 
 
-def _times(specs: Sequence[Sequence[LeafMove]], least_bytes: int) -> int:
+def _times(specs: Sequence[Sequence[Packable]], least_bytes: int) -> int:
     """The number of buckets of one program, for which compilers have least work."""
     counts = np.array([len(several) for several in specs])
     times = np.arange(1, counts.max() + 1)
@@ -88,16 +110,16 @@ def _times(specs: Sequence[Sequence[LeafMove]], least_bytes: int) -> int:
     return int(times[worth][np.argmin((leaves + left + _PROGRAM * (left > 0))[worth])])
 
 
-def _dealt(specs: Sequence[Sequence[LeafMove]], times: int) -> Iterator[Bucket]:
+def _dealt(specs: Sequence[Sequence[Item]], times: int) -> Iterator[tuple[tuple[Item, ...], ...]]:
     """`times` buckets with equally many leaves of every spec."""
     for k in range(times):
         shares = [(several, len(several) // times) for several in specs]
         yield tuple(tuple(several[k * share : (k + 1) * share]) for several, share in shares if share)
 
 
-def _joined(groups: Sequence[Group]) -> list[Bucket]:
+def _joined(groups: Sequence[tuple[Item, ...]]) -> list[tuple[tuple[Item, ...], ...]]:
     """Groups in as few buckets as result from filling one after the other."""
-    buckets: list[Bucket] = []
+    buckets: list[tuple[tuple[Item, ...], ...]] = []
     for group in groups:
         if buckets and _fit((*buckets[-1], group)):
             buckets[-1] += (group,)
@@ -106,7 +128,7 @@ def _joined(groups: Sequence[Group]) -> list[Bucket]:
     return buckets
 
 
-def _fit(groups: Bucket) -> bool:
+def _fit(groups: Sequence[Sequence[Packable]]) -> bool:
     """Whether groups fit in one bucket."""
     return bool(_is_bucket(leaves_of(groups), sum(_size(item) for group in groups for item in group)))
 
@@ -116,17 +138,17 @@ def _is_bucket(leaves: Any, size: Any) -> Any:
     return (leaves <= BUCKET_LEAVES) & (size <= BUCKET_BYTES)
 
 
-def by_spec(items: Iterable[LeafMove]) -> list[list[LeafMove]]:
+def by_spec(items: Iterable[Item]) -> list[list[Item]]:
     """Leaves that may share an executable, in the order in which specs first appear."""
-    specs: dict[tuple[MoveSpec, bool], list[LeafMove]] = {}
+    specs: dict[tuple[Hashable, bool], list[Item]] = {}
     for item in items:
         specs.setdefault((item.spec, item.donated), []).append(item)
     return list(specs.values())
 
 
-def even_groups(items: Sequence[LeafMove]) -> list[Group]:
+def even_groups(items: Sequence[Item]) -> list[tuple[Item, ...]]:
     """Leaves of one spec in groups of equal size where possible, in the order in which specs first appear."""
-    result = []
+    result: list[tuple[Item, ...]] = []
     for several in by_spec(items):
         leaf_bytes = max(1, several[0].source_bytes + several[0].target_bytes)
         size = _even(len(several), max(1, min(BUCKET_LEAVES, BUCKET_BYTES // leaf_bytes)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import jax
@@ -107,6 +107,20 @@ def fetches(form: Form) -> list[Fetch]:
         case Combination():
             return [fetch for part in form.arrays for fetch in fetches(part)]
     return []
+
+
+def with_fetches(form: Form, change: Callable[[Fetch], Fetch]) -> Form:
+    """A form with other boxes of inputs in the places of its own."""
+    match form:
+        case Fetch():
+            return change(form)
+        case View():
+            return replace(form, of=with_fetches(form.of, change))
+        case Concatenation():
+            return replace(form, parts=tuple(with_fetches(part, change) for part in form.parts))
+        case Combination():
+            return replace(form, arrays=tuple(with_fetches(part, change) for part in form.arrays))
+    return form
 
 
 _VIEWS: dict[str, Any] = {

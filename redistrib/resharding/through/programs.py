@@ -7,8 +7,9 @@ its own; only boxes on their way stand on both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,8 +23,10 @@ from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, r
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.resharding.compiling import compiling
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound
+from redistrib.resharding.through.places import ReceivedBuffers, RelativeResults, SentBuffers
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
 
@@ -47,6 +50,10 @@ class ThroughSide:
         """Whether a device of this process is among them."""
         return any(device.process_index == jax.process_index() for device in self.devices)
 
+    def buffers(self, sizes: Mapping[str, int]) -> list[jax.ShapeDtypeStruct]:
+        """A buffer on each of the devices for each type of elements, of so many elements."""
+        return [self.rows(((size,), wire)) for wire, size in sizes.items()]
+
     def rows(self, tile: Tile) -> jax.ShapeDtypeStruct:
         """An array with a tile on each of the devices."""
         sharding = NamedSharding(line_of(self.devices), rows_spec(len(tile[0])))
@@ -55,6 +62,9 @@ class ThroughSide:
 
 class ThroughProgram:
     """What moves some arrays, compiled.
+
+    A device sends and receives one buffer for each type of elements. Devices that cut boxes of the same shapes out of
+    the same arrays share code, and so do devices that join such boxes: where the boxes stand is data.
 
     Args:
         devices: of inputs and results, in the order of their numbers.
@@ -77,16 +87,27 @@ class ThroughProgram:
     ) -> None:
         self._devices, self._source, self._target = tuple(devices), source, target
         self._messages, self._rounds = tuple(messages), tuple(rounds)
-        self._pack = self._packing(origins) if source.here and rounds else None
-        self._exchange = self._exchanging() if rounds else None
-        self._unpack = self._unpacking(arrivals, forms) if target.here else None
+        self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds)
+        lowered: dict[str, Callable[[], Any]] = {}
+        if source.here and rounds:
+            lowered["pack"] = partial(self._packing, origins)
+        if rounds:
+            lowered["exchange"] = self._exchanging
+        if target.here:
+            lowered["unpack"] = partial(self._unpacking, arrivals, forms)
+        programs = {name: wait() for name, wait in compiling(lowered).items()}
+        self._pack, self._exchange, self._unpack = map(programs.get, ("pack", "exchange", "unpack"))
 
     @property
     def added_bytes(self) -> int:
         """Bytes per device besides inputs and results: boxes on their way, and scratch as the compiler reports it."""
-        on_the_way = sum(each.size * jnp.dtype(each.wire).itemsize for each in self._rounds)
+        on_the_way = sum(
+            size * jnp.dtype(wire).itemsize
+            for sizes in (self._sent.sizes, self._received.sizes)
+            for wire, size in sizes.items()
+        )
         scratch = [_scratch(program) for program in (self._pack, self._exchange, self._unpack) if program is not None]
-        return 2 * on_the_way + max(scratch, default=0)
+        return on_the_way + max(scratch, default=0)
 
     @property
     def hlo(self) -> str:
@@ -98,6 +119,7 @@ class ThroughProgram:
     ) -> list[jax.Array]:
         """The results, each of a global shape under a sharding."""
         source, target = self._source, self._target
+        sent, received = self._sent.sizes, self._received.sizes
         buffers: list[Any] = []
         if self._pack is not None:
             rows = [
@@ -106,10 +128,11 @@ class ThroughProgram:
             ]
             buffers = list(self._pack(*rows))
         else:
-            buffers = [without_shards(each.shape, each.dtype, each.sharding) for each in self._buffers(source)]
+            buffers = [without_shards(each.shape, each.dtype, each.sharding) for each in source.buffers(sent)]
         if self._exchange is not None:
-            everywhere = self._buffers(self._all)
-            given = [over_all(each, to.shape, to.sharding) for each, to in zip(buffers, everywhere, strict=True)]
+            given = [
+                over_all(each, to.shape, to.sharding) for each, to in zip(buffers, self._all.buffers(sent), strict=True)
+            ]
             buffers = list(self._exchange(*given))
         if self._unpack is None:
             dtypes = [tile[1] for tile in target.tiles]
@@ -118,7 +141,7 @@ class ThroughProgram:
                 for shape, dtype, sharding in zip(shapes, dtypes, targets, strict=True)
             ]
         arrived = [
-            on_some(each, to.shape, to.sharding) for each, to in zip(buffers, self._buffers(target), strict=True)
+            on_some(each, to.shape, to.sharding) for each, to in zip(buffers, target.buffers(received), strict=True)
         ]
         made = self._unpack(*arrived)
         return [
@@ -129,136 +152,111 @@ class ThroughProgram:
     @property
     def _all(self) -> ThroughSide:
         """All devices."""
-        return ThroughSide(self._devices, (), ())
-
-    def _buffers(self, side: ThroughSide) -> list[jax.ShapeDtypeStruct]:
-        """What each device sends, or receives, in all rounds end to end: a buffer for each type of elements."""
-        sizes: dict[str, int] = {}
-        for each in self._rounds:
-            sizes[each.wire] = sizes.get(each.wire, 0) + each.size
-        return [side.rows(((size,), wire)) for wire, size in sizes.items()]
-
-    def _parted(self, buffers: Sequence[jax.Array]) -> list[jax.Array]:
-        """The parts of a device's buffers, by round."""
-        by_wire = {str(buffer.dtype): buffer for buffer in buffers}
-        places = dict.fromkeys(by_wire, 0)
-        parts = []
-        for each in self._rounds:
-            start, places[each.wire] = places[each.wire], places[each.wire] + each.size
-            parts.append(lax.slice(by_wire[each.wire], (start,), (places[each.wire],)))
-        return parts
-
-    def _joined(self, parts: Sequence[Sequence[jax.Array]]) -> tuple[jax.Array, ...]:
-        """Buffers of flat arrays, some for each round."""
-        by_wire: dict[str, list[jax.Array]] = {}
-        for each, some in zip(self._rounds, parts, strict=True):
-            by_wire.setdefault(each.wire, []).extend(some)
-        return tuple(each[0] if len(each) == 1 else lax.concatenate(each, 0) for each in by_wire.values())
+        return ThroughSide(self._devices, tuple(range(len(self._devices))), ())
 
     def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> Any:
-        """What each device sends, with the steps that come before the move. Devices that cut alike share a branch."""
-        sent: list[list[tuple[int, ...]]] = []  # for each device, by round, the numbers of its messages
-        for number in self._source.numbers:
-            mine = [dict(zip([a for a, _ in each.pairs], each.messages, strict=True)) for each in self._rounds]
-            sent.append([each.get(number, ()) for each in mine])
-        most = max(sum(map(len, each)) for each in sent)
+        """What each device sends, with the steps that come before the move."""
+        bundles = [self._sent.bundles.get(number, ()) for number in self._source.numbers]
         rank = max((len(message.box) for message in self._messages), default=0)
-        table = np.zeros((len(sent), max(most, 1), max(rank, 1)), np.int32)
-        kinds: dict[Any, int] = {}
-        numbers: list[int] = []
-        branches: list[Any] = []
-        for k, (device, rounds) in enumerate(zip(self._source.numbers, sent, strict=True)):
-            flat = [self._messages[number] for several in rounds for number in several]
-            for place, message in enumerate(flat):
+        most = max(sum(len(bundle.messages) for bundle in each) for each in bundles)
+        table = np.zeros((len(bundles), max(most, 1), max(rank, 1)), np.int32)
+        branches = Branches()
+        for k, (device, mine) in enumerate(zip(self._source.numbers, bundles, strict=True)):
+            messages = [self._messages[number] for bundle in mine for number in bundle.messages]
+            for place, message in enumerate(messages):
                 origin = origins[message.leaf][device]
                 starts = [start - first for (start, _), first in zip(message.box, origin, strict=True)]
                 table[k, place, : len(starts)] = starts
-            key = tuple(tuple(self._messages[number].form for number in several) for several in rounds)
-            if key not in kinds:
-                kinds[key] = len(branches)
-                branches.append(self._cutting(rounds))
-            numbers.append(kinds[key])
+            branches.add(tuple(message.form for message in messages), partial(self._cutting, messages))
 
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
             me = lax.axis_index(AXIS)
-            return _chosen(branches, numbers, me, jnp.asarray(table)[me], *tiles)
+            return branches.chosen(me, jnp.asarray(table)[me], *tiles)
 
         ins = [self._source.rows(tile) for tile in self._source.tiles]
-        return self._compiled(run, self._source, ins, self._buffers(self._source))
+        return _lowered(run, self._source, ins, self._source.buffers(self._sent.sizes))
 
-    def _cutting(self, rounds: Sequence[tuple[int, ...]]) -> Any:
+    def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
         """What a device that sends these messages does with the starts of their boxes and its tiles."""
-        messages = self._messages
 
         def run(starts: jax.Array, *tiles: jax.Array) -> tuple[jax.Array, ...]:
-            parts, place = [], 0
-            for each, several in zip(self._rounds, rounds, strict=True):
-                flat = []
-                for number in several:
-                    message = messages[number]
-                    tile = tiles[message.leaf]
-                    bits = None if message.steps else bits_of(tile.dtype)
-                    part = as_dtype(tile, bits)
-                    if part.shape != message.shape:
-                        where = [starts[place, k] for k in range(len(message.shape))]
-                        part = lax.dynamic_slice(part, where, message.shape)
-                    for step in message.steps:
-                        part = step(part)
-                    part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
-                    # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
-                    flat.append(lax.reshape(lax.optimization_barrier(part), (message.elements,)))
-                    place += 1
-                parts.append(flat or [jnp.zeros(each.size, each.wire)])
-            return self._joined(parts)
+            flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent.sizes}
+            for place, message in enumerate(messages):
+                tile = tiles[message.leaf]
+                bits = None if message.steps else bits_of(tile.dtype)
+                part = as_dtype(tile, bits)
+                if part.shape != message.shape:
+                    where = [starts[place, k] for k in range(len(message.shape))]
+                    part = lax.dynamic_slice(part, where, message.shape)
+                for step in message.steps:
+                    part = step(part)
+                part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
+                # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
+                flat[message.wire].append(lax.reshape(lax.optimization_barrier(part), (message.elements,)))
+            return tuple(
+                _filled(parts, size, wire)
+                for (wire, size), parts in zip(self._sent.sizes.items(), flat.values(), strict=True)
+            )
 
         return run
 
     def _exchanging(self) -> Any:
         """One permute for each round, but for what devices keep."""
+        starts = self._sent.starts(len(self._devices))
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            parts = self._parted(buffers)
-            moved = [
-                [lax.ppermute(part, AXIS, each.pairs) if any(a != b for a, b in each.pairs) else part]
-                for each, part in zip(self._rounds, parts, strict=True)
-            ]
-            return self._joined(moved)
+            by_wire = dict(zip(self._sent.sizes, buffers, strict=True))
+            me = lax.axis_index(AXIS)
+            moved: dict[str, list[jax.Array]] = {wire: [] for wire in by_wire}
+            for k, each in enumerate(self._rounds):
+                some = starts[[sender for sender, _ in each.pairs], k]
+                start = int(some[0]) if (some == some[0]).all() else jnp.asarray(starts[:, k])[me]
+                part = lax.dynamic_slice(by_wire[each.wire], (start,), (each.size,))
+                is_kept = all(a == b for a, b in each.pairs)
+                moved[each.wire].append(part if is_kept else lax.ppermute(part, AXIS, each.pairs))
+            return tuple(parts[0] if len(parts) == 1 else lax.concatenate(parts, 0) for parts in moved.values())
 
-        there = self._buffers(self._all)
-        return self._compiled(run, self._all, there, there, donate=True)
+        sent, received = (self._all.buffers(sizes) for sizes in (self._sent.sizes, self._received.sizes))
+        return _lowered(run, self._all, sent, received, donate=self._sent.sizes == self._received.sizes)
 
     def _unpacking(self, arrivals: Mapping[int, Mapping[Fetch, Arrival]], forms: Mapping[int, Sequence[Form]]) -> Any:
-        """Each receiver's results; devices whose results are made alike share a branch."""
-        kinds: dict[Any, int] = {}
-        number: list[int] = []
-        branches: list[Any] = []
-        for receiver in self._target.numbers:
-            key = (tuple(forms[receiver]), tuple(arrivals[receiver].items()))
-            if key not in kinds:
-                kinds[key] = len(branches)
-                branches.append(self._branch(forms[receiver], arrivals[receiver]))
-            number.append(kinds[key])
+        """Each receiver's results."""
+        receivers = [
+            RelativeResults.of(forms[number], arrivals[number], self._received) for number in self._target.numbers
+        ]
+        most = max(len(each.starts) for each in receivers)
+        table = np.zeros((len(receivers), max(most, 1)), np.int32)
+        branches = Branches()
+        for k, each in enumerate(receivers):
+            table[k, : len(each.starts)] = each.starts
+            branches.add((each.forms, each.arrivals), partial(self._joining, each))
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            return _chosen(branches, number, lax.axis_index(AXIS), *buffers)
+            me = lax.axis_index(AXIS)
+            return branches.chosen(me, jnp.asarray(table)[me], *buffers)
 
         outs = [self._target.rows(tile) for tile in self._target.tiles]
-        return self._compiled(run, self._target, self._buffers(self._target), outs)
+        return _lowered(run, self._target, self._target.buffers(self._received.sizes), outs)
 
-    def _branch(self, forms: Sequence[Form], arrivals: Mapping[Fetch, Arrival]) -> Any:
-        def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            arrived = self._parted(buffers)
+    def _joining(self, results: RelativeResults) -> Any:
+        """What a device does with the starts of the boxes in its buffers, and these, for its results."""
+
+        def run(starts: jax.Array, *buffers: jax.Array) -> tuple[jax.Array, ...]:
+            by_wire = dict(zip(self._received.sizes, buffers, strict=True))
 
             def fetched(fetch: Fetch) -> jax.Array:
-                arrival = arrivals[fetch]
+                arrival = results.arrivals[fetch.leaf]
                 shape = tuple(b - a for a, b in fetch.box)
                 parts = [
-                    lax.reshape(lax.slice(arrived[k], (start,), (start + math.prod(size),)), size)
-                    for k, start, size in arrival.parts
+                    lax.reshape(
+                        lax.dynamic_slice(by_wire[part.wire], (starts[part.number],), (math.prod(part.shape),)),
+                        part.shape,
+                    )
+                    for part in arrival.parts
                 ]
                 if len(parts) == 1 and parts[0].shape == shape:
                     whole = parts[0]
-                elif (dim := _stacked_along(arrival, parts)) is not None:
+                elif (dim := _stacked_along(shape, arrival.places, parts)) is not None:
                     ordered = sorted(range(len(parts)), key=lambda k: arrival.places[k][dim])
                     whole = lax.concatenate([parts[k] for k in ordered], dim)
                 else:
@@ -272,43 +270,61 @@ class ThroughProgram:
                     whole = step(whole)
                 return whole
 
-            return tuple(evaluated(form, fetched) for form in forms)
+            return tuple(evaluated(form, fetched) for form in results.forms)
 
         return run
 
-    def _compiled(
-        self, run: Any, side: ThroughSide, ins: Sequence[Any], outs: Sequence[Any], donate: bool = False
-    ) -> Any:
-        mesh = line_of(side.devices)
-        with alone_on(mesh):
-            specs = tuple(each.sharding.spec for each in ins), tuple(each.sharding.spec for each in outs)
-            mapped = over_tiles(run, mesh, *specs)
-            given = tuple(range(len(ins))) if donate else ()
-            return jax.jit(mapped, donate_argnums=given).lower(*ins).compile()
+
+def _filled(parts: Sequence[jax.Array], size: int, wire: str) -> jax.Array:
+    """Flat arrays end to end, with zeros behind them up to so many elements."""
+    left = size - sum(part.size for part in parts)
+    every = [*parts, *([jnp.zeros(left, wire)] if left else [])]
+    return every[0] if len(every) == 1 else lax.concatenate(every, 0)
 
 
-def _stacked_along(arrival: Arrival, parts: Sequence[jax.Array]) -> int | None:
+def _stacked_along(shape: tuple[int, ...], places: Sequence[tuple[int, ...]], parts: Sequence[jax.Array]) -> int | None:
     """The dimension along which parts lie end to end and make up the whole; None where they do not."""
-    shape = tuple(b - a for a, b in arrival.fetch.box)
     for dim, size in enumerate(shape):
         others = {(part.shape[:dim], part.shape[dim + 1 :]) for part in parts}
         if others == {(shape[:dim], shape[dim + 1 :])}:
-            ends = sorted(
-                (place[dim], place[dim] + part.shape[dim]) for part, place in zip(parts, arrival.places, strict=True)
-            )
+            ends = sorted((place[dim], place[dim] + part.shape[dim]) for part, place in zip(parts, places, strict=True))
             starts = [0, *(end for _, end in ends)]
             return dim if [start for start, _ in ends] == starts[:-1] and starts[-1] == size else None
     return None
 
 
-def _chosen(branches: Sequence[Any], numbers: Sequence[int], me: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
-    """What the branch of this device makes of its arguments."""
-    result: tuple[jax.Array, ...]
-    if len(branches) == 1:
-        result = branches[0](*args)
-    else:
-        result = lax.switch(jnp.asarray(np.array(numbers, np.int32))[me], branches, *args)
-    return result
+class Branches:
+    """What devices do, each kind of work once; devices in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, int] = {}
+        self._numbers: list[int] = []
+        self._branches: list[Any] = []
+
+    def add(self, kind: Hashable, make: Callable[[], Any]) -> None:
+        """The work of the next device; `make` makes it where no device before does the same."""
+        if kind not in self._kinds:
+            self._kinds[kind] = len(self._branches)
+            self._branches.append(make())
+        self._numbers.append(self._kinds[kind])
+
+    def chosen(self, me: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
+        """What the running device's work makes of the arguments."""
+        result: tuple[jax.Array, ...]
+        if len(self._branches) == 1:
+            result = self._branches[0](*args)
+        else:
+            result = lax.switch(jnp.asarray(np.array(self._numbers, np.int32))[me], self._branches, *args)
+        return result
+
+
+def _lowered(run: Any, side: ThroughSide, ins: Sequence[Any], outs: Sequence[Any], donate: bool = False) -> Any:
+    mesh = line_of(side.devices)
+    with alone_on(mesh):
+        specs = tuple(each.sharding.spec for each in ins), tuple(each.sharding.spec for each in outs)
+        mapped = over_tiles(run, mesh, *specs)
+        given = tuple(range(len(ins))) if donate else ()
+        return jax.jit(mapped, donate_argnums=given).lower(*ins)
 
 
 def _scratch(program: Any) -> int:

@@ -1,0 +1,137 @@
+"""Where boxes stand in the buffers that devices send and receive, apart from what is done with them.
+
+Devices whose boxes have the same shapes do the same, whatever the boxes' places are. So they share compiled code, and
+take the places as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from redistrib.resharding.through.forms import Fetch, Form, with_fetches
+from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound
+
+
+@dataclass(frozen=True)
+class SentBundle:
+    """The messages of a sender in a round.
+
+    Attributes:
+        round: its number.
+        messages: their numbers, end to end in the buffer.
+        start: the first element in the buffer of the round's type.
+    """
+
+    round: int
+    messages: tuple[int, ...]
+    start: int
+
+
+class SentBuffers:
+    """What each sender has in its buffers: bundles in an order that is the same for senders of the same bundles.
+
+    Attributes:
+        bundles: of each sender.
+        sizes: elements of the buffer for each type of elements, on every sender.
+    """
+
+    def __init__(self, messages: Sequence[BoxMessage], rounds: Sequence[BoxRound]) -> None:
+        self._rounds = len(rounds)
+        self.sizes = dict.fromkeys((each.wire for each in rounds), 0)
+        kinds: dict[Any, int] = {}
+        by_sender: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {}
+        for k, each in enumerate(rounds):
+            for (sender, _), numbers in zip(each.pairs, each.messages, strict=True):
+                kind = kinds.setdefault(tuple(messages[number].form for number in numbers), len(kinds))
+                by_sender.setdefault(sender, []).append((kind, k, numbers))
+        self.bundles: dict[int, tuple[SentBundle, ...]] = {}
+        for sender, several in by_sender.items():
+            filled, bundles = dict.fromkeys(self.sizes, 0), []
+            for _, k, numbers in sorted(several):
+                wire = rounds[k].wire
+                bundles.append(SentBundle(k, numbers, filled[wire]))
+                filled[wire] += rounds[k].size
+            self.bundles[sender] = tuple(bundles)
+            self.sizes = {wire: max(size, filled[wire]) for wire, size in self.sizes.items()}
+
+    def starts(self, devices: int) -> np.ndarray:
+        """For each device and round the first element of what it sends; 0 where it sends nothing."""
+        table = np.zeros((devices, self._rounds), np.int32)
+        for sender, bundles in self.bundles.items():
+            for bundle in bundles:
+                table[sender, bundle.round] = bundle.start
+        return table
+
+
+class ReceivedBuffers:
+    """What each receiver has in its buffers: what arrives in all rounds, end to end.
+
+    Attributes:
+        sizes: elements of the buffer for each type of elements.
+        rounds: of each round the type of its elements, and its first element in the buffer.
+    """
+
+    def __init__(self, rounds: Sequence[BoxRound]) -> None:
+        self.sizes: dict[str, int] = {}
+        self.rounds: list[tuple[str, int]] = []
+        for each in rounds:
+            start = self.sizes.get(each.wire, 0)
+            self.rounds.append((each.wire, start))
+            self.sizes[each.wire] = start + each.size
+
+
+@dataclass(frozen=True)
+class ArrivedPart:
+    """A part of a box that has arrived: its number among all parts, the type of its elements on the way, its shape."""
+
+    number: int
+    wire: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RelativeArrival:
+    """An arrival without the places of its parts in buffers; see `Arrival`."""
+
+    early: int
+    dtype: str
+    parts: tuple[ArrivedPart, ...]
+    places: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class RelativeResults:
+    """A device's results, with boxes at the origin, and numbers of arrivals in the place of inputs.
+
+    Attributes:
+        forms: of the results.
+        arrivals: by number.
+        starts: for each part its first element in the buffer of its type.
+    """
+
+    forms: tuple[Form, ...]
+    arrivals: tuple[RelativeArrival, ...]
+    starts: tuple[int, ...]
+
+    @staticmethod
+    def of(forms: Sequence[Form], arrivals: Mapping[Fetch, Arrival], received: ReceivedBuffers) -> RelativeResults:
+        """The results of a device."""
+        number = {fetch: k for k, fetch in enumerate(arrivals)}
+        starts: list[int] = []
+        relative = []
+        for arrival in arrivals.values():
+            parts = []
+            for turn, first, shape in arrival.parts:
+                wire, start = received.rounds[turn]
+                parts.append(ArrivedPart(len(starts), wire, shape))
+                starts.append(start + first)
+            relative.append(RelativeArrival(arrival.early, arrival.dtype, tuple(parts), arrival.places))
+
+        def at_origin(fetch: Fetch) -> Fetch:
+            return replace(fetch, leaf=number[fetch], box=tuple((0, b - a) for a, b in fetch.box))
+
+        return RelativeResults(tuple(with_fetches(form, at_origin) for form in forms), tuple(relative), tuple(starts))

@@ -1,0 +1,90 @@
+"""What `reshard` does with a tree that goes through a function on its way, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from redistrib.report import rendered
+from redistrib.resharding.through.messages import BoxMessage, BoxRound, received
+from redistrib.resharding.through.programs import ThroughProgram
+
+
+@dataclass(frozen=True)
+class ThroughBucket:
+    """Results that are made in one go.
+
+    Attributes:
+        results: their numbers.
+        inputs: numbers of the inputs that they are made of.
+        messages: boxes that are sent.
+        rounds: in which they are sent.
+        program: what does it.
+        given_up: inputs that nothing needs afterwards.
+        peak_bytes: bytes on the fullest device meanwhile, all inputs and results counted.
+    """
+
+    results: tuple[int, ...]
+    inputs: tuple[int, ...]
+    messages: tuple[BoxMessage, ...]
+    rounds: tuple[BoxRound, ...]
+    program: ThroughProgram
+    given_up: tuple[int, ...]
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class ThroughPlan:
+    """What `reshard` does with a tree that goes through a function on its way. Print it for a table.
+
+    Attributes:
+        names: of the results.
+        shapes, dtypes: of the results.
+        buckets: what is done, in order.
+        bound_bytes: bytes that devices lack of what their results are made of, each element once and in the fewest
+            bits that it has on its way, all together. No way to compute the results on their devices receives less.
+        peak_bytes: on the fullest device at the worst moment.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    buckets: tuple[ThroughBucket, ...]
+    bound_bytes: int
+    processes: tuple[int, ...] = ()
+    digest: str = field(default="", repr=False)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that devices receive from others, all together."""
+        return sum(received(bucket.messages) for bucket in self.buckets)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes on the fullest device at the worst moment."""
+        return max((bucket.peak_bytes for bucket in self.buckets), default=0)
+
+    def __str__(self) -> str:
+        rows = []
+        for number, bucket in enumerate(self.buckets, start=1):
+            first = self.names[bucket.results[0]] or "the array"
+            more = len(bucket.results) - 1
+            sent = sorted({message.dtype for message in bucket.messages})
+            rows.append(
+                [
+                    str(number),
+                    first if not more else f"{first} and {more} more",
+                    f"{self.dtypes[bucket.results[0]]}{list(self.shapes[bucket.results[0]])}",
+                    str(len(bucket.inputs)),
+                    ", ".join(sent),
+                    str(len(bucket.rounds)),
+                    f"{received(bucket.messages):,}",
+                    f"{bucket.peak_bytes:,}",
+                ]
+            )
+        columns = ("launch", "results", "array", "inputs", "sent as", "rounds", "received", "peak")
+        over = f"{self.received_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
+        return (
+            f"{rendered('', columns, rows)}\n"
+            f"received {self.received_bytes:,} bytes over all devices; the bound of the fewest bits on the way is "
+            f"{self.bound_bytes:,} ({over}); {self.peak_bytes:,} bytes per device at the peak"
+        )
