@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.dtensor.private import planned_steps
+from redistrib.backends.torch.private import planned_steps
 from redistrib.errors import UnevenTypeError
 from redistrib.lang.types import DistType, require_even, require_whole
 from redistrib.plans.plan import Plan

@@ -41,10 +41,11 @@ class Bucket:
         sent_bytes, received_bytes: bytes of tiles that this rank sends and receives.
     """
 
-    def __init__(self, plans: Sequence[Plan], links: Links) -> None:
-        self._links = links
+    def __init__(self, plans: Sequence[Plan], device: int) -> None:
+        """`device` is the number of this process in the plans."""
+        self._device = device
         self._plans = plans
-        self._staged: list[StagedPlan] = [staged(plan, links.rank) for plan in plans]
+        self._staged: list[StagedPlan] = [staged(plan, device) for plan in plans]
         self.launches = max((len(one.stages) for one in self._staged), default=0)
         self._last = [self._last_copy(one, plan) for one, plan in zip(self._staged, plans, strict=True)]
         self._turns = [self._turn(k) for k in range(self.launches)]
@@ -57,10 +58,10 @@ class Bucket:
         self.middle_bytes = sum(sum(one.middle) for one in self._staged)
 
     def _last_copy(self, one: StagedPlan, plan: Plan) -> Copy | None:
-        box = one.after.box(self._links.rank)
+        box = one.after.box(self._device)
         if one.last == "target" or not box.volume:
             return None
-        between = one.last_placement.box(self._links.rank)
+        between = one.last_placement.box(self._device)
         return Copy.of(*runs_in_both(box, between, box, plan.itemsize), min(8, plan.itemsize))
 
     def _turn(self, number: int) -> tuple[Any, Any, dict[int, int], dict[int, int], Any]:
@@ -83,16 +84,18 @@ class Bucket:
             copies += [(leaf, Copy.of(source, target, word)) for source, target in stage.local_copies()]
         return sides[0], sides[1], lengths[0], lengths[1], copies
 
-    def run(self, locals_: Sequence[torch.Tensor | None], device: torch.device) -> list[torch.Tensor | None]:
+    def run(
+        self, locals_: Sequence[torch.Tensor | None], device: torch.device, links: Links
+    ) -> list[torch.Tensor | None]:
         """The target tiles of all tensors, from the source tiles; None where this rank holds nothing."""
         memories: list[dict[str, torch.Tensor]] = []
         results: list[torch.Tensor | None] = []
         with torch.no_grad():
             for plan, one, local in zip(self._plans, self._staged, locals_, strict=True):
                 word = word_of(plan.itemsize)
-                size = plan.after.box(self._links.rank).size
+                size = plan.after.box(self._device).size
                 target = torch.empty(size, dtype=torch_dtype(plan.dtype), device=device)
-                results.append(None if plan.after.nowhere[self._links.rank] else target)
+                results.append(None if plan.after.nowhere[self._device] else target)
                 source = torch.empty(0, dtype=word, device=device)
                 if local is not None:
                     source = words(local.detach().resolve_conj().resolve_neg().contiguous())
@@ -102,13 +105,15 @@ class Bucket:
                         memory[f"middle {k}"] = torch.empty(nbytes // min(8, plan.itemsize), dtype=word, device=device)
                 memories.append(memory)
             for number, turn in enumerate(self._turns):
-                self._run_turn(number, turn, memories, device)
+                self._run_turn(number, turn, memories, device, links)
             for one, last, memory in zip(self._staged, self._last, memories, strict=True):
                 if last is not None:
                     last.run(memory[one.last], memory["target"])
         return results
 
-    def _run_turn(self, number: int, turn: Any, memories: list[dict[str, torch.Tensor]], device: torch.device) -> None:
+    def _run_turn(
+        self, number: int, turn: Any, memories: list[dict[str, torch.Tensor]], device: torch.device, links: Links
+    ) -> None:
         out, into, sent, received, copies = turn
         receives = {peer: torch.empty(nbytes, dtype=torch.uint8, device=device) for peer, nbytes in received.items()}
         sends = {}
@@ -118,7 +123,7 @@ class Bucket:
                 stage = self._staged[part.leaf].stages[number]
                 part.message.pack_into(memories[part.leaf][stage.reads], self._place(buffer, part, stage))
             sends[peer] = buffer
-        works = self._links.start(list(sends.items()), list(receives.items()))
+        works = links.start(list(sends.items()), list(receives.items()))
         for leaf, copy in copies:
             stage = self._staged[leaf].stages[number]
             copy.run(memories[leaf][stage.reads], memories[leaf][stage.writes])

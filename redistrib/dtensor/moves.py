@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
-from redistrib.backends.torch.agreement import Agreement, GroupCall
+from redistrib.backends.torch.agreement import GroupCall
+from redistrib.backends.torch.channels import Channel, channel_of
 from redistrib.backends.torch.dtypes import name_of
 from redistrib.backends.torch.executor import TorchExecutor
-from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.reductions import reduce_over
 from redistrib.cache import Cache
 from redistrib.errors import RedistribError, SpecError, TilesError
@@ -208,14 +208,38 @@ def _planned(spec: RedistributeSpec) -> Planned:
     return Planned(plan, spec.members)
 
 
+class _Inner:
+    """A plan among some ranks of a call."""
+
+    def __init__(self, step: Planned, call: GroupCall) -> None:
+        self._members, self._call = step.members, call
+        self._channel = channel_of(step.members)
+        self._channel.begin(call)
+        self._executor = TorchExecutor(step.plan, self._channel.links, check=False, compared=True)
+        self._channel.end()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its process group has ended with an error."""
+        return channel_of(self._members) is not self._channel
+
+    def moved(self, x: torch.Tensor | None, out: None, device: torch.device) -> torch.Tensor:
+        """As `TorchExecutor.moved`."""
+        self._channel.begin(self._call)
+        try:
+            return self._executor.moved(x, out, device)
+        finally:
+            self._channel.end()
+
+
 class PreparedRedistribute:
     """A move, prepared by all its ranks together when it first runs.
 
     Attributes:
         spec: what it moves.
         call: what all ranks compare before anything moves.
-        compared: whether all ranks have compared it once.
         takes_part, has_source, has_target: whether this rank is in one of the meshes, in the source's, in the target's.
+        result_spec: the layout of its results, as DTensors have it, once there is one.
         problem: why the move cannot be made; None where it can.
     """
 
@@ -224,19 +248,20 @@ class PreparedRedistribute:
         rank = dist.get_rank()
         self.takes_part = rank in spec.members
         self.has_source, self.has_target = rank in spec.source.ranks, rank in spec.target.ranks
-        self._ready = False
-        self.compared = False
+        self._ready: Channel | None = None  # whose ranks have prepared it
         self.problem: RedistribError | None = None
         self._planned: list[Planned | Reduce] = []
         self._steps: list[Any] = []
+        self._inner: list[_Inner] = []
+        self.result_spec: Any = None
         self._divisor = 1
+        self._moves = True
+        self._nothing = (0,) if spec.shape else ()  # `from_local` takes the shape of a scalar from its local tensor
         self._source_shape: tuple[int, ...] | None = None
         self.target_shape: tuple[int, ...] = ()
         if not self.takes_part:
             return
-        self._links = _links(spec.members)
-        self._agreement = _agreement(spec.members)
-        self.call = GroupCall(str(spec), self._links.size)
+        self.call = GroupCall(str(spec), len(spec.members))
         try:
             device = spec.members.index(rank)
             if self.has_source:
@@ -263,14 +288,6 @@ class PreparedRedistribute:
             raise self.problem
         return [step.plan for step in self._planned if isinstance(step, Planned)]
 
-    def agree(self, problem: RedistribError | None = None) -> None:
-        """Compare calls with all ranks; collective.
-
-        Raises:
-            RedistribError: on every rank, if the ranks make different calls, or one has found a problem.
-        """
-        self._agreement.require(self.call, problem or self.problem)
-
     def wrong(self, local: torch.Tensor) -> TilesError | None:
         """What is wrong with a local tensor, if anything."""
         if self._source_shape is None or tuple(local.shape) == self._source_shape:
@@ -280,54 +297,76 @@ class PreparedRedistribute:
             f"{list(self._source_shape)}; give DTensor.from_local the global shape= and stride="
         )
 
-    def prepare(self) -> None:
+    def _prepare(self, channel: Channel) -> None:
         """Make the executors; collective, after all ranks have agreed."""
+        self._steps, self._inner = [], []
         for step in self._planned:
-            if isinstance(step, Planned):
-                self._steps.append(self._executor(step))
-            else:
+            if isinstance(step, Reduce):
                 groups = [self.spec.source.mesh.get_group(k) for k in step.dims] if self.has_source else []
                 self._steps.append(groups)
-        self._ready = True
+            elif step.plan.before == step.plan.after or dist.get_rank() not in step.members:
+                self._steps.append(None)
+            elif step.members == channel.members:
+                self._steps.append(TorchExecutor(step.plan, channel.links, check=False, compared=True))
+            else:
+                self._steps.append(_Inner(step, self.call))
+                self._inner.append(self._steps[-1])
+        self._moves = any(step is not None for step in self._steps)
+        self._ready = channel
 
-    def _executor(self, step: Planned) -> TorchExecutor | None:
-        """The executor of a plan; None where it moves nothing, or nothing of this rank's."""
-        if step.plan.before == step.plan.after or dist.get_rank() not in step.members:
-            return None
-        return TorchExecutor(step.plan, _links(step.members), check=False, compared=True)
+    def __call__(self, local: torch.Tensor, check: bool | None = None) -> torch.Tensor:
+        """The local tensor after the move, from the one before, which is ignored where the rank holds nothing.
 
-    def __call__(self, local: torch.Tensor) -> torch.Tensor:
-        """The local tensor after the move, from the one before, which is ignored where the rank holds nothing."""
-        nothing = (0,) if self.spec.shape else ()  # `from_local` takes the shape of a scalar from its local tensor
+        Args:
+            local: the tensor, which needs no gradient.
+            check: whether all ranks compare the call before anything moves; by default the first time.
+
+        Raises:
+            RedistribError: on every rank, if the ranks make different calls, or one has found a problem.
+        """
         if not self.takes_part:
-            return local.new_empty(nothing)
-        if not self._ready:
-            self.prepare()
-        device = local.device
-        current: torch.Tensor | None = local.detach() if self.has_source else None
-        if current is not None and not self.spec.shape:
-            current = current.reshape(self.spec.planned_shape)
+            return local.new_empty(self._nothing)
+        channel = channel_of(self.spec.members)
+        compares = True if check else check is None and not channel.knows(self.call)
+        try:
+            channel.begin(self.call, compares)
+            problem = self.wrong(local) or self.problem
+            if compares:
+                channel.agree(self.call, problem)
+            elif problem is not None:
+                raise channel.refuse_here(problem)
+            if self._ready is not channel or any(one.is_stale for one in self._inner):
+                self._prepare(channel)
+            return self._moved(local, channel)
+        except RuntimeError as error:
+            raise channel.explain(error) from error
+        finally:
+            channel.end()
+
+    def _moved(self, local: torch.Tensor, channel: Channel) -> torch.Tensor:
+        current: torch.Tensor | None = None
+        if self.has_source:
+            current = local if self.spec.shape else local.reshape(self.spec.planned_shape)
         for step in self._steps:
-            if isinstance(step, list):
+            if type(step) is list:
+                channel.links.gate()
                 if current is not None:
                     current = reduce_over(step, current, reduction_of(self.spec.source.placements))
             elif step is not None:
-                current = step.moved(current, None, device)
+                current = step.moved(current, None, local.device)
         if self._divisor != 1 and current is not None:
             exact = current.is_floating_point() or current.is_complex()
             current = current / self._divisor if exact else current // self._divisor
         if not self.has_target:
-            return local.new_empty(nothing)
+            return local.new_empty(self._nothing)
         assert current is not None
-        if not any(step is not None for step in self._steps):  # the result shares no memory with the source
+        if not self._moves:  # the result shares no memory with the source
             current = current.clone(memory_format=torch.contiguous_format)
         return current if current.shape == self.target_shape else current.reshape(self.target_shape)
 
 
 # The most recently used moves; a model's state has a few dozen specs.
 MOVES: Cache[PreparedRedistribute] = Cache(1 << 10)
-_LINKS: dict[tuple[int, ...], Links] = {}
-_AGREEMENTS: dict[tuple[int, ...], Agreement] = {}
 
 
 def move_of(spec: RedistributeSpec) -> PreparedRedistribute:
@@ -335,26 +374,15 @@ def move_of(spec: RedistributeSpec) -> PreparedRedistribute:
     return MOVES.get(spec, lambda: PreparedRedistribute(spec))
 
 
-def _links(members: tuple[int, ...]) -> Links:
-    if members not in _LINKS:
-        _LINKS[members] = Links(dist.group.WORLD, members)
-    return _LINKS[members]
-
-
-def _agreement(members: tuple[int, ...]) -> Agreement:
-    if members not in _AGREEMENTS:
-        _AGREEMENTS[members] = Agreement(_links(members))
-    return _AGREEMENTS[members]
-
-
-def tell(members: Sequence[int], problem: RedistribError) -> None:
+def tell(members: tuple[int, ...], problem: RedistribError) -> None:
     """Let the other ranks of a call know what is wrong with it here, and raise the error that all of them raise."""
-    if dist.is_initialized() and dist.get_rank() in members:
-        _agreement(tuple(members)).require(GroupCall("a call that is wrong", len(members)), problem)
-
-
-def clear() -> None:
-    """Forget all moves, and their process groups: the default group may have been destroyed."""
-    MOVES.clear()
-    _LINKS.clear()
-    _AGREEMENTS.clear()
+    if not dist.is_initialized() or dist.get_rank() not in members:
+        return
+    call, channel = GroupCall("a call that is wrong", len(members)), channel_of(members)
+    try:
+        channel.begin(call, compares=True)
+        channel.agree(call, problem)
+    except RuntimeError as error:
+        raise channel.explain(error) from error
+    finally:
+        channel.end()

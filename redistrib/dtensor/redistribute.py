@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from redistrib.backends.torch.private import finished, local_of, of_spec, spec_of, strided_shard
 from redistrib.cache import Cache
 from redistrib.dtensor.moves import DTensorLayout, Options, PreparedRedistribute, RedistributeSpec, move_of, tell
-from redistrib.dtensor.private import finished, strided_shard
 from redistrib.errors import CommunicatorError, LeafError, RedistribError, SpecError
 from redistrib.errors.base import shown
 from redistrib.lang.placements import from_device_mesh, kind_of, ranks_of, split_factors
@@ -49,9 +49,8 @@ def redistribute(
         cost_model: what the plan minimises, as for `redistrib.synthesize`; by default the preset of the mesh's devices.
         topology: the host of every rank of the default group, where links between hosts are slower.
         check: whether all ranks compare their calls before anything moves, by one short message between each two. By
-            default they do when a call is made for the first time, and not again. Then a rank that makes another call,
-            which it has made before, leaves the others waiting until their process group gives up, or gloo ends the
-            processes.
+            default they do when a call is made for the first time, and not again; where a rank then makes another call,
+            all of them find out after a second, and raise one error; those whose part has ended, at their next call.
 
     Returns:
         The DTensor. Its local tensor is contiguous. On an accelerator it is returned when the work has been enqueued.
@@ -74,16 +73,19 @@ def redistribute(
     try:
         move = _PLANNED.get(key, lambda: _planned(x, *arguments))
     except RedistribError as error:
-        tell(sorted({*ranks_of(x.device_mesh), *ranks_of(device_mesh or x.device_mesh)}), error)
+        tell(tuple(sorted({*ranks_of(x.device_mesh), *ranks_of(device_mesh or x.device_mesh)})), error)
         raise
     if move is None:
         return x
-    local = finished(x.to_local())
     if x.requires_grad and torch.is_grad_enabled():
-        local = _Moved.apply(local, move, check)
-    else:
-        local = _moved(local, move, check)
-    return as_dtensor(local, move.spec.target, move.spec.shape)
+        local = _Moved.apply(finished(x.to_local()), move, check)
+        return as_dtensor(local, move.spec.target, move.spec.shape)
+    local = move(local_of(x), check)
+    if move.result_spec is None:
+        result = as_dtensor(local, move.spec.target, move.spec.shape)
+        move.result_spec = spec_of(result)
+        return result
+    return of_spec(local, move.result_spec)
 
 
 # The moves of calls; None for calls that move nothing.
@@ -114,25 +116,13 @@ def _planned(
     return move_of(RedistributeSpec(source, target, tuple(x.shape), x.dtype, options))
 
 
-def _moved(local: torch.Tensor, move: PreparedRedistribute, check: bool | None) -> torch.Tensor:
-    if move.takes_part:
-        if check or (check is None and not move.compared):
-            move.agree(move.wrong(local))
-            move.compared = True
-        else:
-            problem = move.wrong(local) or move.problem
-            if problem is not None:
-                raise problem
-    return move(local)
-
-
 class _Moved(torch.autograd.Function):  # type: ignore[misc]
     """The move of a local tensor; its gradient goes the way back, between the layouts that gradients have."""
 
     @staticmethod
     def forward(ctx: Any, local: torch.Tensor, move: PreparedRedistribute, check: bool | None) -> torch.Tensor:
         ctx.move, ctx.check = move, check
-        return _moved(local, move, check)
+        return move(local.detach(), check)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from redistrib.backends.torch.agreement import Agreement, GroupCall
-from redistrib.backends.torch.links import Links
+from redistrib.backends.torch.agreement import GroupCall
+from redistrib.backends.torch.channels import channel_of
+from redistrib.backends.torch.private import finished
 from redistrib.cache import Cache
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
 from redistrib.dtensor.leaves import StateLeaf, leaves_of
 from redistrib.dtensor.moves import DTensorLayout, Options, Planned, RedistributeSpec, move_of, steps_of
-from redistrib.dtensor.private import finished
 from redistrib.dtensor.redistribute import as_dtensor
 from redistrib.errors import CommunicatorError, LeafError, MemoryLimitError, RedistribError
 from redistrib.sizes import parse_size
@@ -74,7 +74,14 @@ def reshard(
 
 def _agree(call: GroupCall, problem: RedistribError | None = None) -> None:
     """Compare calls on all ranks of the default group."""
-    Agreement(Links(dist.group.WORLD)).require(call, problem)
+    channel = channel_of(tuple(range(dist.get_world_size())))
+    try:
+        channel.begin(call, compares=True)
+        channel.agree(call, problem)
+    except RuntimeError as error:
+        raise channel.explain(error) from error
+    finally:
+        channel.end()
 
 
 def reshard_plan(
@@ -201,11 +208,10 @@ class _Prepared:
         rank = dist.get_rank()
         specs = [self._specs[k] for k in numbers]
         if isinstance(mover, Bucket):
-            takes_part = rank in self._known.members
             locals_ = [self._local(k) if s is not None and rank in s.source.ranks else None
                        for k, s in zip(numbers, specs, strict=True)]  # fmt: skip
-            device = self._local(numbers[0]).device
-            tiles = mover.run(locals_, device) if takes_part else [None] * len(numbers)
+            assert specs[0] is not None
+            tiles = self._run(mover, locals_, self._local(numbers[0]).device, specs[0].members)
         else:
             tiles = [move_of(s)(self._local(k)) for k, s in zip(numbers, specs, strict=True) if s is not None]
         for k, spec, tile in zip(numbers, specs, tiles, strict=True):
@@ -215,6 +221,18 @@ class _Prepared:
             tile = tile if rank not in spec.target.ranks or spec.shape else tile.reshape(())
             result = as_dtensor(tile, spec.target, spec.shape)
             self._values[k] = result.requires_grad_(self._values[k].requires_grad)
+
+    def _run(
+        self, bucket: Bucket, locals_: list[Any], device: torch.device, members: tuple[int, ...]
+    ) -> list[torch.Tensor | None]:
+        channel = channel_of(members)
+        try:
+            channel.begin(self.call)
+            return bucket.run(locals_, device, channel.links)
+        except RuntimeError as error:
+            raise channel.explain(error) from error
+        finally:
+            channel.end()
 
     def _local(self, k: int) -> torch.Tensor:
         value = self._values[k]
@@ -288,7 +306,7 @@ def _planning(leaves: list[StateLeaf], stays: tuple[int, ...], donate: bool, lim
         same = len({spec.members for spec in specs}) == 1
         if len(plans) == len(specs) and same and all(map(can_share_a_launch, plans)):
             if rank in specs[0].members:
-                mover = Bucket(plans, Links(dist.group.WORLD, specs[0].members))
+                mover = Bucket(plans, specs[0].members.index(rank))
             launches = max((len(plan.steps) for plan in plans), default=0)
         else:
             launches = sum(len(one.plan.steps) for spec in specs for one in steps[spec] if isinstance(one, Planned))

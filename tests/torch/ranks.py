@@ -6,10 +6,11 @@ import faulthandler
 import importlib
 import multiprocessing
 import os
+import socket
 import sys
-import tempfile
 import time
 import traceback
+from datetime import timedelta
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ LONGEST = 120.0  # seconds that one function may take
 class Ranks:
     """A launch of processes; one that fails to answer in time is ended, and the next call launches anew."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, timeout: float = 1800.0) -> None:
+        """`timeout` is that of the process group, in seconds."""
+        self.count, self._timeout = count, timeout
         # One process imports PyTorch, and the ranks are copies of it.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["torch.distributed.tensor.parallel", "redistrib.api"])
@@ -36,10 +38,14 @@ class Ranks:
         self._end()
 
     def _start(self) -> None:
-        store = str(Path(tempfile.mkdtemp()) / "store")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            store = free.getsockname()[1]
         for rank in range(self.count):
             here, there = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(there, rank, self.count, store), daemon=True)
+            process = self._context.Process(
+                target=_serve, args=(there, rank, self.count, store, self._timeout), daemon=True
+            )
             process.start()
             self._processes.append(process)
             self._pipes.append(here)
@@ -50,11 +56,12 @@ class Ranks:
             process.join()
         self._processes, self._pipes = [], []
 
-    def run(self, function: str, *args: Any, longest: float = LONGEST) -> list[Any]:
-        """Call `module.function(*args)` on every rank; what each returns.
+    def answers(
+        self, function: str, *args: Any, longest: float = LONGEST, patience: float = 5.0
+    ) -> dict[int, tuple[Any, str]]:
+        """Call `module.function(*args)` on every rank; what each returns, and its traceback or "".
 
-        Raises:
-            AssertionError: if one raises, with the traceback of the first that does; or does not return in time.
+        Where one raises, the others get `patience` seconds.
         """
         if not self._processes:
             self._start()
@@ -72,7 +79,16 @@ class Ranks:
                     process.join(5)
                     answers[missing[pipe]] = None, f"the process ended with exit code {process.exitcode}"
             if any(text for _, text in answers.values()):  # the others may wait for it in vain
-                end = min(end, time.monotonic() + 5.0)
+                end = min(end, time.monotonic() + patience)
+        return answers
+
+    def run(self, function: str, *args: Any, longest: float = LONGEST) -> list[Any]:
+        """Call `module.function(*args)` on every rank; what each returns.
+
+        Raises:
+            AssertionError: if one raises, with the traceback of the first that does; or does not return in time.
+        """
+        answers = self.answers(function, *args, longest=longest)
         problems = [(rank, text) for rank, (_, text) in sorted(answers.items()) if text]
         if not problems and len(answers) < self.count:
             self._end()
@@ -85,7 +101,7 @@ class Ranks:
         return [answers[rank][0] for rank in range(self.count)]
 
 
-def _serve(pipe: Any, rank: int, count: int, store: str) -> None:
+def _serve(pipe: Any, rank: int, count: int, store: int, timeout: float) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path[:0] = [str(HERE.parent.parent), str(HERE)]
     import torch
@@ -93,7 +109,8 @@ def _serve(pipe: Any, rank: int, count: int, store: str) -> None:
 
     faulthandler.enable()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
+    found = dist.TCPStore("127.0.0.1", store, count, is_master=rank == 0)
+    dist.init_process_group("gloo", store=found, rank=rank, world_size=count, timeout=timedelta(seconds=timeout))
     while True:
         try:
             function, args = pipe.recv()

@@ -11,7 +11,7 @@ from redistrib.errors import CommunicatorError, RedistribError, TilesError
 
 _BYTES = 16  # of the digest of a call; the first is 0 where a rank has found a problem
 # What is wrong on one rank is raised as an error of its class on all of them; any other problem as a `TilesError`.
-_RAISED: dict[str, type[RedistribError]] = {"CommunicatorError": CommunicatorError}
+RAISED: dict[str, type[RedistribError]] = {"CommunicatorError": CommunicatorError}
 
 
 class GroupCall:
@@ -20,12 +20,14 @@ class GroupCall:
     Attributes:
         words: the call in a few words; two different calls should have different words.
         table: `[ranks, 16]` its digest, a row for every rank.
+        digest: the same as an even number.
     """
 
     def __init__(self, words: str, ranks: int, text: str = "") -> None:
         """`text` is what is compared; by default the words."""
         self.words = words
         row = b"\1" + hashlib.sha256((text or words).encode()).digest()[: _BYTES - 1]
+        self.digest = int.from_bytes(row[1:7], "big") << 1
         self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
 
 
@@ -68,7 +70,7 @@ class Agreement:
             if problem is not None and len(set(problems)) == 1:  # it is one of the call, and not of one rank's tensors
                 raise problem
             kind, _, text = problems[rank].partition("\n")
-            raise _RAISED.get(kind, TilesError)(text if kind in _RAISED else f"rank {rank}: {text}")
+            raise RAISED.get(kind, TilesError)(text if kind in RAISED else f"rank {rank}: {text}")
         other = next((rank for rank, one in enumerate(calls) if one != calls[0]), None)
         if other is None:  # the words are the same, and what they stand for is not
             raise CommunicatorError(f"the ranks give different plans for {calls[0]}; give the same on all ranks")

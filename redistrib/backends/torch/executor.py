@@ -143,32 +143,31 @@ class TorchExecutor:
             self._agreement.require(self._call, problem)
         elif problem is not None:
             raise problem
-        result = self.moved(x, out, device)
+        with torch.no_grad():
+            result = self.moved(None if x is None else x.detach(), out, device)
         return result if self._has_target else None
 
     def moved(self, x: torch.Tensor | None, out: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-        """The target tile, from arguments that are right, without comparing calls."""
-        with torch.no_grad():
-            if out is None:
-                out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
-            source = self._flat(x, device)
-            memory = {"source": source, "target": words(out)}
-            for k, count in enumerate(self._middle_words):
-                if count:
-                    memory[f"middle {k}"] = torch.empty(count, dtype=self._word, device=device)
-            staging = self._staging_on(device)
-            for runner in self._runners:
-                runner.run(memory[runner.stage.reads], memory[runner.stage.writes], staging)
-            if self._last is not None:
-                self._last.run(memory[self._staged.last], memory["target"])
-            return out
+        """The target tile, from arguments that are right and need no gradient, without comparing calls."""
+        if out is None:
+            out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
+        memory = {"source": self._flat(x, device), "target": words(out)}
+        for k, count in enumerate(self._middle_words):
+            if count:
+                memory[f"middle {k}"] = torch.empty(count, dtype=self._word, device=device)
+        staging = self._staging_on(device)
+        for runner in self._runners:
+            runner.run(memory[runner.stage.reads], memory[runner.stage.writes], staging)
+        if self._last is not None:
+            self._last.run(memory[self._staged.last], memory["target"])
+        return out
 
     def _flat(self, x: torch.Tensor | None, device: torch.device) -> torch.Tensor:
         if x is None:
             return torch.empty(0, dtype=self._word, device=device)
         if x.is_conj() or x.is_neg():
             x = x.resolve_conj().resolve_neg()
-        return words(x.detach().contiguous())
+        return words(x.contiguous())
 
     def _staging_on(self, device: torch.device) -> torch.Tensor:
         if self._staging is not None and self._staging.device == device:

@@ -13,6 +13,9 @@ from redistrib.arith import Int64
 
 Sent: TypeAlias = tuple[int, torch.Tensor]  # a device, and the flat tensor that goes to it or comes from it
 
+# PyTorch 2.13 has renamed the function.
+_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 # Subgroups of the default group by their ranks; PyTorch too keeps them until the process ends.
 _SUBGROUPS: dict[tuple[Any, tuple[int, ...]], Any] = {}
 
@@ -26,7 +29,12 @@ class Links:
         rank: the device number of this process.
         size: number of devices.
         batched: whether messages must be given to the backend all together, as NCCL asks.
+        tagged: whether messages of different calls never meet; see `channels`.
+        tag: of the messages that gloo carries.
     """
+
+    tagged = False
+    tag = 0
 
     def __init__(self, group: Any, members: Sequence[int] | None = None) -> None:
         self.group = group
@@ -59,8 +67,8 @@ class Links:
             operations += [dist.P2POp(dist.isend, t, group=self.group, group_peer=peer) for peer, t in sends]
             return list(dist.batch_isend_irecv(operations))
         # What `dist.irecv` and `dist.isend` come to, without their checks.
-        works = [self._process_group.recv([tensor], peer, 0) for peer, tensor in receives]
-        works += [self._process_group.send([tensor], peer, 0) for peer, tensor in sends]
+        works = [self._process_group.recv([tensor], peer, self.tag) for peer, tensor in receives]
+        works += [self._process_group.send([tensor], peer, self.tag) for peer, tensor in sends]
         return works
 
     def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
@@ -87,6 +95,21 @@ class Links:
         self.all_to_all(texts, table)
         rows = zip(texts.cpu(), counts.tolist(), strict=True)
         return [bytes(row[:count].tolist()).decode() for row, count in rows]
+
+    def gate(self) -> None:
+        """Return when all processes have come to this call, where another call of theirs could mix with it."""
+
+    def all_gather_into(self, into: torch.Tensor, out: torch.Tensor, group: Any) -> None:
+        """The platform's all-gather, among the processes of `subgroup`."""
+        dist.all_gather_into_tensor(into, out, group=group)
+
+    def reduce_scatter(self, into: torch.Tensor, out: torch.Tensor, operation: Any, group: Any) -> None:
+        """The platform's reduce-scatter, from a tensor with a part for each member."""
+        _REDUCE_SCATTER(into, out, op=operation, group=group)
+
+    def all_reduce(self, tensor: torch.Tensor, operation: Any, group: Any) -> None:
+        """The platform's all-reduce, in place."""
+        dist.all_reduce(tensor, operation, group=group)
 
     @property
     def splits(self) -> bool:

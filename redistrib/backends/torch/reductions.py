@@ -145,16 +145,7 @@ class NativeReduceScatter(NativeCollective):
         self.operation = _OPERATIONS[reduction_of(stage)]
 
     def collective(self, into: torch.Tensor, out: torch.Tensor, spare: torch.Tensor) -> None:
-        reduce_scatter(into.view(self.dtype), out.view(self.dtype), self.operation, self.group)
-
-
-# PyTorch 2.13 has renamed the function.
-_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-
-def reduce_scatter(into: torch.Tensor, out: torch.Tensor, operation: object, group: object) -> None:
-    """The platform's reduce-scatter, from a tensor with a part for each member."""
-    _REDUCE_SCATTER(into, out, op=operation, group=group)
+        self.links.reduce_scatter(into.view(self.dtype), out.view(self.dtype), self.operation, self.group)
 
 
 class NativeAllReduce(TensorRunner):
@@ -164,7 +155,7 @@ class NativeAllReduce(TensorRunner):
 
     def __init__(self, stage: Stage, step: AllReduce, links: Links) -> None:
         super().__init__(stage)
-        self.group = links.subgroup(step.groups)
+        self.links, self.group = links, links.subgroup(step.groups)
         box = step.before.box(stage.device)
         self.tile = Copy.of(*runs_in_both(box, stage.source, stage.target(), stage.itemsize), self.word)
         self.into = Message(stage.device, [box], stage.target(), stage.itemsize, self.word)
@@ -175,7 +166,7 @@ class NativeAllReduce(TensorRunner):
         self.tile.run(source, target)
         into = self.into.place(target, staging, 0)
         self.into.pack(target, into)
-        dist.all_reduce(into.view(torch_dtype(self.stage.dtype.name)), self.operation, group=self.group)
+        self.links.all_reduce(into.view(torch_dtype(self.stage.dtype.name)), self.operation, self.group)
         self.into.unpack(into, target)
 
 

@@ -132,7 +132,7 @@ class NativeCollective(TensorRunner):
         self, stage: Stage, step: GroupStep, sent: Sequence[Box], received: Sequence[Box], links: Links
     ) -> None:
         super().__init__(stage)
-        self.group = links.subgroup(step.groups)
+        self.links, self.group = links, links.subgroup(step.groups)
         self.out = Message(stage.device, sent, stage.source, stage.itemsize, self.word)
         self.into = Message(stage.device, received, stage.target(), stage.itemsize, self.word)
         self.scratch = (self.out.staged + self.into.staged) * self.word
@@ -169,7 +169,7 @@ class NativeGather(NativeCollective):
     def collective(self, into: torch.Tensor, out: torch.Tensor, spare: torch.Tensor) -> None:
         if self.in_place:
             out = spare[: self.out.count].copy_(out)
-        dist.all_gather_into_tensor(into, out, group=self.group)
+        self.links.all_gather_into(into, out, self.group)
 
 
 def everyone_shares(step: Step) -> bool:
@@ -186,6 +186,6 @@ def moving(stage: Stage, links: Links) -> TensorRunner:
         whole = step.after.tile_size * stage.itemsize
         if whole and (links.batched or whole >= LONG):
             return NativeGather(stage, step, links)
-    if links.whole and everyone_shares(step):
+    if links.whole and not links.tagged and everyone_shares(step):
         return AllToAllOnce(stage, links)
     return PointToPoint(stage, links)

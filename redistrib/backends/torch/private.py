@@ -6,6 +6,12 @@
 `AsyncCollectiveTensor`: the local tensor of a DTensor whose collective may still be under way. It is public that
 `to_local` may return one, and that it is to be waited for; the class is not.
 
+A DTensor from its local tensor, and back: `from_local` and `to_local` are public, and cost ten times as much, for they
+are functions of autograd, and make the spec of the DTensor anew.
+
+The store of the default process group, and its time-out: there is no public name for the group that
+`init_process_group` makes, but for its members.
+
 The planner of DTensor, and a process group that only pretends to have ranks: there is no public way to ask what
 `DTensor.redistribute` will do.
 """
@@ -19,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
 def strided_shard(dim: int, split_factor: int) -> Any:
@@ -29,6 +35,34 @@ def strided_shard(dim: int, split_factor: int) -> Any:
     from torch.distributed.tensor.placement_types import _StridedShard
 
     return _StridedShard(dim, split_factor=split_factor)
+
+
+def local_of(x: DTensor) -> torch.Tensor:
+    """The local tensor of a DTensor that needs no gradient, once its collective is done."""
+    return finished(x._local_tensor)
+
+
+def spec_of(x: DTensor) -> Any:
+    """The layout, global shape and dtype of a DTensor, for `of_spec`."""
+    return x._spec
+
+
+def of_spec(local: torch.Tensor, spec: Any) -> DTensor:
+    """A DTensor that needs no gradient, of a local tensor of the right shape."""
+    return DTensor(local, spec, requires_grad=False)
+
+
+def default_store() -> Any:
+    """The store by which the processes of the default group have found each other."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def timeout_of(group: Any) -> float:
+    """The seconds after which a process group gives up."""
+    try:
+        return float(group._get_backend(torch.device("cpu")).options._timeout.total_seconds())
+    except (AttributeError, RuntimeError):
+        return 1800.0
 
 
 def finished(local: torch.Tensor) -> torch.Tensor:

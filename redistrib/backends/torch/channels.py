@@ -1,0 +1,303 @@
+"""Calls of the same ranks, one after the other, on a process group of their own.
+
+Every message has a tag that stands for all calls so far, so messages of two different calls never meet: ranks that make
+different calls wait, and `watch` finds out. It then ends the process group, which wakes all that wait in it; the
+default group goes on, and the next call makes a new group. Calls cost no message for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from redistrib.arith import Int64
+from redistrib.backends.torch.agreement import Agreement, GroupCall
+from redistrib.backends.torch.deadlocks import Call, CallsState, Members, Verdict
+from redistrib.backends.torch.links import Links
+from redistrib.backends.torch.watch import PATIENCE, TICK, Watch, error_of, verdict_on, watch
+from redistrib.errors import CommunicatorError, RedistribError
+
+_KEPT = 32  # calls that a rank remembers, to say where another rank began to differ
+_TAGS = (1 << 29) - 1
+_COMPARING, _GATE = 1 << 29, 1 << 30  # bits of the tags of what is no data
+_NOBODY = (1 << 31) - 1  # the tag of a message that nobody sends
+
+
+class TaggedLinks(Links):
+    """Processes with a group of gloo of their own, whose messages have the tag of the call that they belong to.
+
+    `dist.new_group` wants all processes, or that those of the group have made equally many groups before; here neither
+    holds, so the group is made by its class.
+    """
+
+    tagged = True
+
+    def __init__(self, store: Any, name: str, ranks: Sequence[int], rank: int, timeout: float) -> None:
+        """The processes `ranks` of the default group, of which this one is `rank`; all of them make it together."""
+        self._store, self._name, self._timeout = store, name, timedelta(seconds=timeout)
+        self.members = None
+        self.size, self.rank, self.batched = len(ranks), list(ranks).index(rank), False
+        self.group = self._process_group = self._made("all", range(self.size))
+        self._subgroups: dict[tuple[int, ...], Any] = {}
+        self._gated = False
+
+    def _made(self, name: str, devices: Sequence[int]) -> Any:
+        store = dist.PrefixStore(f"{self._name}/{name}", self._store)
+        return dist.ProcessGroupGloo(store, list(devices).index(self.rank), len(devices), self._timeout)
+
+    def begin(self, tag: int) -> None:
+        """The tag of the messages from now on."""
+        self.tag, self._gated = tag, False
+
+    def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
+        others = [device for device in range(self.size) if device != self.rank]
+        works = self.start([(d, out[d]) for d in others], [(d, into[d]) for d in others])
+        into[self.rank] = out[self.rank]
+        for work in works:
+            work.wait()
+
+    def gate(self) -> None:
+        """Return when all ranks have come to this call: log2 rounds of one message each. Once in a call."""
+        if self._gated:
+            return
+        self._gated = True
+        tag, self.tag = self.tag, self.tag | _GATE
+        token, other = torch.zeros(2, 1, dtype=torch.uint8)
+        step = 1
+        while step < self.size:
+            works = self.start([((self.rank - step) % self.size, token)], [((self.rank + step) % self.size, other)])
+            for work in works:
+                work.wait()
+            step *= 2
+        self.tag = tag
+
+    def subgroup(self, groups: Int64) -> Any:
+        """The process group, devices ascending, of this device among `groups`; made by its devices alone."""
+        row = tuple(next(sorted(row) for row in groups.tolist() if self.rank in row))
+        if len(row) == self.size:
+            return self.group
+        if row not in self._subgroups:
+            self._subgroups[row] = self._made("-".join(map(str, row)), row)
+        return self._subgroups[row]
+
+    @property
+    def splits(self) -> bool:
+        return True
+
+    def all_gather_into(self, into: torch.Tensor, out: torch.Tensor, group: Any) -> None:
+        self.gate()
+        group._allgather_base(into, out).wait()
+
+    def reduce_scatter(self, into: torch.Tensor, out: torch.Tensor, operation: Any, group: Any) -> None:
+        self.gate()
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = operation
+        group._reduce_scatter_base(into, out, options).wait()
+
+    def all_reduce(self, tensor: torch.Tensor, operation: Any, group: Any) -> None:
+        self.gate()
+        group.allreduce([tensor], operation).wait()
+
+    def end(self) -> None:
+        """Wake whoever waits in these groups, by a time-out of a message that nobody sends: gloo then gives up all."""
+        for group in (self.group, *self._subgroups.values()):
+            for device in range(group.size()):
+                if device != group.rank():  # a message from one that has ended wakes nobody
+                    with suppress(RuntimeError):
+                        group.recv([torch.zeros(1)], device, _NOBODY).wait(timedelta(milliseconds=1))
+
+
+class Channel:
+    """What this rank calls together with certain ranks, in order.
+
+    Attributes:
+        members: their global ranks, ascending; their places are the device numbers of plans.
+        since: when the present call began, by `time.monotonic`; 0 where none is under way.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        self.since = 0.0
+        self._number, self._history, self._compares = 0, 0, False
+        self._known: set[int] = set()
+        self._recent: deque[Call] = deque(maxlen=_KEPT)
+        self._refused: Verdict | None = None
+        self._links: Links | None = None
+        self._watch: Watch | None = None
+        self._generation = 0
+        if (
+            dist.get_backend() != "gloo" or len(members) == 1
+        ):  # calls return when enqueued, and so there is no waiting to watch
+            self._links = Links(dist.group.WORLD, members)
+        else:
+            self._watch = watch()
+            self._generation = self._watch.generations.get(members, 0)
+            self._watch.watched[members] = self
+
+    @property
+    def links(self) -> Links:
+        """The processes; in a call."""
+        assert self._links is not None
+        return self._links
+
+    def knows(self, call: GroupCall) -> bool:
+        """Whether all ranks have agreed on such a call before."""
+        return call.digest in self._known
+
+    def begin(self, call: GroupCall, compares: bool = False) -> None:
+        """Begin a call.
+
+        Args:
+            call: what it is.
+            compares: whether all ranks are going to `agree` on it before anything else.
+
+        Raises:
+            RedistribError: if another rank has made another call meanwhile; every rank raises it.
+        """
+        if self._watch is None:
+            return
+        self._compares = compares
+        self._number += 1
+        words = f"{call.words}, compared" if compares else call.words
+        self._recent.append(Call(self._number, call.digest + compares, words))
+        if not compares:
+            self._history = _after(self._history, call.digest)
+        self.since = time.monotonic()
+        if self._refused is not None:
+            raise self._error()
+        if self._links is None:
+            self._links = self._meet()
+        self._tag(_COMPARING if compares else 0)
+
+    def agree(self, call: GroupCall, problem: RedistribError | None = None) -> None:
+        """Compare the call that has begun with those of all ranks; collective.
+
+        Raises:
+            RedistribError: on every rank, if two make different calls, or one has a problem.
+        """
+        try:
+            Agreement(self.links).require(call, problem)
+        except RedistribError:  # the ranks differ, and have to be alike again
+            self._recent.pop()
+            self._history = _after(self._history, self._number)
+            raise
+        self._known.add(call.digest)
+        self._compares = False
+        self._history = _after(self._history, call.digest)
+        self._tag(0)
+
+    def _tag(self, kind: int) -> None:
+        if isinstance(self._links, TaggedLinks):
+            self._links.begin(self._history & _TAGS | kind)
+
+    def end(self) -> None:
+        """End a call."""
+        self.since = 0.0
+
+    def refuse_here(self, problem: RedistribError) -> RedistribError:
+        """Tell all ranks that this one cannot make the call that has begun; the error that all of them raise."""
+        if self._watch is None:
+            return problem
+        self._watch.decide(verdict_on(self.members, dist.get_rank(), problem), self)
+        return problem if self._refused is None else self._error()
+
+    def explain(self, error: RuntimeError) -> RedistribError:
+        """The error of a call whose messages have failed."""
+        if self._watch is None:
+            return CommunicatorError(f"a message has failed: {error}")
+        known = self._awaited(PATIENCE)
+        if known is not None:
+            return known
+        words, late = self._recent[-1].words, self._watch.late(self.members, self._number, self._generation)
+        named = f"rank {late[0]}" if len(late) == 1 else f"ranks {late}"
+        if not late:
+            text = f"a message of {words} has failed: {error}"
+        elif "imed out" in str(error) or "time-out" in str(error):
+            text = (
+                f"{named} did not come to {words} within {self._watch.timeout:g} s; make the same calls on all ranks, "
+                "or give init_process_group a longer timeout="
+            )
+        else:
+            text = f"{named} did not come to {words}, and a connection has ended: look there for the first error"
+        try:
+            self._watch.decide(Verdict((self.members,), "CommunicatorError", text), self)
+        except RuntimeError:  # the store has ended, with the process that serves it
+            return CommunicatorError(text)
+        return self._error()
+
+    def state(self) -> CallsState:
+        """What this rank says of its calls to others."""
+        recent = tuple(self._recent.copy())
+        return CallsState(self.members, self._generation, recent, self.since > 0, self._compares)
+
+    def refuse(self, verdict: Verdict) -> None:
+        """End the present call, or the next one, with an error; called by the watch."""
+        self._refused = verdict
+        if isinstance(self._links, TaggedLinks):
+            self._links.end()
+
+    def _error(self) -> RedistribError:
+        assert self._refused is not None
+        assert self._watch is not None
+        with self._watch.lock:
+            for channel in list(_CHANNELS.values()):  # one error for a verdict, of whatever calls
+                if channel._refused is self._refused:
+                    del _CHANNELS[channel.members]
+        return error_of(self._refused)
+
+    def _awaited(self, longest: float) -> RedistribError | None:
+        """The error of the verdict, once there is one."""
+        assert self._watch is not None
+        end = time.monotonic() + longest
+        while self._refused is None and time.monotonic() < end:
+            time.sleep(TICK / 10)
+            try:
+                with self._watch.lock:
+                    self._watch.catch_up()
+            except RuntimeError:
+                break
+        return None if self._refused is None else self._error()
+
+    def _meet(self) -> TaggedLinks:
+        """Wait until all ranks are here, and make their process group."""
+        assert self._watch is not None
+        store, key = self._watch.store, self._watch.key("meet", self.members, self._generation)
+        store.set(f"{key}/{self._watch.rank}", "1")
+        here = [f"{key}/{rank}" for rank in self.members]
+        end, pause = time.monotonic() + self._watch.timeout, 0.001
+        while not store.check(here):
+            if self._refused is not None:
+                raise self._error()
+            if time.monotonic() > end:
+                raise RuntimeError("time-out")
+            time.sleep(pause)
+            pause = min(0.02, 2 * pause)
+        return TaggedLinks(store, key, self.members, self._watch.rank, self._watch.timeout)
+
+
+def _after(history: int, digest: int) -> int:
+    """What stands for a history of calls and one more."""
+    return history * 6364136223846793005 + digest & (1 << 63) - 1
+
+
+_CHANNELS: dict[Members, Channel] = {}
+
+
+def channel_of(members: Members) -> Channel:
+    """The calls of these ranks, which this rank is one of."""
+    channel = _CHANNELS.get(members)
+    if channel is None:
+        channel = _CHANNELS[members] = Channel(members)
+    return channel
+
+
+def clear() -> None:
+    """Forget all calls: the default group may have been destroyed."""
+    _CHANNELS.clear()

@@ -1,0 +1,80 @@
+"""Ranks that do not make the same calls get one error each, and none waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+from ranks import Ranks
+
+from redistrib.backends.torch.deadlocks import Call, CallsState, RankState, circles, late, other_call
+
+
+@pytest.mark.parametrize(
+    ("which", "word"),
+    [
+        ("two known calls", "rank 2 makes another call than rank"),
+        ("a new call", "rank 4 makes another call than rank"),
+        ("a wrong tensor", "rank 3: the local tensor has shape [2, 8]"),
+        ("wrong placements", "rank 6 makes another call than rank 0: a call that is wrong"),
+        ("compared by one", "rank 5 makes another call than rank"),
+        ("nothing travels", "rank 1 makes another call than rank"),
+        ("a tree", "rank 7 makes another call than rank 0: reshard of 1 tensors"),
+    ],
+)
+def test_one_error_on_every_rank(ranks: Ranks, which: str, word: str) -> None:
+    said = ranks.run("calls.different", which, longest=90.0)
+    assert all(one == said[0] for one in said), said
+    assert word in said[0][0]
+
+
+def test_calls_in_another_order(ranks: Ranks) -> None:
+    said = ranks.run("calls.in_another_order", longest=90.0)
+    assert {said[rank] for rank in (2, 3)} == {said[2]} and "rank 3 makes another call than rank 2" in said[2]
+
+
+def test_a_late_rank_is_waited_for(ranks: Ranks) -> None:
+    assert ranks.run("calls.late", 4.0, longest=90.0) == ["no error"] * 8
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [("is away", "rank 1 did not come to"), ("from the first", "rank 1 did not come to"),
+     ("raises", "rank 1 did not come to"), ("ends", "a connection has ended")],
+)  # fmt: skip
+def test_one_rank_does_not_come(how: str, word: str) -> None:
+    with Ranks(4, timeout=4.0) as launched:
+        answers = launched.answers("calls.missing", how, longest=90.0, patience=20.0)
+    said = [answers[rank][0] for rank in (0, 2, 3)]
+    assert len(set(said)) == 1 and "CommunicatorError" in said[0] and word in said[0] and "1 did not" in said[0], said
+
+
+def _state(beat: int, *calls: CallsState) -> RankState:
+    return RankState(beat, calls)
+
+
+def _calls(members: tuple[int, ...], *digests: int, waits: bool = True, compares: bool = False) -> CallsState:
+    recent = tuple(Call(number, digest, f"call {digest}") for number, digest in enumerate(digests, 1))
+    return CallsState(members, 0, recent, waits, compares)
+
+
+def test_who_is_late_and_who_differs() -> None:
+    pair = (0, 1)
+    behind = {0: _state(1, _calls(pair, 5, 7)), 1: _state(1, _calls(pair, 5, waits=False))}
+    assert other_call(behind) is None and late(behind, pair, 2, 0) == [1]
+    differs = {0: _state(1, _calls(pair, 5, 7)), 1: _state(1, _calls(pair, 6, waits=False))}
+    assert (verdict := other_call(differs)) is not None and "rank 1 makes another call than rank 0" in verdict.text
+    both_compare = {rank: _state(1, _calls(pair, 5, 6 + rank, compares=True)) for rank in pair}
+    assert other_call(both_compare) is None  # they tell each other
+    nobody_waits = {rank: _state(1, _calls(pair, 5 + rank, waits=False)) for rank in pair}
+    assert other_call(nobody_waits) is None
+    assert RankState.of_text(differs[0].to_text()) == differs[0]
+
+
+def test_ranks_that_wait_in_a_circle() -> None:
+    ring = {
+        0: _state(1, _calls((0, 1), 1)),
+        1: _state(1, _calls((1, 2), 2)),
+        2: _state(1, _calls((0, 2), 3)),
+    }
+    assert next(circles(ring)) == ((0, (0, 1), 1), (1, (1, 2), 1), (2, (0, 2), 1))
+    ring[2] = _state(1, _calls((0, 2), 3, waits=False))
+    assert not list(circles(ring))  # rank 2 computes, and will come
