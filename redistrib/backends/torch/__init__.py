@@ -11,8 +11,8 @@ these transports (`transports`, `reductions`):
 
 What a device keeps is copied while messages are under way. `redistrib.backends.stages` says which memory each step
 reads and writes; `executor` runs; `agreement` compares the calls of all ranks before anything moves. DTensors move in
-`channels`, where ranks that make different calls find out without comparing: `watch` and `deadlocks`. What is private to
-PyTorch is in `private`.
+`channels`, where ranks that make different calls find out without comparing: `watch` and `deadlocks`. What is private
+to PyTorch is in `private`.
 """
 
 from redistrib.backends.torch.doors import can, measure, run
