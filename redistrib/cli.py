@@ -316,11 +316,11 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
-    from redistrib.autoshard.command import found
+    from redistrib.autoshard.command import search_target
 
     if options.picture is not None and options.measure is None:
         options.parser.error("--picture draws what was measured; say how many candidates with --measure 10")
-    result = found(
+    result = search_target(
         options.target,
         {"state": options.state, "batch": options.batch},
         mesh=options.mesh,

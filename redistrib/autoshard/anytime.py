@@ -34,7 +34,7 @@ from redistrib.lang.types import DistType
 OPERATIONS = 2_000  # of a graph, above which its repeated layers are decided once whatever the mesh
 DECIDING = 0.85  # of the time that there is; the rest is for the bound
 DERIVING = 0.5  # of it at most, for the schedules that people write
-RATES = (0.0, 0.03, 0.3, 3.0)  # of a byte, times the seconds of the best schedule over the limit
+MULTIPLIERS = (0.0, 0.03, 0.3, 3.0)  # of a byte, times the seconds of the best schedule over the limit
 TOGETHER = 1_500  # options of all operations that two axes may have where they are decided together
 BETTER = 1e-6  # of the price, by which a schedule must be better to be taken
 
@@ -54,7 +54,7 @@ class Improvement(NamedTuple):
 
 
 class AnytimeResult(NamedTuple):
-    """What an anytime search came to.
+    """The result of an anytime search.
 
     Attributes:
         problem: as it was searched, folded.
@@ -77,23 +77,23 @@ def is_large(problem: SearchProblem) -> bool:
 
 def fold(problem: SearchProblem) -> SearchProblem:
     """The problem with its repeated layers decided once."""
-    own = folded(problem.graph, marks_of(problem), problem.tied)
-    work = {own.operations[number]: cuts for number, cuts in problem.work.items()}
+    folding = folded(problem.graph, marks_of(problem), problem.tied)
+    work = {folding.operations[number]: cuts for number, cuts in problem.work.items()}
     return replace(
         problem,
-        graph=own.graph,
-        folded=own,
+        graph=folding.graph,
+        folded=folding,
         whole=problem,
-        starts={own.inputs[name]: form for name, form in problem.starts.items()},
-        ends={own.outputs[number]: form for number, form in problem.ends.items()},
+        starts={folding.inputs[name]: form for name, form in problem.starts.items()},
+        ends={folding.outputs[number]: form for number, form in problem.ends.items()},
         pins={
-            own.inputs[name] if isinstance(name, str) else own.outputs[name]: dims
+            folding.inputs[name] if isinstance(name, str) else folding.outputs[name]: dims
             for name, dims in problem.pins.items()
         },
         work=work,
-        tied={own.outputs[number]: own.inputs[name] for number, name in problem.tied.items()},
-        donated=tuple(dict.fromkeys(own.inputs[name] for name in problem.donated)),
-        known={},
+        tied={folding.outputs[number]: folding.inputs[name] for number, name in problem.tied.items()},
+        donated=tuple(dict.fromkeys(folding.inputs[name] for name in problem.donated)),
+        option_cache={},
         plans={},
         facts={},
     )
@@ -101,30 +101,30 @@ def fold(problem: SearchProblem) -> SearchProblem:
 
 def unfold(problem: SearchProblem, result: SearchResult) -> tuple[SearchProblem, SearchResult]:
     """The whole problem, and the schedule of all its layers."""
-    own, whole = problem.folded, problem.whole
-    if own is None or whole is None:
+    folding, whole = problem.folded, problem.whole
+    if folding is None or whole is None:
         return problem, result
     decisions, every = result.decisions, Decisions.none(whole)
-    for k, number in enumerate(own.operations):
+    for k, number in enumerate(folding.operations):
         every.propagation.cuts[k] = dict(decisions.propagation.cuts[number])
         every.propagation.carries[k] = dict(decisions.propagation.carries[number])
-    every.ins = {name: dict(decisions.ins[other]) for name, other in own.inputs.items()}
-    every.outs = [dict(decisions.outs[number]) for number in own.outputs]
+    every.ins = {name: dict(decisions.ins[other]) for name, other in folding.inputs.items()}
+    every.outs = [dict(decisions.outs[number]) for number in folding.outputs]
     sources: dict[tuple[str, DistType], DistType] = {}
     by_value: dict[str, list[tuple[DistType, DistType]]] = {}
     for (name, form), source in result.sources.items():
         by_value.setdefault(name, []).append((form, source))
-    for name, other in _values(own, whole, problem):
+    for name, other in _values(folding, whole, problem):
         for form, source in by_value.get(other, ()):
             sources[name, form] = source
     kept = replace(whole, keep=problem.keep)
     return kept, replace(result, decisions=every, sources=sources)
 
 
-def _values(own: Folded, whole: SearchProblem, problem: SearchProblem) -> Iterator[tuple[str, str]]:
+def _values(folding: Folded, whole: SearchProblem, problem: SearchProblem) -> Iterator[tuple[str, str]]:
     """Every value of the whole graph with the one that stands for it."""
-    yield from own.inputs.items()
-    for operation, number in zip(whole.graph.operations, own.operations, strict=True):
+    yield from folding.inputs.items()
+    for operation, number in zip(whole.graph.operations, folding.operations, strict=True):
         for array, other in zip(operation.outs, problem.graph.operations[number].outs, strict=True):
             yield array.name, other.name
 
@@ -143,7 +143,7 @@ def searched_anytime(
         name: of the program.
         most: bytes that a device may hold; None for no limit.
         deadline: after which the best so far is taken; at least one schedule is looked at.
-        report_progress: is told of every improvement.
+        report_progress: called with a line about every improvement.
 
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
@@ -166,7 +166,7 @@ class _Anytime:
 
     @cached_property
     def classes(self) -> IsomorphismClasses:
-        """What is decided alike."""
+        """Operations and inputs that share a decision."""
         return classes_of(self.problem)
 
     def run(self) -> AnytimeResult:
@@ -181,12 +181,12 @@ class _Anytime:
             raise self._refused(stopped)
         _, problem, result, evaluation = self.best
         self.report_progress("bound")
-        free = replace(problem, held={}, keep=None)
+        free = replace(problem, memory_multipliers={}, keep=None)
         result = replace(bounded(free, replace(result, price=self._price(evaluation)), self.deadline), stopped=stopped)
         result = replace(result, complete=self.complete and not stopped)
         return AnytimeResult(problem, result, evaluation, tuple(self.improvements))
 
-    # ------------------------------------------------------------------------------------------ what is found
+    # ------------------------------------------------------------------------------------------ candidates
 
     def _price(self, evaluation: Evaluation) -> float:
         return evaluation.seconds if self.problem.moves.objective == "seconds" else float(evaluation.received)
@@ -230,21 +230,21 @@ class _Anytime:
             axes = [self.problem.moves.mesh.axes[0].name] if self.problem.moves.mesh.axes else []
         unchanged, ways = 0, list(self._ways(axes))
         while unchanged < len(ways):
-            for turn, keep, rate in ways:
+            for turn, keep, multiplier in ways:
                 deadline.check()
-                unchanged = 0 if self._decide(turn, keep, rate, deadline) else unchanged + 1
+                unchanged = 0 if self._decide(turn, keep, multiplier, deadline) else unchanged + 1
                 if unchanged >= len(ways):
                     return
 
     def _ways(self, axes: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int | None, float]]:
         """Axes that are decided together, how long values are kept, and what a byte costs."""
         turns = [(axis,) for axis in axes] + list(combinations(axes, 2))
-        for rate in RATES if self.most is not None else RATES[:1]:
+        for multiplier in MULTIPLIERS if self.most is not None else MULTIPLIERS[:1]:
             for keep in (None, KEPT) if self.most is not None else (None,):
                 for turn in turns:
-                    yield turn, keep, rate
+                    yield turn, keep, multiplier
 
-    def _decide(self, turn: tuple[str, ...], keep: int | None, rate: float, deadline: Deadline) -> bool:
+    def _decide(self, turn: tuple[str, ...], keep: int | None, multiplier: float, deadline: Deadline) -> bool:
         if self.best is not None:
             price, _, result, _ = self.best
         elif self.smallest is not None:
@@ -252,9 +252,9 @@ class _Anytime:
         else:
             return False
         problem = replace(self.problem, keep=keep)
-        if rate and self.most:
+        if multiplier and self.most:
             moment = evaluated(problem, result.decisions, result.sources, keep).moment
-            problem = replace(problem, held={moment: rate * price / self.most})
+            problem = replace(problem, memory_multipliers={moment: multiplier * price / self.most})
         if len(turn) > 1 and not _is_small(problem, turn):
             return False
         self.report_progress(f"axis {' and '.join(turn)}")
@@ -266,7 +266,7 @@ class _Anytime:
         return self._consider(axes_problem.chosen(solution.choice), axes_problem.sources(solution.choice), keep)
 
     def _refused(self, stopped: bool) -> MemoryLimitError:
-        """What is known where nothing fits: that nothing can, or only that nothing was found."""
+        """The error where nothing fits: a proof that nothing can, or that nothing was found."""
         whole, most = self.problem.whole or self.problem, self.most or 0
         limit = f"{most:,} bytes on a device"
         least = self.smallest[0] if self.smallest is not None else 0
@@ -282,10 +282,10 @@ class _Anytime:
 
 
 def harmonized(problem: SearchProblem, decisions: Decisions, classes: IsomorphismClasses) -> Decisions:
-    """The decisions, those of all layers that are alike as the one decides that stands for most of them."""
+    """The decisions with one cut for each class of layers: that of the layer that stands for most."""
     if problem.folded is None:
         return decisions
-    made = decisions.copy()
+    harmonised = decisions.copy()
     standing: dict[object, int] = {}
     for k, cell in enumerate(problem.folded.cells):
         if cell is not None and (cell not in standing or problem.times[k] > problem.times[standing[cell]]):
@@ -297,21 +297,21 @@ def harmonized(problem: SearchProblem, decisions: Decisions, classes: Isomorphis
             first[number] = array.name
     for k, cell in enumerate(problem.folded.cells):
         if cell is not None:
-            made.propagation.cuts[k] = dict(decisions.propagation.cuts[standing[cell]])
-            made.propagation.carries[k] = dict(decisions.propagation.carries[standing[cell]])
+            harmonised.propagation.cuts[k] = dict(decisions.propagation.cuts[standing[cell]])
+            harmonised.propagation.carries[k] = dict(decisions.propagation.carries[standing[cell]])
     for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
-        made.ins[array.name] = dict(decisions.ins[first[number]])
+        harmonised.ins[array.name] = dict(decisions.ins[first[number]])
     ends: dict[object, int] = {}
     for number, name in enumerate(problem.graph.outputs):
         if number in problem.tied:
-            made.outs[number] = dict(made.ins[problem.tied[number]])
+            harmonised.outs[number] = dict(harmonised.ins[problem.tied[number]])
         elif name in problem.graph.makers:
             k, write = problem.graph.makers[name]
             cell = problem.folded.cells[k]
             if cell is not None:
-                own = ends.setdefault((cell, write), number)
-                made.outs[number] = dict(made.outs[own])
-    return made
+                standing_end = ends.setdefault((cell, write), number)
+                harmonised.outs[number] = dict(harmonised.outs[standing_end])
+    return harmonised
 
 
 def _is_small(problem: SearchProblem, turn: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Some axes of the mesh decided together, the others being what they are: options, flows, and the integer program."""
+"""The choice graph of some mesh axes, with the cuts along all other axes given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redistrib.autoshard.candidates import Cut, Option, of_array, of_operation
 from redistrib.autoshard.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.isomorphism import IsomorphismClasses
-from redistrib.autoshard.memory import Charges, Use, uses
+from redistrib.autoshard.memory import MemoryPrices, Use, uses
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
@@ -18,22 +18,22 @@ from redistrib.simulator.machine import Machine
 
 
 class AxesProblem:
-    """The problem of deciding some axes, and the way back from its choices.
+    """The choices along some axes, and the way back from choices to decisions.
 
     Args:
         problem: what is searched.
         decisions: how other axes cut everything.
         axes: to be decided.
-        classes: what is decided alike.
+        classes: operations and inputs that share a decision.
         deadline: after which the problem is given up.
         idle: operations that the axes may leave uncut though only bytes count and they have much work.
 
     Attributes:
-        choices: nodes, flows.
+        choices: nodes and reshard edges.
         options: of each node.
 
     Raises:
-        OutOfTime: where there is no time to write the problem down.
+        OutOfTime: if the deadline passes while the graph is built.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AxesProblem:
         self.node_of_input: dict[str, int] = {}
         self.node_of_output: list[int] = []
         self._nodes()
-        self.charges = Charges(problem.held, len(self.options))
+        self.memory_prices = MemoryPrices(problem.memory_multipliers, len(self.options))
         self._edges()
         self._tie = problem.ties * (problem.floor or 1.0) / sum(self.times)
         self.choices = ChoiceGraph(tuple(map(self._priced, range(len(self.options)))), tuple(self.edges))
@@ -67,23 +67,23 @@ class AxesProblem:
 
     def _nodes(self) -> None:
         problem, graph, makers = self.problem, self.graph, self.propagation.maker
-        known: dict[tuple[object, ...], int] = {}
+        nodes: dict[tuple[object, ...], int] = {}
         machine = problem.machine if problem.moves.objective == "seconds" else None
         for number, colour in enumerate(self.classes.operations):
             if graph.operations[number].role == "leave":  # it leaves behind what is carried, as it is carried
                 colour = self.classes.operations[makers[graph.operations[number].ins[0]][0]]
-            if ("operation", colour) not in known:
+            if ("operation", colour) not in nodes:
                 self.deadline.check()
                 options = self._ways(number, machine)
                 if machine is None and problem.heavy[number] and colour not in self.idle:
                     options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
-                known["operation", colour] = self._add(graph.operations[number].name, options)
-            self.node_of_operation.append(known["operation", colour])
+                nodes["operation", colour] = self._add(graph.operations[number].name, options)
+            self.node_of_operation.append(nodes["operation", colour])
             self.times[self.node_of_operation[-1]] += problem.times[number]
         for array, colour in zip(graph.inputs, self.classes.inputs, strict=True):
-            if ("input", colour) not in known:
-                known["input", colour] = self._add(array.name, self._layouts(array.name, array.name))
-            self.node_of_input[array.name] = known["input", colour]
+            if ("input", colour) not in nodes:
+                nodes["input", colour] = self._add(array.name, self._layouts(array.name, array.name))
+            self.node_of_input[array.name] = nodes["input", colour]
             self.times[self.node_of_input[array.name]] += 1
         for number, name in enumerate(graph.outputs):
             if number in problem.tied:
@@ -91,22 +91,22 @@ class AxesProblem:
                 continue
             alone = name not in makers or number in problem.ends or number in problem.pins
             end = ("output", number) if alone else ("output", self.node_of_operation[makers[name][0]], makers[name][1])
-            if end not in known:
-                known[end] = self._add(f"result {number}", self._layouts(number, name))
-            self.times[known[end]] += 1
-            self.node_of_output.append(known[end])
+            if end not in nodes:
+                nodes[end] = self._add(f"result {number}", self._layouts(number, name))
+            self.times[nodes[end]] += 1
+            self.node_of_output.append(nodes[end])
 
     def _ways(self, number: int, machine: Machine | None) -> list[Option]:
         """The options of an operation; those of operations that do the same are found once."""
         problem, propagation = self.problem, self.propagation
         fixed = {axis: dim for axis, dim in problem.work.get(number, {}).items() if axis in self.axes}
-        own = (tuple(sorted(one.items())) for one in (fixed, propagation.cuts[number], propagation.carries[number]))
-        key = (problem.kinds[number], self.axes, *own)
-        if key not in problem.known:
-            problem.known[key] = of_operation(
+        others = (tuple(sorted(one.items())) for one in (fixed, propagation.cuts[number], propagation.carries[number]))
+        key = (problem.kinds[number], self.axes, *others)
+        if key not in problem.option_cache:
+            problem.option_cache[key] = of_operation(
                 propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number)
             )
-        return problem.known[key]
+        return problem.option_cache[key]
 
     def _add(self, name: str, options: list[Option]) -> int:
         self.options.append(options)
@@ -128,16 +128,19 @@ class AxesProblem:
     def _priced(self, number: int) -> Node:
         times = self.times[number]
         prices = [times * (option.seconds + self._tie * option.share) for option in self.options[number]]
-        held = self.charges.of_nodes[number] or [0.0] * len(prices)
-        return Node(self.names[number], tuple(price + own for price, own in zip(prices, held, strict=True)))
+        memory_prices = self.memory_prices.of_nodes[number] or [0.0] * len(prices)
+        return Node(
+            self.names[number],
+            tuple(price + memory_price for price, memory_price in zip(prices, memory_prices, strict=True)),
+        )
 
     def _size(self, form: DistType, dtype: str) -> int:
         return form.local_size * itemsize_of(dtype)
 
-    # ------------------------------------------------------------------------------------------ flows
+    # ------------------------------------------------------------------------------------------ edges
 
     def _edges(self) -> None:
-        """One flow for all values that the same nodes make and read; where memory is short, one for each time that a
+        """One edge for all values with the same maker and readers; where memory is short, one for each time that a
         value is moved again."""
         self.edges: list[ReshardEdge] = []
         self.layouts: list[tuple[DistType, ...]] = []
@@ -155,19 +158,23 @@ class AxesProblem:
             self._edge(each, node, write, dtype, distinct)
 
     def _edge(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
-        known = self.problem.moves.conversions(
+        conversions = self.problem.moves.conversions(
             tuple(option.outs[write] for option in self.options[node]),
             tuple(tuple(option.ins[r] for option in self.options[end]) for end, r in ends),
             dtype,
             self.deadline,
         )
-        readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, known.needed, strict=True))
-        sizes = [self._size(form, dtype) for form in known.layouts]
-        held = tuple(self.charges.held(each_use, end, sizes) for end in ends)
-        self.charges.made(each_use, node, [sizes[form] for form in known.made])
+        readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, conversions.needed, strict=True))
+        sizes = [self._size(form, dtype) for form in conversions.layouts]
+        memory_prices = tuple(self.memory_prices.of_reader(each_use, end, sizes) for end in ends)
+        self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made])
         name, count = each_use[0].value, sum(map(self._times, each_use))
-        self.edges.append(ReshardEdge(name, node, known.made, readers, known.prices, known.local, count, held))
-        self.layouts.append(known.layouts)
+        self.edges.append(
+            ReshardEdge(
+                name, node, conversions.made, readers, conversions.prices, conversions.local, count, memory_prices
+            )
+        )
+        self.layouts.append(conversions.layouts)
         self.values.append(each_use)
 
     def _times(self, use: Use) -> int:
@@ -178,19 +185,19 @@ class AxesProblem:
 
     def chosen(self, choice: Sequence[int]) -> Decisions:
         """The decisions of a choice."""
-        made = self.decisions.copy()
+        decisions = self.decisions.copy()
         for k, node in enumerate(self.node_of_operation):
             for axis, cut in self.options[node][choice[node]].cuts:
                 if isinstance(cut, str):
-                    made.propagation.cuts[k][axis] = cut
+                    decisions.propagation.cuts[k][axis] = cut
                 elif isinstance(cut, int):
-                    made.propagation.carries[k][axis] = cut
-        for own, node in (
-            *((made.ins[name], node) for name, node in self.node_of_input.items()),
-            *zip(made.outs, self.node_of_output, strict=True),
+                    decisions.propagation.carries[k][axis] = cut
+        for dims, node in (
+            *((decisions.ins[name], node) for name, node in self.node_of_input.items()),
+            *zip(decisions.outs, self.node_of_output, strict=True),
         ):
-            own.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
-        return made
+            dims.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
+        return decisions
 
     def choice_of(self, decisions: Decisions) -> tuple[int, ...]:
         """The choice that makes decisions."""
@@ -210,15 +217,15 @@ class AxesProblem:
         return tuple(choice)
 
     def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
-        """For values as they are needed the type to move them from, where that is not the one they were made in."""
-        known: dict[tuple[str, DistType], DistType] = {}
+        """For a value and a type that is needed the type to convert it from, where that is not the maker's."""
+        types: dict[tuple[str, DistType], DistType] = {}
         for edge, layouts, each in zip(self.choices.edges, self.layouts, self.values, strict=True):
-            made = edge.layouts[choice[edge.node]]
-            _, how = edge.converted(made, [reader.layouts[choice[reader.node]] for reader in edge.readers])
-            for target, source in how.items():
-                if source != made:
-                    known.update(((use.value, layouts[target]), layouts[source]) for use in each)
-        return known
+            made_in = edge.layouts[choice[edge.node]]
+            _, moved_from = edge.converted(made_in, [reader.layouts[choice[reader.node]] for reader in edge.readers])
+            for target, source in moved_from.items():
+                if source != made_in:
+                    types.update(((use.value, layouts[target]), layouts[source]) for use in each)
+        return types
 
 
 def dim_of(form: DistType, axis: str) -> int | None:

@@ -79,11 +79,11 @@ class AxisPrices:
     @cached_property
     def strides(self) -> dict[str, int]:
         """Device numbers between neighbours along each axis."""
-        found, stride = {}, 1
+        by_axis, stride = {}, 1
         for axis in reversed(self.mesh.axes):
-            found[axis.name] = stride
+            by_axis[axis.name] = stride
             stride *= axis.size
-        return found
+        return by_axis
 
     # ------------------------------------------------------------------------------------------ links
 
@@ -94,12 +94,12 @@ class AxisPrices:
     def levels(self, axes: tuple[str, ...]) -> tuple[Level, ...]:
         """The links of a group, the slowest first; axes, and parts of axes, of one speed are one level."""
         if axes not in self._levels:
-            found: dict[float, int] = {}
+            members_at: dict[float, int] = {}
             for axis in axes:
                 for speed, members in self._parts(axis):
                     if members > 1:
-                        found[speed] = found.get(speed, 1) * members
-            self._levels[axes] = tuple(Level(speed, found[speed]) for speed in sorted(found))
+                        members_at[speed] = members_at.get(speed, 1) * members
+            self._levels[axes] = tuple(Level(speed, members_at[speed]) for speed in sorted(members_at))
         return self._levels[axes]
 
     def _parts(self, axis: str) -> list[tuple[float, int]]:
@@ -153,12 +153,12 @@ class AxisPrices:
     def _scattered(self, kind: str, levels: tuple[Level, ...], size: float) -> float:
         """A reduce-scatter; level by level the fast links come first."""
         latency, copy = self.figures.latency, 1 / self.figures.memory_bandwidth
-        own = latency.get(kind, latency.get("reduce_scatter", latency["alltoall"]))
+        price = latency.get(kind, latency.get("reduce_scatter", latency["alltoall"]))
         members = math.prod(level.members for level in levels)
-        at_once = own.seconds(members) + size / members * _per_byte(levels) + 3 * size * copy
+        at_once = price.seconds(members) + size / members * _per_byte(levels) + 3 * size * copy
         by_level = 0.0
         for level in reversed(levels):
-            by_level += own.seconds(level.members) + size / level.members * _per_byte((level,)) + 3 * size * copy
+            by_level += price.seconds(level.members) + size / level.members * _per_byte((level,)) + 3 * size * copy
             size /= level.members
         return min(at_once, by_level)
 
@@ -181,7 +181,7 @@ class AxisPrices:
         """
         at, to = _dims(source), _dims(target)
         size = float(source.local_size * itemsize_of(dtype))
-        found: list[Collective] = []
+        sequence: list[Collective] = []
 
         def add(kind: str, axes: list[str], factor: float = 1.0) -> None:
             nonlocal size
@@ -198,7 +198,7 @@ class AxisPrices:
                 "all_reduce": 2 * (members - 1) * part,
                 "allpermute": size,
             }.get(kind, 0.0)
-            found.append(Collective(kind, group, size, after, received))
+            sequence.append(Collective(kind, group, size, after, received))
             size = after
 
         summed = [axis for axis in source.partial if axis not in target.partial]
@@ -210,17 +210,17 @@ class AxisPrices:
         add("allpermute", self._misplaced(source, target))
         add("allgather", [axis for axis in at if axis not in to], 2.0)
         add("unreduce", [axis for axis in target.partial if axis not in source.partial])
-        return found
+        return sequence
 
     def _misplaced(self, source: DistType, target: DistType) -> list[str]:
         """The axes of dimensions whose tiles lie in another order: not the most minor is sliced, or gathered."""
-        found: list[str] = []
+        misplaced: list[str] = []
         for before, after in zip(source.dims, target.dims, strict=True):
             kept = [axis for axis in before.axes if axis in after.axes]
             is_prefix = list(before.axes[len(before.axes) - len(kept) :]) == kept
             if not is_prefix or list(after.axes[len(after.axes) - len(kept) :]) != kept:
-                found += [axis for axis in (*before.axes, *after.axes) if axis not in found]
-        return found
+                misplaced += [axis for axis in (*before.axes, *after.axes) if axis not in misplaced]
+        return misplaced
 
 
 def _dims(form: DistType) -> dict[str, int]:

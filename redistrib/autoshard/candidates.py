@@ -39,18 +39,18 @@ class Option:
 
 def summed(graph: Graph) -> set[str]:
     """The values that some operation may make as summands along an axis, by a sum over what is cut."""
-    known: set[str] = set()
+    partial: set[str] = set()
     while True:
-        count = len(known)
+        count = len(partial)
         for number, operation in enumerate(graph.operations):
             nest = operation.nest
-            carries = any(operation.ins[r] in known for k in _passing(graph, number) for r in nest.linear[k])
+            carries = any(operation.ins[r] in partial for k in _passing(graph, number) for r in nest.linear[k])
             for access, array in zip(nest.writes, operation.outs, strict=True):
                 added = any(name not in access.names and nest.combiner.get(name) == "sum" for name in nest.position)
                 if carries or added:
-                    known.add(array.name)
-        if len(known) == count or not graph.loops:  # what a step ends with, the next one begins with
-            return known
+                    partial.add(array.name)
+        if len(partial) == count or not graph.loops:  # what a step ends with, the next one begins with
+            return partial
 
 
 def _passing(graph: Graph, number: int) -> Sequence[int]:
@@ -86,10 +86,10 @@ def of_operation(
         kernel: what the compiler makes of it; None: a kernel that reads and writes all its arrays.
     """
     operation = propagation.graph.operations[number]
-    made = (
+    tried = (
         _option(propagation, number, cuts, machine, kernel) for cuts in _ways(propagation, number, axes, fixed, sums)
     )
-    options = [option for option in made if option is not None]
+    options = [option for option in tried if option is not None]
     if not options:
         raise ProgramError(operation.name, "", "Schedule", "no cut of it is allowed").at(operation.source)
     return options
@@ -175,8 +175,8 @@ def _stored(
     for name, number in kernel.reads:
         form, array = ins[number], propagation.arrays[name]
         whole = math.prod(array.shape) * itemsize_of(array.dtype)
-        own = whole * form.local_size // max(1, form.global_size)
-        read[name] = max(read.get(name, 0), own)
+        share = whole * form.local_size // max(1, form.global_size)
+        read[name] = max(read.get(name, 0), share)
     written = 0
     if kernel.stores:
         ends = zip(operation.outs, outs, strict=True)
@@ -191,16 +191,16 @@ def of_array(
     shape = propagation.arrays[name].shape
     options: list[Option] = []
 
-    def add(cuts: tuple[tuple[str, Cut], ...], own: dict[str, int], left: Sequence[str]) -> None:
+    def add(cuts: tuple[tuple[str, Cut], ...], at_dims: dict[str, int], left: Sequence[str]) -> None:
         if left:
             axis, rest = left[0], left[1:]
             dims: list[int | None] = [fixed[axis]] if axis in fixed else [None, *range(len(shape))]
             for dim in dims:
-                more = own if dim is None else own | {axis: dim}
+                more = at_dims if dim is None else at_dims | {axis: dim}
                 if _divides(propagation, shape, more):
                     add((*cuts, (axis, dim)), more, rest)
             return
-        form = propagation.type_of(shape, own)
+        form = propagation.type_of(shape, at_dims)
         share = form.local_size / max(1, form.global_size)
         options.append(Option(cuts, (form,), (form,), 0.0, share))
 

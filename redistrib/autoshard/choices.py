@@ -1,8 +1,8 @@
-"""What is to be decided, as numbers: nodes with options, and flows of values between them.
+"""The choices of a search as numbers: nodes with options, and reshard edges between them.
 
-A node is one decision: how the work of an operation is cut, or how an argument begins or a result ends. Each of its
-options takes some seconds, makes values in some forms and needs others in some forms. Where a value is needed in a form
-that it was not made in, it is converted: once for each form, whoever reads it. Operations that are alike are one node.
+A node is one decision: the cuts of an operation, or the layout of an argument or a result. Each of its options takes
+some seconds, writes values in some layouts and reads values in some layouts. An edge is a value. Where a reader needs
+another layout than the maker's, the value is converted, once for each layout. Isomorphic operations are one node.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Reader:
-    """Who needs a value.
+    """A reader of a value.
 
     Attributes:
         node: the node.
-        layouts: the form that it needs, for each of its options.
+        layouts: the layout that it reads, for each of its options.
     """
 
     node: int
@@ -47,18 +47,19 @@ class Reader:
 
 @dataclass(frozen=True)
 class ReshardEdge:
-    """A value on its way from the node that makes it to those that read it.
+    """A value, between the node that makes it and its readers.
 
     Attributes:
         name: of the value.
         node: that makes it.
-        layouts: the form that it is made in, for each of the maker's options.
+        layouts: the layout that it is made in, for each of the maker's options.
         readers: each once.
-        prices: of converting it from one form to another; a pair that is missing cannot be. From a form to itself there
-            is nothing to convert.
-        local: pairs of forms of which the second is a part of the first, on every device, so that nothing travels.
+        prices: of a conversion, by its two layouts; there is no conversion of a missing pair. A layout needs none to
+            itself.
+        local: pairs of layouts of which the second is a part of the first, on every device, so that nothing travels.
         times: for how many values it stands.
-        held: for every reader what it costs that it keeps the value waiting, by the forms made and needed; or nothing.
+        memory_prices: for every reader the price of the bytes that wait for it, by the layouts of maker and reader; or
+            nothing.
     """
 
     name: str
@@ -68,26 +69,26 @@ class ReshardEdge:
     prices: Mapping[tuple[int, int], float]
     local: frozenset[tuple[int, int]] = frozenset()
     times: int = 1
-    held: tuple[Mapping[tuple[int, int], float], ...] = ()
+    memory_prices: tuple[Mapping[tuple[int, int], float], ...] = ()
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
-        """The forms that some option of a reader needs, in order."""
+        """The layouts that some option of a reader needs, in order."""
         return tuple(dict.fromkeys(layout for reader in self.readers for layout in reader.layouts))
 
     def converted(self, made: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
-        """The least price of a value in all the forms needed, and for each the form that it is converted from.
+        """The least price of a value in all layouts that are needed, and the source of each conversion.
 
-        A form is converted from what was made, or cut out of another one that is needed as well.
+        A layout is converted from the maker's, or cut out of another layout that is needed as well.
         """
-        wanted = [layout for layout in dict.fromkeys(needed) if layout != made]
-        total, how = 0.0, {}
-        for layout in wanted:
+        targets = [layout for layout in dict.fromkeys(needed) if layout != made]
+        total, converted_from = 0.0, {}
+        for layout in targets:
             ways = [(self.prices.get((made, layout), math.inf), made)]
-            ways += [(self.prices[hub, layout], hub) for hub in wanted if (hub, layout) in self.local]
-            price, how[layout] = min(ways, key=lambda way: way[0])
+            ways += [(self.prices[hub, layout], hub) for hub in targets if (hub, layout) in self.local]
+            price, converted_from[layout] = min(ways, key=lambda way: way[0])
             total += price
-        return total, how
+        return total, converted_from
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
@@ -95,29 +96,33 @@ class ReshardEdge:
         return tuple(sorted({self.node, *(reader.node for reader in self.readers)}))
 
     def price(self, choice: Sequence[int]) -> float:
-        """What a choice of options of all nodes takes; infinite where the value cannot be had as it is needed."""
-        made = self.layouts[choice[self.node]]
+        """The price of a choice of options of all nodes; infinite where a conversion is impossible."""
+        made_in = self.layouts[choice[self.node]]
         needed = [reader.layouts[choice[reader.node]] for reader in self.readers]
-        total = self.times * self.converted(made, needed)[0]
-        return total + sum(own[made, layout] for own, layout in zip(self.held, needed, strict=False) if own)
+        total = self.times * self.converted(made_in, needed)[0]
+        return total + sum(
+            memory_price[made_in, layout]
+            for memory_price, layout in zip(self.memory_prices, needed, strict=False)
+            if memory_price
+        )
 
     def table(self, free: Mapping[int, Sequence[int]], choice: Sequence[int] = ()) -> Floats:
-        """The price for several options of some nodes, a dimension for each of the flow's nodes that is free, in order.
+        """The price for several options of some nodes, with a dimension for each free node of the edge, in order.
 
         Args:
-            free: for nodes, of which some may have nothing to do with the flow, the options.
+            free: the options of free nodes, of this edge or of others.
             choice: an option for each node, of which those that are not free are taken.
         """
         kept = [node for node in self.nodes if node in free]
 
-        def forms_of(node: int, layouts: Sequence[int]) -> Any:
+        def layouts_of(node: int, layouts: Sequence[int]) -> Any:
             if node not in free:
                 return np.array(layouts[choice[node]])
-            own = np.array([layouts[option] for option in free[node]])
-            return own.reshape([-1 if other == node else 1 for other in kept])
+            layout_numbers = np.array([layouts[option] for option in free[node]])
+            return layout_numbers.reshape([-1 if other == node else 1 for other in kept])
 
-        made = forms_of(self.node, self.layouts)
-        sides = [forms_of(reader.node, reader.layouts) for reader in self.readers]
+        made = layouts_of(self.node, self.layouts)
+        sides = [layouts_of(reader.node, reader.layouts) for reader in self.readers]
         total = np.zeros([len(free[node]) for node in kept])
         is_needed = {layout: _any(side == layout for side in sides) for layout in self.needed}
         count = 1 + max(*self.layouts, *self.needed)
@@ -133,22 +138,22 @@ class ReshardEdge:
                     price = np.where(cut, np.minimum(price, self.prices[hub, layout]), price)
             total += np.where(is_needed[layout], price, 0.0)
         total *= self.times
-        for own, side in zip(self.held, sides, strict=False):
-            if own:
-                rates = np.array([[own[m, n] for n in range(count)] for m in range(count)])
-                total = total + rates[made, side]
+        for memory_price, side in zip(self.memory_prices, sides, strict=False):
+            if memory_price:
+                memory_prices = np.array([[memory_price[m, n] for n in range(count)] for m in range(count)])
+                total = total + memory_prices[made, side]
         return total
 
 
 @dataclass(frozen=True)
 class ChoiceGraph:
-    """Nodes, and the flows between them."""
+    """Nodes, and the reshard edges between them."""
 
     nodes: tuple[Node, ...]
     edges: tuple[ReshardEdge, ...]
 
     def price(self, choice: Sequence[int]) -> float:
-        """What a choice of options takes in all; infinite where a value cannot be had as it is needed."""
+        """The price of a choice of options; infinite where a conversion is impossible."""
         total = sum(node.prices[taken] for node, taken in zip(self.nodes, choice, strict=True))
         return total + sum(edge.price(choice) for edge in self.edges)
 

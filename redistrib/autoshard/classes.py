@@ -9,10 +9,10 @@ from redistrib.programs.graph import Graph
 
 
 def marks_of(problem: SearchProblem) -> dict[object, object]:
-    """What tells operations, inputs and outputs from others that do the same: pins, summands, rates of their own."""
+    """Labels of operations, inputs and outputs: pins, partial sums, rates of their own."""
     marks: dict[object, object] = {}
-    for number, own in enumerate(problem.marks):
-        marks[number] = (own, tuple(sorted(problem.work.get(number, {}).items())))
+    for number, operation_mark in enumerate(problem.marks):
+        marks[number] = (operation_mark, tuple(sorted(problem.work.get(number, {}).items())))
     for array in problem.graph.inputs:
         marks[array.name] = _mark(problem.pins.get(array.name), problem.starts.get(array.name))
     for number, _ in enumerate(problem.graph.outputs):
@@ -37,7 +37,7 @@ def _by_cell(graph: Graph, folded: Folded, classes: IsomorphismClasses) -> Isomo
         for read, name in enumerate(operation.ins):
             if cell is not None:
                 first.setdefault(name, (cell, read))
-    keys = (first.get(array.name, own) for array, own in zip(graph.inputs, classes.inputs, strict=True))
+    keys = (first.get(array.name, input_class) for array, input_class in zip(graph.inputs, classes.inputs, strict=True))
     inputs = [number.setdefault(("input", key), len(number)) for key in keys]
     return IsomorphismClasses(tuple(operations), tuple(inputs))
 

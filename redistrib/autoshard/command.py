@@ -12,7 +12,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 
 
-def found(target: str, pairs: dict[str, list[str]], *, is_run: bool = False, **options: Any) -> Searched:
+def search_target(target: str, pairs: dict[str, list[str]], *, is_run: bool = False, **options: Any) -> Searched:
     """What is found for what a function returns: a function and its arguments.
 
     Args:

@@ -23,24 +23,24 @@ from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
 
 ORDERS = 3  # of the axes, that are tried, beside what propagation makes of the pins
-COARSE = 2  # steps from operation to operation that must be alike for one decision at first, in a large program
-ALONE = 400  # operations of a program of which those that are alike are decided one by one in the end
+COARSE = 2  # steps to neighbours that classes compare at first, in a large program
+ALONE = 400  # operations of a program, up to which each is decided by itself in the end
 DECIDING = 0.8  # of the time that there is; the rest is for the bound
 ROUNDS = 6  # in which axes are decided again, at most
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        decisions: how everything is cut.
-        sources: for values as they are needed the type to move them from, where that is not the one they were made in.
-        price: what the search minimises: seconds, or bytes, and what idle devices and held bytes count.
+        decisions: the cuts of everything.
+        sources: for a value and a type that is needed the type to convert it from, where that is not the maker's.
+        price: the objective: seconds, or bytes, and the prices of idle devices and of held bytes.
         complete: whether nothing was cut short.
         bound: lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but `axis`.
         axis: whose cuts the bound ranges over; empty where the bound ranges over all axes.
-        by_class: whether the bound ranges only over schedules that cut operations that are alike in the same way.
+        by_class: whether the bound ranges only over schedules with one cut for each isomorphism class.
         stopped: whether the time was up before the search was over.
     """
 
@@ -65,7 +65,7 @@ def searched(
     Args:
         problem: what is searched.
         deadline: after which the best so far is taken.
-        report_progress: is told what goes on.
+        report_progress: called with a line about each phase.
         starts: schedules to improve on, the best first.
     """
     deciding = deadline.part(DECIDING)
@@ -73,10 +73,10 @@ def searched(
     best = None if deciding.passed else _Descent(problem, deciding, report_progress).best(axes, starts)
     if best is None:
         best = starts[0] if starts else _unsearched(problem, propagated(problem, axes))
-    elif starts and not problem.held and starts[0].price < best.price * (1 - problem.ties):
+    elif starts and not problem.memory_multipliers and starts[0].price < best.price * (1 - problem.ties):
         best = starts[0]
     best = replace(best, stopped=deciding.passed)
-    if problem.held:  # what is found is judged by its bytes, and searched again
+    if problem.memory_multipliers:  # `fitting` checks its bytes, and searches again
         return best
     report_progress("bound")
     return bounded(problem, best, deadline)
@@ -143,28 +143,28 @@ class _Descent:
         for count in range(max(1, len(order) * ROUNDS)):
             axis = order[count % len(order)] if order else ""
             self.report_progress(f"axis {axis}, round {count // max(1, len(order)) + 1}")
-            is_known = start is not None or count >= len(order)
+            has_price = start is not None or count >= len(order)
             try:
                 axes_problem = AxesProblem(problem, decisions, [axis] if axis else [], classes, deadline)
             except OutOfTime:
                 complete = False
                 break
             if count == 0 and start is not None:
-                known = axes_problem.choice_of(start)
+                start_choice = axes_problem.choice_of(start)
                 decisions, price, sources = (
-                    axes_problem.chosen(known),
-                    axes_problem.choices.price(known),
-                    axes_problem.sources(known),
+                    axes_problem.chosen(start_choice),
+                    axes_problem.choices.price(start_choice),
+                    axes_problem.sources(start_choice),
                 )
-            solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(decisions) if is_known else None)
+            solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(decisions) if has_price else None)
             if solution.choice is None and not solution.feasible:
                 raise ProgramError("", "", "Schedule", f"nothing was found along axis {axis!r}; loosen the pins")
             complete = complete and solution.optimal
             if solution.choice is None:
                 break
-            own = axes_problem.choices.price(solution.choice)
-            if not is_known or own < price * (1 - 1e-9):
-                decisions, price = axes_problem.chosen(solution.choice), own
+            new_price = axes_problem.choices.price(solution.choice)
+            if not has_price or new_price < price * (1 - 1e-9):
+                decisions, price = axes_problem.chosen(solution.choice), new_price
                 sources, unchanged = axes_problem.sources(solution.choice), 0
             left -= 1
             unchanged += 1
@@ -190,7 +190,7 @@ def bounded(problem: SearchProblem, result: SearchResult, deadline: Deadline = N
     classes = classes_of(problem) if is_grouped else one_by_one(problem)
     by_class = len({*classes.operations}) < operations or len({*classes.inputs}) < inputs
     with contextlib.suppress(OutOfTime):
-        priced = replace(problem, ties=0.0, held={}, keep=None)
+        priced = replace(problem, ties=0.0, memory_multipliers={}, keep=None)
         cuts = result.decisions.propagation.cuts
         idle = [number for number in range(operations) if any(axis not in cuts[number] for axis in axes[-1:])]
         axes_problem = AxesProblem(priced, result.decisions, axes[-1:], classes, deadline, idle)

@@ -1,4 +1,4 @@
-"""Dynamic programming over a problem: one node after another is decided for all options of those around it.
+"""Dynamic programming over a choice graph: one node after another is decided for all options of those around it.
 
 What is left of a node is a table over its neighbours; the order is the one that makes the next table smallest. On
 chains and trees tables are of two nodes. Where they would grow too large, some nodes are decided given the others.
@@ -19,7 +19,7 @@ from redistrib.autoshard.choices import ChoiceGraph, Floats
 from redistrib.autoshard.deadline import NEVER, Deadline
 
 LARGEST = 4_000_000  # entries of a table
-WHOLE = 500_000  # entries of the table of a flow that is kept for all options
+WHOLE = 500_000  # entries of the table of an edge that is kept for all options
 MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
 
 
@@ -31,10 +31,10 @@ class CostFactor(NamedTuple):
 
 
 class Elimination:
-    """A problem as tables.
+    """A choice graph as tables.
 
     Args:
-        choices: the problem.
+        choices: the choice graph.
         deadline: after which a solution is given up.
     """
 
@@ -49,14 +49,14 @@ class Elimination:
 
     @cached_property
     def neighbours(self) -> list[set[int]]:
-        """For every node those that it shares a flow with."""
-        found: list[set[int]] = [set() for _ in self.sizes]
+        """For every node those that it shares an edge with."""
+        adjacent: list[set[int]] = [set() for _ in self.sizes]
         for edge in self.choices.edges:
             for node in edge.nodes:
-                found[node].update(edge.nodes)
-        for node, near in enumerate(found):
+                adjacent[node].update(edge.nodes)
+        for node, near in enumerate(adjacent):
             near.discard(node)
-        return found
+        return adjacent
 
     def solve(
         self, options: Mapping[int, Sequence[int]], choice: Sequence[int], largest: int = LARGEST
@@ -71,15 +71,21 @@ class Elimination:
         Raises:
             OutOfTime: after the deadline.
         """
-        known, choice = {n: own[0] for n, own in options.items() if len(own) == 1}, list(choice)
-        for node, taken in known.items():
+        single, choice = (
+            {n: kept_options[0] for n, kept_options in options.items() if len(kept_options) == 1},
+            list(choice),
+        )
+        for node, taken in single.items():
             choice[node] = taken
         touched = sorted({k for node in options for k in self.touching[node]})
-        options = {node: own for node, own in options.items() if len(own) > 1}
+        options = {node: kept_options for node, kept_options in options.items() if len(kept_options) > 1}
         order = self._order(options, largest)
         if order is None:
             return None
-        factors = [CostFactor((n,), np.array(self.choices.nodes[n].prices)[list(own)]) for n, own in options.items()]
+        factors = [
+            CostFactor((n,), np.array(self.choices.nodes[n].prices)[list(kept_options)])
+            for n, kept_options in options.items()
+        ]
         factors += [self._restricted(k, options, choice) for k in touched]
         at: dict[int, list[CostFactor]] = defaultdict(list)
         place = {node: k for k, node in enumerate(order)}
@@ -95,19 +101,19 @@ class Elimination:
             decided.append((node, rest, table.argmin(axis)))
             if rest:
                 at[min(rest, key=place.__getitem__)].append(CostFactor(rest, table.min(axis)))
-        found: dict[int, int] = {}
+        taken_options: dict[int, int] = {}
         for node, rest, best in reversed(decided):
-            found[node] = int(best[tuple(found[n] for n in rest)])
-        return known | {node: options[node][taken] for node, taken in found.items()}
+            taken_options[node] = int(best[tuple(taken_options[n] for n in rest)])
+        return single | {node: options[node][taken] for node, taken in taken_options.items()}
 
     def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
-        """The price of some nodes and of all flows that touch them."""
-        own = list(nodes)
-        total = sum(self.choices.nodes[node].prices[choice[node]] for node in own)
-        return total + sum(self.edge(k, choice) for k in {k for node in own for k in self.touching[node]})
+        """The price of some nodes and of all edges that touch them."""
+        listed = list(nodes)
+        total = sum(self.choices.nodes[node].prices[choice[node]] for node in listed)
+        return total + sum(self.edge(k, choice) for k in {k for node in listed for k in self.touching[node]})
 
     def edge(self, number: int, choice: Sequence[int]) -> float:
-        """The price of one flow."""
+        """The price of one edge."""
         edge = self.choices.edges[number]
         if number in self._factors:
             return float(self._factors[number][tuple(choice[node] for node in edge.nodes)])
@@ -115,16 +121,16 @@ class Elimination:
 
     def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
         around = {node: self.neighbours[node] & options.keys() for node in options}
-        size = {node: len(own) for node, own in options.items()}
+        size = {node: len(entries) for node, entries in options.items()}
         weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in around}
-        heap = [(own, node) for node, own in weight.items()]
+        heap = [(entries, node) for node, entries in weight.items()]
         heapq.heapify(heap)
         order: list[int] = []
         while len(order) < len(size):
-            own, node = heapq.heappop(heap)
-            if weight.get(node) != own:
+            entries, node = heapq.heappop(heap)
+            if weight.get(node) != entries:
                 continue  # it was put in again, with another weight
-            if own > largest or len(around[node]) >= MOST:
+            if entries > largest or len(around[node]) >= MOST:
                 return None
             self.deadline.check()
             del weight[node]
@@ -138,7 +144,7 @@ class Elimination:
         return order
 
     def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> CostFactor:
-        """The table of a flow for the options that are free, all others as they are."""
+        """The table of an edge for the options that are free, all others as they are."""
         self.deadline.check()
         edge = self.choices.edges[number]
         kept = tuple(node for node in edge.nodes if node in options)
@@ -164,10 +170,10 @@ def _sum(factors: Sequence[CostFactor]) -> CostFactor:
 
 def neighbourhood(elimination: Elimination, centre: int, count: int) -> list[int]:
     """The nodes nearest to one, itself first."""
-    found = dict.fromkeys([centre])
+    reached = dict.fromkeys([centre])
     frontier = [centre]
-    while frontier and len(found) < count:
+    while frontier and len(reached) < count:
         near: Iterable[int] = (n for node in frontier for n in sorted(elimination.neighbours[node]))
-        frontier = [node for node in dict.fromkeys(near) if node not in found]
-        found |= dict.fromkeys(frontier)
-    return list(found)[:count]
+        frontier = [node for node in dict.fromkeys(near) if node not in reached]
+        reached |= dict.fromkeys(frontier)
+    return list(reached)[:count]

@@ -216,7 +216,7 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
     names = leaf_names(function, given.args)
     numbers = jax.tree_util.tree_unflatten(traced.out_tree, range(len(traced.outputs)))
     arrays = traced.graph.arrays()
-    found: dict[int, str] = {}
+    ties: dict[int, str] = {}
     for argument, result in state.items():
         leaves = [name for name in names if name == argument or name.startswith(f"{argument}/")]
         try:
@@ -230,5 +230,5 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
                 "", argument, "State", f"result {result!r} has the shapes {shapes[1]}, and the argument {shapes[0]}; "
                 f"name an argument and the result that takes its place in the next call",
             )  # fmt: skip
-        found |= dict(zip(back, leaves, strict=True))
-    return found
+        ties |= dict(zip(back, leaves, strict=True))
+    return ties

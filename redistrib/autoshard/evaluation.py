@@ -142,15 +142,17 @@ class _Walk:
             until: of the one until which it is kept.
             reader: of the one that reads it; -1 for one that stands in no condition of a loop.
         """
-        known = self.versions[name]
+        versions = self.versions[name]
         tested = reader >= 0 and self.problem.graph.tests_with(name, reader)
-        for version in known:
+        for version in versions:
             is_kept = self.keep is None or at - version.used <= self.keep
-            if version.form == form and (version is known[0] or (is_kept and version.tested == tested)):
+            if version.form == form and (version is versions[0] or (is_kept and version.tested == tested)):
                 version.used = max(version.used, until)
                 return version
-        wanted = self.sources.get((name, form))
-        source = known[0] if wanted is None or wanted == form else self.read(name, wanted, at, at, reader)
+        source_form = self.sources.get((name, form))
+        source = (
+            versions[0] if source_form is None or source_form == form else self.read(name, source_form, at, at, reader)
+        )
         price = self.problem.moves.price(source.form, form, self.decisions.propagation.arrays[name].dtype)
         source.used = max(source.used, at)
         if price is None:
@@ -162,9 +164,9 @@ class _Walk:
         self.moving += seconds
         self.received += times * price.received
         self.scratch[at] = max(self.scratch[at], price.scratch)
-        made = _Version(form, at, until, tested)
-        known.append(made)
-        return made
+        moved = _Version(form, at, until, tested)
+        versions.append(moved)
+        return moved
 
     def _peak(self) -> tuple[int, int]:
         """The most bytes that are held at once, and the operation that runs then.
@@ -198,9 +200,9 @@ class _Walk:
                 for levels in (first, last):
                     add(levels, version.born, end, times * size)
                 others = (times - 1) * size
-                if others and (made := spans.get(version.born)) is not None:
-                    add(first, version.born, made[1], -others)
-                    add(last, made[0], version.born - 1, others)
+                if others and (span := spans.get(version.born)) is not None:
+                    add(first, version.born, span[1], -others)
+                    add(last, span[0], version.born - 1, others)
                 if others and (read := spans.get(end)) is not None:
                     add(first, end + 1, read[1], others)
                     add(last, read[0], end, -others)
@@ -219,7 +221,7 @@ class _Walk:
         for k, cell in enumerate(folded.cells):
             if cell is not None and folded.times[k] > 1:
                 of_run[cell[0]].append(k)
-        return {k: (own[0], own[-1]) for own in of_run.values() for k in own}
+        return {k: (numbers[0], numbers[-1]) for numbers in of_run.values() for k in numbers}
 
     def _copies(self, name: str, version: _Version, last: int) -> int:
         """For how many layers a version is held at once: those of arrays that outlive the layer that makes them."""
@@ -236,5 +238,5 @@ class _Walk:
         return 1 if is_inside else folded.times[version.born]
 
 
-def _items(known: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
-    return tuple(sorted(known.items()))
+def _items(cuts: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(cuts.items()))

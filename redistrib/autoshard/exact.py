@@ -1,7 +1,7 @@
-"""A problem solved: by dynamic programming where that is small, else from the relaxation of its integer program.
+"""The solver of a choice graph: dynamic programming where it is small, else the relaxation of its integer program.
 
-The relaxation gives a bound, and for each node the options among which it wavers. Among these the best choice is found
-by dynamic programming; then balls of nodes are decided anew, with all their options, until nothing gets better.
+The relaxation gives a bound, and for each node the options that it takes a fraction of. Dynamic programming takes the
+best choice among these. A large-neighbourhood search then decides neighbourhoods of nodes anew, with all options.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NEIGHBOURHOOD = 24  # nodes
 CLOSED = 60  # nodes of a problem of which the integer program is solved, to the end
 MANY = 200  # nodes, above which a choice that is there is made better without another relaxation
 SHARES = (1e-6, 0.05, 0.1, 0.2, 0.3)  # of an option in the relaxation, from which on it is tried
-STRIDE = 4  # from the centre of one ball to that of the next
-WITHIN = 100_000  # entries of a table of a ball
+STRIDE = 4  # from the centre of one neighbourhood to that of the next
+WITHIN = 100_000  # entries of a table of a neighbourhood
 ROUNDING = 1e-10  # of a sum of prices, by which it may differ when it is added up in another order
 
 
@@ -29,7 +29,7 @@ def solved(choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int
     """The best choice that is found, in time.
 
     Args:
-        choices: the problem.
+        choices: the choice graph.
         deadline: after which the best so far is taken.
         start: a choice to begin with.
 
@@ -41,9 +41,9 @@ def solved(choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int
     everything = {node: range(size) for node, size in enumerate(tables.sizes)}
     best = None if start is None else tuple(start)
     try:
-        found = tables.solve(everything, [0] * len(everything), SMALL)
-        if found is not None:
-            choice = tuple(found[node] for node in everything)
+        options = tables.solve(everything, [0] * len(everything), SMALL)
+        if options is not None:
+            choice = tuple(options[node] for node in everything)
             price = choices.price(choice)
             return Solution(choice if math.isfinite(price) else None, price, math.isfinite(price), True)
         if best is not None and len(best) > MANY:
@@ -72,7 +72,7 @@ def lower_bound(choices: ChoiceGraph, price: float, deadline: Deadline = NEVER) 
     """A price that no choice goes below: of the bounds that there is time for, the highest.
 
     Args:
-        choices: the problem.
+        choices: the choice graph.
         price: of a choice; the integer program is solved only where the relaxation leaves a gap below it.
         deadline: after which the best so far is taken.
     """
@@ -91,21 +91,23 @@ def lower_bound(choices: ChoiceGraph, price: float, deadline: Deadline = NEVER) 
 
 def _rounded(tables: Elimination, shares: Sequence[Sequence[float]], start: Sequence[int] | None) -> tuple[int, ...]:
     """The best choice among the options that the relaxation takes a part of; where there is no time, the largest."""
-    best = tuple(max(range(len(own)), key=own.__getitem__) for own in shares)
+    best = tuple(max(range(len(shares_of_node)), key=shares_of_node.__getitem__) for shares_of_node in shares)
     with contextlib.suppress(OutOfTime):
         for share in SHARES:
             support = {
-                node: sorted({best[node], *(k for k, each in enumerate(own) if each > share), (start or best)[node]})
-                for node, own in enumerate(shares)
+                node: sorted(
+                    {best[node], *(k for k, each in enumerate(shares_of_node) if each > share), (start or best)[node]}
+                )
+                for node, shares_of_node in enumerate(shares)
             }
-            found = tables.solve(support, best)
-            if found is not None:
-                return tuple(found[node] for node in support)
+            options = tables.solve(support, best)
+            if options is not None:
+                return tuple(options[node] for node in support)
     return best
 
 
 def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
-    """Decide ball after ball anew until none gets better, or the time is up."""
+    """Decide one neighbourhood after another anew until none gets better, or the time is up."""
     current = list(choice)
     with contextlib.suppress(OutOfTime):
         while sum(_improved(tables, current, centre) for centre in range(0, len(current), STRIDE)):
@@ -114,18 +116,18 @@ def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple
 
 
 def _improved(tables: Elimination, current: list[int], centre: int) -> bool:
-    """Decide the ball around a node anew, in place; whether it got better."""
+    """Decide the neighbourhood of a node anew, in place; whether the price fell."""
     tables.deadline.check()
     nodes, count = neighbourhood(tables, centre, NEIGHBOURHOOD), NEIGHBOURHOOD
-    found = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
-    while found is None and count > 2:
+    options = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
+    while options is None and count > 2:
         count //= 2
-        found = tables.solve({n: range(tables.sizes[n]) for n in nodes[:count]}, current, WITHIN)
-    changed = [n for n, taken in (found or {}).items() if current[n] != taken]
-    if not found or not changed:
+        options = tables.solve({n: range(tables.sizes[n]) for n in nodes[:count]}, current, WITHIN)
+    changed = [n for n, taken in (options or {}).items() if current[n] != taken]
+    if not options or not changed:
         return False
     before = tables.around(changed, current)
-    other = [found.get(n, taken) for n, taken in enumerate(current)]
+    other = [options.get(n, taken) for n, taken in enumerate(current)]
     if tables.around(changed, other) >= before - GAP * abs(before):
         return False
     current[:] = other

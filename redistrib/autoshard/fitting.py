@@ -1,4 +1,4 @@
-"""Schedules that fit a memory limit: bytes held at the worst moments are priced, the dearer the less fits."""
+"""Schedules that fit a memory limit: the multiplier of bytes held at the worst moments rises until one fits."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def feasible_result(
         name: of the program.
         most: bytes; None for no limit.
         deadline: after which the best so far is taken.
-        report_progress: is told what goes on.
+        report_progress: called with a line about each phase.
 
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
@@ -176,18 +176,18 @@ class _Fitting:
         self.moments = {self.number(moment): None}
         self.stopped = self.free.stopped
         self._note(self.problem, self.free)
-        rate = 0.01 * self.free.price / self.least
+        multiplier = 0.01 * self.free.price / self.least
         for start in starts:
             self._take(start)
         dear = cheap = 0.0
         for _ in range(STEPS):
-            if self._fits(rate):
-                dear = rate
+            if self._fits(multiplier):
+                dear = multiplier
                 break
-            cheap, rate = rate, rate * STEEP
+            cheap, multiplier = multiplier, multiplier * STEEP
         for _ in range(HALVINGS if dear else 0):
-            rate = math.sqrt(cheap * dear) if cheap else dear / STEEP
-            cheap, dear = (cheap, rate) if self._fits(rate) else (rate, dear)
+            multiplier = math.sqrt(cheap * dear) if cheap else dear / STEEP
+            cheap, dear = (cheap, multiplier) if self._fits(multiplier) else (multiplier, dear)
         if self.best is None:
             raise self._refused()
         self._refilled(self.best[1])
@@ -201,7 +201,7 @@ class _Fitting:
         return numbers.get(name, 0)
 
     def _refused(self) -> MemoryLimitError:
-        """What is known where nothing fits: that nothing can, or only that nothing was found."""
+        """The error where nothing fits: a proof that nothing can, or that nothing was found."""
         problem, limit = self.problem, f"{self.most:,} bytes on a device"
         floor, moment = least_held(problem.graph, problem.moves.mesh.size, problem.starts, problem.donated)
         smallest = f"the smallest of those found takes {self.least:,} bytes"
@@ -217,7 +217,7 @@ class _Fitting:
     def _refilled(self, candidate: FeasibleResult) -> None:
         """Lay arguments out again as they are without a limit, as many as there is room for.
 
-        Those of layers that are alike are all laid out alike where only the price of a byte decides.
+        Arguments of isomorphic layers share a layout where only the price of a byte decides.
         """
         tight, free = candidate.result.decisions, self.free.decisions
         other = [name for name, at in tight.ins.items() if at != free.ins[name]]
@@ -232,12 +232,12 @@ class _Fitting:
             fits = self._note(candidate.problem, replace(candidate.result, decisions=decisions, complete=False))
             low, high = (count, high) if fits else (low, count - 1)
 
-    def _fits(self, rate: float) -> bool:
+    def _fits(self, multiplier: float) -> bool:
         if self.deadline.passed:
             return self.best is not None
-        self.report_progress(f"memory, {rate:.3g} a byte")
-        held = dict.fromkeys(self.moments, rate / len(self.moments))
-        problem = replace(self.problem, held=held)
+        self.report_progress(f"memory, {multiplier:.3g} a byte")
+        multipliers = dict.fromkeys(self.moments, multiplier / len(self.moments))
+        problem = replace(self.problem, memory_multipliers=multipliers)
         result = searched(
             problem, self.deadline, self.report_progress, [] if self.best is None else [self.best[1].result]
         )

@@ -115,17 +115,17 @@ class Gone(NamedTuple):
 def _links(graph: Graph, runs: Sequence[Repetition]) -> dict[tuple[int, int], Int64]:
     """For two runs `[pairs, 2]` operations with an array in common: one reads what the other makes, or both read it."""
     of_run = {run.start + k: number for number, run in enumerate(runs) for k in range(run.period * run.layers)}
-    found: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+    links: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
     makers = graph.makers
-    for name, own in graph.readers.items():
-        ends = [k for k, _ in own if k in of_run]
+    for name, reads in graph.readers.items():
+        ends = [k for k, _ in reads if k in of_run]
         if name in makers and makers[name][0] in of_run:
             ends.append(makers[name][0])
         if 1 < len(ends) <= WIDEST:
             for first, second in permutations(ends, 2):
                 if of_run[first] != of_run[second]:
-                    found[of_run[first], of_run[second]].add((first, second))
-    return {runs_: np.array(sorted(pairs)) for runs_, pairs in found.items()}
+                    links[of_run[first], of_run[second]].add((first, second))
+    return {runs_: np.array(sorted(pairs)) for runs_, pairs in links.items()}
 
 
 def _agreement(run: Repetition, other: Repetition, pairs: Int64) -> tuple[float, int, int]:
@@ -148,18 +148,18 @@ def _agreement(run: Repetition, other: Repetition, pairs: Int64) -> tuple[float,
 
 def _aligned(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> list[Repetition]:
     """The runs, each begun where its repetitions are layers: where the same layers have their arrays in common."""
-    found = list(runs)
+    aligned = list(runs)
     for _ in range(SWEEPS):
         for number, run in enumerate(runs):
-            own = {other: pairs for (first, other), pairs in links.items() if first == number}
-            if not own:
+            linked = {other: pairs for (first, other), pairs in links.items() if first == number}
+            if not linked:
                 continue
             ways = []
             for turned in turnings(graph, run):
-                shares = [_agreement(turned, found[other], pairs)[0] for other, pairs in own.items()]
+                shares = [_agreement(turned, aligned[other], pairs)[0] for other, pairs in linked.items()]
                 ways.append((sum(shares), -turned.start, turned))
-            found[number] = max(ways)[2]
-    return found
+            aligned[number] = max(ways)[2]
+    return aligned
 
 
 def _removed(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> dict[int, Gone]:
@@ -185,11 +185,11 @@ def _removed(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int,
     first, last = low + KEPT, high - AFTER
     if last - first < 1:
         return {}
-    found = {}
+    removed = {}
     for number, (sign, shift) in placed.items():
         bounds = sign * (first - shift), sign * (last - shift)
-        found[number] = Gone(range(min(bounds), max(bounds) + 1), sign * (first - 1 - shift))
-    return found
+        removed[number] = Gone(range(min(bounds), max(bounds) + 1), sign * (first - 1 - shift))
+    return removed
 
 
 class _Folding:
@@ -257,8 +257,8 @@ class _Folding:
         if stands is None:
             return None
         times = [0] * len(kept)
-        for own in stands:
-            times[own] += 1
+        for stand_in in stands:
+            times[stand_in] += 1
         inputs = self._inputs(stands, operations)
         outputs = self._outputs(stands, inputs, operations)
         if inputs is None or outputs is None:
@@ -297,32 +297,32 @@ class _Folding:
 
     def _stand_ins(self, place: Mapping[int, int]) -> tuple[int, ...] | None:
         """For every operation the number of the one that is left for it."""
-        found = []
+        numbers = []
         for k in range(len(self.graph.operations)):
-            own = k
+            stand_in = k
             if self.is_gone(k):
                 run, _, offset = self.place[k]
-                own = self.operation_at(run, self.removed[run].standing, offset)
-                if own not in place:
+                stand_in = self.operation_at(run, self.removed[run].standing, offset)
+                if stand_in not in place:
                     return None
-            found.append(place[own])
-        return tuple(found)
+            numbers.append(place[stand_in])
+        return tuple(numbers)
 
     def _inputs(self, stands: Sequence[int], operations: Sequence[Operation]) -> dict[str, str]:
         """For every input the one that stands for it."""
         arrays = self.graph.arrays()
         kept = {name for op in operations for name in op.ins} | {*self.graph.outputs}
-        found: dict[str, str] = {}
+        stand_ins: dict[str, str] = {}
         for k, op in enumerate(self.graph.operations):
             for read, name in enumerate(op.ins):
-                if name in found or name in self.graph.makers:
+                if name in stand_ins or name in self.graph.makers:
                     continue
-                own = name if name in kept else operations[stands[k]].ins[read]
-                is_like = own not in self.graph.makers and arrays[own].shape == arrays[name].shape
-                found[name] = own if is_like else name
+                stand_in = name if name in kept else operations[stands[k]].ins[read]
+                is_like = stand_in not in self.graph.makers and arrays[stand_in].shape == arrays[name].shape
+                stand_ins[name] = stand_in if is_like else name
         for array in self.graph.inputs:
-            found.setdefault(array.name, array.name)
-        return found
+            stand_ins.setdefault(array.name, array.name)
+        return stand_ins
 
     def _outputs(
         self, stands: Sequence[int], inputs: Mapping[str, str] | None, operations: Sequence[Operation]
@@ -331,18 +331,18 @@ class _Folding:
         makers = self.graph.makers
         numbers: dict[Hashable, int] = {}
         names: list[str] = []
-        found: list[int] = []
+        places: list[int] = []
         for number, name in enumerate(self.graph.outputs):
-            own = name
+            stand_in = name
             if name in makers and self.is_gone(makers[name][0]):
-                own = operations[stands[makers[name][0]]].outs[makers[name][1]].name
+                stand_in = operations[stands[makers[name][0]]].outs[makers[name][1]].name
             elif name not in makers and inputs is not None:
-                own = inputs[name]
+                stand_in = inputs[name]
             tie = self.tied.get(number)
             tie = inputs[tie] if tie is not None and inputs is not None else tie
-            key = (own, self.marks.get(("out", number)), tie)
+            key = (stand_in, self.marks.get(("out", number)), tie)
             if key not in numbers:
                 numbers[key] = len(names)
-                names.append(own)
-            found.append(numbers[key])
-        return tuple(names), tuple(found)
+                names.append(stand_in)
+            places.append(numbers[key])
+        return tuple(names), tuple(places)

@@ -66,10 +66,10 @@ def kernels_of(graph: Graph) -> list[Kernel]:
         if not loops[k] or len(operation.outs) != 1 or operation.nest.effectful or operation.pinned:
             continue
         name = operation.outs[0].name
-        own = [number for number, _ in readers.get(name, ())]
-        if name in outputs or not own or not all(loops[j] or is_reduction(graph.operations[j]) for j in own):
+        reading = [number for number, _ in readers.get(name, ())]
+        if name in outputs or not reading or not all(loops[j] or is_reduction(graph.operations[j]) for j in reading):
             continue
-        if any(graph.scopes[j] != graph.scopes[k] for j in own):  # it would be computed at every step
+        if any(graph.scopes[j] != graph.scopes[k] for j in reading):  # it would be computed at every step
             continue
         kernels = computed_by(name)
         if len(kernels) == 1 or (not _is_costly(operation) and read(operation) <= size(name)):
@@ -80,26 +80,32 @@ def kernels_of(graph: Graph) -> list[Kernel]:
         if not is_product(operation) or operation.outs[0].name in outputs:
             continue
         name = operation.outs[0].name
-        own = [number for number, _ in readers.get(name, ())]
+        reading = [number for number, _ in readers.get(name, ())]
         kernels = computed_by(name)
-        scopes = {graph.scopes[k] for k in (*own, *graph.makers[name][:1])}
-        if len(own) == 1 and loops[own[0]] and len(kernels) == 1 and len(scopes) == 1 and not kernels & epilogues:
+        scopes = {graph.scopes[k] for k in (*reading, *graph.makers[name][:1])}
+        if (
+            len(reading) == 1
+            and loops[reading[0]]
+            and len(kernels) == 1
+            and len(scopes) == 1
+            and not kernels & epilogues
+        ):
             (kernel,) = kernels
             if loops[kernel]:
                 ends.add(name)
                 epilogues.add(kernel)
     sources: dict[str, tuple[str, ...]] = dict.fromkeys(ends, ())
-    found = []
+    kernel_list = []
     for k, operation in enumerate(graph.operations):
         if operation.role:
-            found.append(Kernel(False, False, True, ()))
+            kernel_list.append(Kernel(False, False, True, ()))
             continue
         reads = dict.fromkeys((s, r) for r, name in enumerate(operation.ins) for s in sources.get(name, (name,)))
         if k in inside:
             sources[operation.outs[0].name] = tuple(dict.fromkeys(name for name, _ in reads))
         stores = k not in inside and not any(array.name in ends for array in operation.outs)
-        found.append(Kernel(k not in inside, k not in epilogues, stores, tuple(reads)))
-    return found
+        kernel_list.append(Kernel(k not in inside, k not in epilogues, stores, tuple(reads)))
+    return kernel_list
 
 
 def is_loop(operation: Operation) -> bool:

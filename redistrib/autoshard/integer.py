@@ -1,8 +1,8 @@
-"""The integer program of a problem, for HiGHS: one option of each node, and conversions that serve all readers.
+"""The integer program of a choice graph, for HiGHS: one option of each node, and conversions that serve all readers.
 
-To every reader of a value there is a flow from each form that the value may be made in to each that it may be needed
-in. Its sums are the options of the maker and of the reader, so that the relaxation of a chain is integral. A conversion
-is as large as the largest flow that needs it, and may be replaced by cutting the form out of another one that is there.
+To every reader of a value there is a flow from each layout of the maker to each layout of the reader. The flows sum to
+the options of the maker and of the reader, so that the relaxation of a chain is integral. A conversion is as large as
+the largest flow that needs it. A local cut out of another layout that is there may replace it.
 
 Where a value has several readers and few combinations of their options and the maker's, every combination is a variable
 instead: the relaxation is then as tight as it can be for the value, and has fewer rows.
@@ -42,7 +42,7 @@ class Solution:
 
 
 def solve(choices: ChoiceGraph, deadline: Deadline = NEVER) -> Solution:
-    """The best choice of a problem, or the best that was found in time.
+    """The best choice, or the best that was found in time.
 
     Raises:
         OutOfTime: if there was no time to write the program down.
@@ -64,7 +64,7 @@ def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
     model = _Model.of(choices, deadline)
     costs, scale = model.scaled()
     matrix, equal, highs = model.matrix(), np.equal(model.lows, model.highs), np.array(model.highs)
-    found = linprog(
+    optimum = linprog(
         costs,
         A_ub=matrix[~equal],
         b_ub=highs[~equal],
@@ -74,13 +74,13 @@ def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
         method="highs-ds",
         options={"presolve": False, **_time_limit(deadline)},
     )
-    if found.status == 2:
+    if optimum.status == 2:
         return math.inf, []
-    if found.status != 0:
+    if optimum.status != 0:
         raise OutOfTime
-    shares = [[float(found.x[k]) for k in options] for options in model.option]
+    shares = [[float(optimum.x[k]) for k in options] for options in model.option]
     multipliers = np.zeros(len(highs))
-    multipliers[equal], multipliers[~equal] = found.eqlin.marginals, np.minimum(found.ineqlin.marginals, 0.0)
+    multipliers[equal], multipliers[~equal] = optimum.eqlin.marginals, np.minimum(optimum.ineqlin.marginals, 0.0)
     reduced = costs - matrix.T @ multipliers
     dual = float(highs @ multipliers + np.minimum(reduced, 0.0).sum())  # every variable is between 0 and 1
     return model.constant + dual * scale, shares
@@ -127,7 +127,7 @@ class _Model:
 
     @classmethod
     def of(cls, choices: ChoiceGraph, deadline: Deadline) -> _Model:
-        """The program of all flows."""
+        """The program of all edges."""
         model = cls(choices)
         for edge in choices.edges:
             deadline.check()
@@ -152,25 +152,25 @@ class _Model:
         self.constant += least
         variables = np.arange(len(self.costs), len(self.costs) + prices.size)
         self.costs += (prices - least).tolist()
-        for node, own in zip(edge.nodes, taken, strict=True):
+        for node, option_numbers in zip(edge.nodes, taken, strict=True):
             options, first = self.option[node], len(self.lows)
-            self.rows += [*(own + first).tolist(), *range(first, first + len(options))]
+            self.rows += [*(option_numbers + first).tolist(), *range(first, first + len(options))]
             self.columns += [*variables.tolist(), *options]
             self.values += [1.0] * prices.size + [-1.0] * len(options)
             self.lows += [0.0] * len(options)
             self.highs += [0.0] * len(options)
 
     def _paths(self, edge: ReshardEdge) -> None:
-        made = self._grouped(edge.node, edge.layouts)
+        sources = self._grouped(edge.node, edge.layouts)
         paths = []
-        for reader, own in zip(edge.readers, edge.held or ({},) * len(edge.readers), strict=True):
+        for reader, memory_prices in zip(edge.readers, edge.memory_prices or ({},) * len(edge.readers), strict=True):
             needed = self._grouped(reader.node, reader.layouts)
             path: dict[tuple[int, int], int] = {}
-            for source in made:
+            for source in sources:
                 for target in needed:
                     if source == target or (source, target) in edge.prices:
-                        path[source, target] = self.variable(own.get((source, target), 0.0))
-            self._marginals(path, made, needed)
+                        path[source, target] = self.variable(memory_prices.get((source, target), 0.0))
+            self._marginals(path, sources, needed)
             paths.append(path)
         pairs = dict.fromkeys(pair for path in paths for pair in path if pair[0] != pair[1])
         if len(edge.readers) == 1:
@@ -185,8 +185,8 @@ class _Model:
                     entries = {variable: 1.0, converted[pair]: -1.0} | dict.fromkeys(hubs.get(pair, ()), -1.0)
                     self.row(entries, -np.inf, 0.0)
 
-    def _marginals(self, path: dict[tuple[int, int], int], made: _ByLayout, needed: _ByLayout) -> None:
-        for side, layouts in ((0, made), (1, needed)):
+    def _marginals(self, path: dict[tuple[int, int], int], sources: _ByLayout, needed: _ByLayout) -> None:
+        for side, layouts in ((0, sources), (1, needed)):
             for layout, options in layouts.items():
                 entries = {variable: 1.0 for pair, variable in path.items() if pair[side] == layout}
                 self.row(entries | dict.fromkeys(options, -1.0), 0.0, 0.0)
@@ -194,8 +194,8 @@ class _Model:
     def _hubs(
         self, edge: ReshardEdge, converted: dict[tuple[int, int], int], paths: list[dict[tuple[int, int], int]]
     ) -> dict[tuple[int, int], list[int]]:
-        """For every conversion the variables of cutting the form out of another, which some reader must need."""
-        found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        """For every conversion the variables of local cuts out of another layout, which some reader must need."""
+        hubs: dict[tuple[int, int], list[int]] = defaultdict(list)
         used = set()
         for source, target in converted:
             for hub, other in sorted(edge.local):
@@ -204,18 +204,18 @@ class _Model:
                     continue
                 cut = self.variable(edge.times * edge.prices[hub, target])
                 self.row({cut: 1.0, converted[source, hub]: -1.0}, -np.inf, 0.0)
-                found[source, target].append(cut)
+                hubs[source, target].append(cut)
                 used.add((source, hub))
         for pair in sorted(used):
             needed = {path[pair]: -1.0 for path in paths if pair in path}
             self.row({converted[pair]: 1.0} | needed, -np.inf, 0.0)
-        return found
+        return hubs
 
     def _grouped(self, node: int, layouts: tuple[int, ...]) -> _ByLayout:
-        found: dict[int, list[int]] = defaultdict(list)
+        by_layout: dict[int, list[int]] = defaultdict(list)
         for variable, layout in zip(self.option[node], layouts, strict=True):
-            found[layout].append(variable)
-        return found
+            by_layout[layout].append(variable)
+        return by_layout
 
     # ------------------------------------------------------------------------------------------ the end
 
@@ -245,14 +245,14 @@ class _Model:
 
     def solve(self, deadline: Deadline) -> Solution:
         costs, scale = self.scaled()
-        found = self.run(costs, {"mip_rel_gap": GAP, **_time_limit(deadline)})
+        optimum = self.run(costs, {"mip_rel_gap": GAP, **_time_limit(deadline)})
         bound = self.constant
-        if found.mip_dual_bound is not None and np.isfinite(found.mip_dual_bound):
-            bound += max(0.0, float(found.mip_dual_bound)) * scale
-        if found.x is None:
-            return Solution(None, bound, found.status != 2, False)
-        choice = tuple(int(np.argmax(found.x[options.start : options.stop])) for options in self.option)
-        return Solution(choice, bound, True, found.status == 0)
+        if optimum.mip_dual_bound is not None and np.isfinite(optimum.mip_dual_bound):
+            bound += max(0.0, float(optimum.mip_dual_bound)) * scale
+        if optimum.x is None:
+            return Solution(None, bound, optimum.status != 2, False)
+        choice = tuple(int(np.argmax(optimum.x[options.start : options.stop])) for options in self.option)
+        return Solution(choice, bound, True, optimum.status == 0)
 
 
 _ByLayout = dict[int, list[int]]

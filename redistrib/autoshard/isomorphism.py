@@ -1,7 +1,7 @@
-"""Operations that are alike, as those of repeated layers are, so that one decision serves them all.
+"""Isomorphism classes of operations, as those of repeated layers, so that one decision serves a class.
 
-Two operations are alike if they do the same to arrays of the same shapes, and so do those around them, a few steps far.
-The first and the last of many layers differ from the others where they touch what is no layer.
+Two operations are of one class if they do the same to arrays of the same shapes, and so do their neighbours a few steps
+away. The first and the last of many layers differ from the others where their neighbours are in no layer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEAR = 3  # steps from operation to operation
 
 @dataclass(frozen=True)
 class IsomorphismClasses:
-    """What is alike, as numbers.
+    """Isomorphism classes, as numbers.
 
     Attributes:
         operations: for every operation the number of its class.
@@ -38,8 +38,8 @@ def isomorphism_classes(
     Args:
         graph: the graph.
         tied: outputs, by number, that become an input, by name, when the program runs again.
-        marks: what tells operations (by number), inputs (by name) and outputs (`("out", number)`) from others that
-            would be like them.
+        marks: a label that must be equal in a class, of operations (by number), inputs (by name) and outputs
+            (`("out", number)`).
         near: how far to look.
     """
     operations, arrays = graph.operations, graph.arrays()
@@ -62,18 +62,18 @@ def isomorphism_classes(
         return (colours[made_from[name][0]], made_from[name][1]) if name in made_from else starts[name]
 
     def uses(name: str) -> Hashable:
-        found: list[Hashable] = [(colours[k], r) for k, r in read_by.get(name, ())]
-        found += [(-1, starts[tied[k]]) if k in tied else (-2, marks.get(("out", k))) for k in ends.get(name, ())]
-        return tuple(sorted(found, key=repr))
+        read_uses: list[Hashable] = [(colours[k], r) for k, r in read_by.get(name, ())]
+        read_uses += [(-1, starts[tied[k]]) if k in tied else (-2, marks.get(("out", k))) for k in ends.get(name, ())]
+        return tuple(sorted(read_uses, key=repr))
 
     for _ in range(near):
         fresh = [
-            coded((own, tuple(map(source, op.ins)), tuple(uses(array.name) for array in op.outs)))
-            for own, op in zip(colours, operations, strict=True)
+            coded((colour, tuple(map(source, op.ins)), tuple(uses(array.name) for array in op.outs)))
+            for colour, op in zip(colours, operations, strict=True)
         ]
         starts = {
-            name: coded((own, uses(name), source(fed_by[name]) if name in fed_by else None))
-            for name, own in starts.items()
+            name: coded((colour, uses(name), source(fed_by[name]) if name in fed_by else None))
+            for name, colour in starts.items()
         }
         colours = fresh
     return IsomorphismClasses(_numbered(colours), _numbered([starts[array.name] for array in graph.inputs]))
@@ -98,5 +98,5 @@ def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable
 
 
 def _numbered(colours: Sequence[int]) -> tuple[int, ...]:
-    found: dict[int, int] = {}
-    return tuple(found.setdefault(colour, len(found)) for colour in colours)
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(colour, len(numbers)) for colour in colours)

@@ -1,7 +1,7 @@
-"""Bytes held at some moments, priced: what makes a search take layouts that need less memory.
+"""A Lagrangian relaxation of the memory limit: bytes held at some moments have a price, the multiplier of the moment.
 
-A value is held as it was made until its first reader, and then as the next of its readers needs it; arguments stay to
-the end. What a byte costs at which moment is found by trying: see `descent`.
+A value is held in its first layout until its first reader, and then in the layout of its next reader; arguments are
+held to the end. `fitting` looks for the multipliers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redistrib.programs.graph import Graph, readers
 
 @dataclass(frozen=True)
 class Use:
-    """A value, and readers that share what it is converted to.
+    """A value, and readers that share its conversions.
 
     Attributes:
         value: its name.
@@ -50,13 +50,13 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
     """
     operations = graph.operations
     read: dict[str, list[tuple[int, int, int]]] = {}
-    for name, own in readers(operations).items():
-        read[name] = sorted((graph.held_until(k, r), k, r) for k, r in own if operations[k].role != "leave")
+    for name, numbers in readers(operations).items():
+        read[name] = sorted((graph.held_until(k, r), k, r) for k, r in numbers if operations[k].role != "leave")
     for number, name in enumerate(graph.outputs):
         read.setdefault(name, []).append((len(operations), len(operations), number))
-    made = [(array.name, -1, 0) for array in graph.inputs]
-    made += [(array.name, k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)]
-    for name, maker, write in made:
+    values = [(array.name, -1, 0) for array in graph.inputs]
+    values += [(array.name, k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)]
+    for name, maker, write in values:
         runs: list[list[tuple[int, int, int]]] = []
         for one in read.get(name, ()):
             last = runs[-1][-1] if runs else one
@@ -120,47 +120,49 @@ def last_held(graph: Graph) -> dict[str, int]:
 
 
 @dataclass
-class Charges:
-    """What options cost for the bytes that are held.
+class MemoryPrices:
+    """The prices of options for the bytes that are held.
 
     Attributes:
-        rates: what a byte costs, by number of the operation that is about to run.
+        multipliers: the price of a byte, by number of the operation that is about to run.
         count: nodes.
-        of_nodes: for every node what each of its options is charged; None for nothing.
+        of_nodes: for every node the memory price of each of its options; None for nothing.
     """
 
-    rates: Mapping[int, float]
+    multipliers: Mapping[int, float]
     count: int
     of_nodes: list[list[float] | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.of_nodes = [None] * self.count
 
-    def made(self, each: Sequence[Use], node: int, sizes: Sequence[int]) -> None:
-        """Charge a node for values as it makes them: until they are first read, or to the end of an argument."""
+    def charge_maker(self, each: Sequence[Use], node: int, sizes: Sequence[int]) -> None:
+        """Add the price of values in their first layout: until their first reader, or of an argument to the end."""
         rate = 0.0
         for use in each:
-            for moment, own in self.rates.items():
+            for moment, multiplier in self.multipliers.items():
                 waits = use.maker <= moment and (moment <= use.until[0] or not use.last)
-                rate += own * (use.first and (use.maker < 0 or waits))
+                rate += multiplier * (use.first and (use.maker < 0 or waits))
         if rate:
-            known = self.of_nodes[node] or [0.0] * len(sizes)
-            self.of_nodes[node] = [own + rate * size for own, size in zip(known, sizes, strict=True)]
+            prices = self.of_nodes[node] or [0.0] * len(sizes)
+            self.of_nodes[node] = [price + rate * size for price, size in zip(prices, sizes, strict=True)]
 
-    def held(self, each: Sequence[Use], reader: tuple[int, int], sizes: Sequence[int]) -> dict[tuple[int, int], float]:
-        """What a reader is charged for a value that it is the next to read, by the forms it is made and needed in."""
+    def of_reader(
+        self, each: Sequence[Use], reader: tuple[int, int], sizes: Sequence[int]
+    ) -> dict[tuple[int, int], float]:
+        """The price of a value that waits for this reader, by its first layout and the reader's."""
         later, now = 0.0, 0.0
         for use in each:
-            for moment, own in self.rates.items():
+            for moment, multiplier in self.multipliers.items():
                 if moment < use.readers[0][0] or moment > use.until[-1]:
                     continue
                 upcoming = next(k for k, number in enumerate(use.until) if number >= moment)
                 if use.nodes[upcoming] != reader:
                     continue
                 if use.readers[0][0] == moment or use.maker < 0 or not use.first:
-                    now += own  # beside what was made, which is charged to the maker
+                    now += multiplier  # beside what was made, which is charged to the maker
                 else:
-                    later += own
+                    later += multiplier
         if not later and not now:
             return {}
         pairs = ((made, needed) for made in range(len(sizes)) for needed in range(len(sizes)))

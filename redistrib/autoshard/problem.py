@@ -1,4 +1,4 @@
-"""What is searched: a graph on a machine with its pins, and how axes cut it so far."""
+"""The problem of a search: a graph on a machine with pins; and decisions, the cuts along each axis so far."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which d
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """What is searched, and what is said of it beforehand.
+    """The problem of a search, with all that is fixed beforehand.
 
     Attributes:
         graph: the operations.
@@ -40,12 +40,13 @@ class SearchProblem:
         work: for operations, by number, the dimension that an axis cuts.
         tied: outputs, by number, that become an input, by name, when the program runs again.
         ties: what idle devices cost, see `TIES`; no part of a bound.
-        held: what a byte costs that a device holds, by number of the operation that is about to run.
+        memory_multipliers: Lagrangian multipliers of the memory limit: the price of a byte that a device holds, by
+            number of the operation that is about to run.
         keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
         folded: what the graph stands for, where repeated layers were taken out of it.
         whole: the problem without folding, where there is one.
-        known: the options of operations that were asked for.
+        option_cache: the options of operations that were asked for.
         plans: of the moves of programs that were built.
         facts: about the graph and the pins, which variants of the problem share.
     """
@@ -59,12 +60,12 @@ class SearchProblem:
     work: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     tied: Mapping[int, str] = field(default_factory=dict)
     ties: float = TIES
-    held: Mapping[int, float] = field(default_factory=dict)
+    memory_multipliers: Mapping[int, float] = field(default_factory=dict)
     keep: int | None = None
     donated: tuple[str, ...] = ()
     folded: Folded | None = None
     whole: SearchProblem | None = None
-    known: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
+    option_cache: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
     plans: Plans = field(default_factory=dict, compare=False, repr=False)
     facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -108,8 +109,8 @@ class SearchProblem:
         if self.kernels is not None:
             arrays = self.graph.arrays()
             shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-            own = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
-            marks = [(*one, *more) for one, more in zip(marks, own, strict=True)]
+            kernel_marks = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
+            marks = [(*one, *more) for one, more in zip(marks, kernel_marks, strict=True)]
         return marks
 
     def _place(self, number: int) -> tuple[object, ...]:
@@ -127,11 +128,11 @@ class SearchProblem:
         return self._fact("kernels", self._kernels)
 
     def _kernels(self) -> list[Kernel]:
-        own = kernels_of(self.graph)
+        kernels = kernels_of(self.graph)
         if self.folded is None or self.whole is None or self.whole.kernels is None:
-            return own
+            return kernels
         every = (self.whole.kernels[k] for k in self.folded.kept)  # some are read only by layers that are taken out
-        return [kernel._replace(reads=one.reads) for kernel, one in zip(every, own, strict=True)]
+        return [kernel._replace(reads=one.reads) for kernel, one in zip(every, kernels, strict=True)]
 
     def kernel(self, number: int) -> Kernel | None:
         """What the compiler makes of an operation."""
@@ -151,9 +152,12 @@ class SearchProblem:
 
     def _heavy(self) -> list[bool]:
         operations = enumerate(self.graph.operations)
-        work = [own.nest.points * own.nest.flops * self.graph.times(k) for k, own in operations]
+        work = [
+            operation_work.nest.points * operation_work.nest.flops * self.graph.times(k)
+            for k, operation_work in operations
+        ]
         most = max(work, default=0)
-        return [own * HEAVY >= most > 0 for own in work]
+        return [operation_work * HEAVY >= most > 0 for operation_work in work]
 
     @cached_property
     def floor(self) -> float:
@@ -162,10 +166,10 @@ class SearchProblem:
             return 0.0
         total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
         for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
-            kernel, made = self.kernel(number), [array.name for array in operation.outs]
-            names = dict.fromkeys((*operation.ins, *made))
+            kernel, results = self.kernel(number), [array.name for array in operation.outs]
+            names = dict.fromkeys((*operation.ins, *results))
             if kernel is not None:
-                names = dict.fromkeys((*(name for name, _ in kernel.reads), *(made if kernel.stores else ())))
+                names = dict.fromkeys((*(name for name, _ in kernel.reads), *(results if kernel.stores else ())))
             if operation.role or (kernel is not None and not kernel.runs):
                 continue
             size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
@@ -204,12 +208,12 @@ class Decisions:
 
     def clear(self, axes: Sequence[str]) -> None:
         """Take back what is decided along axes."""
-        known: list[dict[str, Any]] = [
+        decided: list[dict[str, Any]] = [
             *self.propagation.cuts,
             *self.propagation.carries,
             *self.ins.values(),
             *self.outs,
         ]
-        for cuts in known:
+        for cuts in decided:
             for axis in axes:
                 cuts.pop(axis, None)

@@ -68,8 +68,8 @@ class Ranking(ShownInNotebooks):
         ]
         title = f"{counted(len(rows), 'candidate', 'candidates')} run, predicted for {self.machine}"
         columns = ["devices", "place predicted", "ms predicted", "ms measured", "predicted / measured"]
-        known = "" if np.isnan(self.correlation) else f"\nrank correlation {self.correlation:.2f}"
-        return rendered(title, columns, rows) + known
+        correlation = "" if np.isnan(self.correlation) else f"\nrank correlation {self.correlation:.2f}"
+        return rendered(title, columns, rows) + correlation
 
 
 def ranked(

@@ -153,7 +153,7 @@ class PinCost(NamedTuple):
 
 def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:
     """What each pin costs, by searching without it; arguments of one parameter go together."""
-    problem, listed = replace(base.problem.whole or base.problem, held={}, keep=None), []
+    problem, listed = replace(base.problem.whole or base.problem, memory_multipliers={}, keep=None), []
     for what, other in _without(problem).items():
         free = feasible_result(other, name, most, Deadline.after(limit))
         more: dict[str, int] = {}

@@ -58,14 +58,14 @@ class Candidate(Timed):
     @property
     def seconds(self) -> float:
         """What a call is predicted to take."""
-        known = self.feasible.evaluation
-        return super().seconds if known is None else known.seconds
+        evaluation = self.feasible.evaluation
+        return super().seconds if evaluation is None else evaluation.seconds
 
     @property
     def received_bytes(self) -> int:
         """Bytes that all devices together receive from others."""
-        known = self.feasible.evaluation
-        return super().received_bytes if known is None else known.received
+        evaluation = self.feasible.evaluation
+        return super().received_bytes if evaluation is None else evaluation.received
 
     @property
     def improvements(self) -> tuple[Improvement, ...]:

@@ -79,8 +79,8 @@ class Staged(Timed):
     @cached_property
     def distributed(self) -> Any:
         """The function, run by the program that was simulated; it needs as many devices as the layout takes."""
-        made = Spread(check(self.program), self.batch, self.layout)
-        return Pipelined(self.given, made, devices_of(None, self.layout))
+        spread = Spread(check(self.program), self.batch, self.layout)
+        return Pipelined(self.given, spread, devices_of(None, self.layout))
 
     @property
     def rank(self) -> tuple[float, str]:

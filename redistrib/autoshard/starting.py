@@ -112,7 +112,7 @@ def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Dec
         return
     roles = _Roles(problem, base, deadline)
     seen = {first.text}
-    for chosen in sorted(product(ROLES, repeat=len(axes)), key=lambda own: len({*own}) == 1):
+    for chosen in sorted(product(ROLES, repeat=len(axes)), key=lambda roles_of_axes: len({*roles_of_axes}) == 1):
         propagation = roles.propagated(dict(zip(axes, chosen, strict=True)))
         if propagation is not None:
             decisions = decided_by(problem, propagation)
@@ -186,7 +186,8 @@ class _Roles:
                     )
             most = max(work.values(), default=0)
             self.examples[size] = sorted(
-                (place for place, own in work.items() if own >= NEARLY * most > 0), key=lambda place: place[1]
+                (place for place, place_work in work.items() if place_work >= NEARLY * most > 0),
+                key=lambda place: place[1],
             )
         return self.examples[size]
 
@@ -204,15 +205,15 @@ class _Roles:
         for name in sorted((name for name in self.weights if first[name]), key=lambda name: first[name] or (0, 0, 0)):
             number, read, stacked = first[name] or (0, 0, 0)
             if classes[name] in cut_like:
-                known = cut_like[classes[name]]
-                pending |= known is not None and _cut(propagation, name, axis, known, spread=False)
+                like_dim = cut_like[classes[name]]
+                pending |= like_dim is not None and _cut(propagation, name, axis, like_dim, spread=False)
                 continue
             if pending:
                 propagation.spread(axis)
             taken, pending = None, False
             nest = graph.operations[number].nest
             for dim, names in enumerate(nest.reads[read].dims):
-                kept = any(own in access.names for access in nest.writes for own in names)
+                kept = any(letter in access.names for access in nest.writes for letter in names)
                 if kept and axis not in propagation.cuts[number] and _cut(propagation, name, axis, stacked + dim):
                     taken = stacked + dim
                     break
@@ -274,40 +275,40 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     propagation, graph, size = decisions.propagation, problem.graph, problem.moves.mesh.size
     seconds = problem.moves.objective == "seconds"
     speeds, latency = _speeds(problem) if seconds else (dict.fromkeys(problem.moves.mesh.names, 1.0 / size), 0.0)
-    known: dict[object, Option] = {}
-    made = {
+    options: dict[object, Option] = {}
+    first_types = {
         array.name: problem.starts.get(array.name, propagation.type_of(array.shape, decisions.ins[array.name]))
         for array in graph.inputs
     }
-    forms = {name: {form} for name, form in made.items()}
+    forms = {name: {form} for name, form in first_types.items()}
     last = last_held(graph)
     last |= dict.fromkeys(
-        (*graph.outputs, *(name for name in made if name not in problem.donated)), len(graph.operations)
+        (*graph.outputs, *(name for name in first_types if name not in problem.donated)), len(graph.operations)
     )
     held = [0] * (len(graph.operations) + 2)  # more than before each operation
-    for name, form in made.items():
+    for name, form in first_types.items():
         held[0] += _bytes(propagation, name, form)
         held[last.get(name, 0) + 1] -= _bytes(propagation, name, form)
     price, extra = 0.0, [0] * len(graph.operations)
     for number, operation in enumerate(graph.operations):
         key = (problem.kinds[number], repr((propagation.cuts[number], propagation.carries[number])))
-        if key not in known:
-            known[key] = of_decided(propagation, number, problem.machine if seconds else None, problem.kernel(number))
-        option = known[key]
+        if key not in options:
+            options[key] = of_decided(propagation, number, problem.machine if seconds else None, problem.kernel(number))
+        option = options[key]
         price += problem.times[number] * option.seconds
         reads = [*zip(operation.ins, option.ins, strict=True)][: {"leave": 0, "carry": 1}.get(operation.role)]
         ending = (graph.operations[k] for k in graph.closing.get(number, ()))
         for array, form in zip(operation.outs, option.outs, strict=True):
-            made[array.name], forms[array.name] = form, {form}
-        reads += [(carry.ins[1], made[carry.outs[0].name]) for carry in ending]
+            first_types[array.name], forms[array.name] = form, {form}
+        reads += [(carry.ins[1], first_types[carry.outs[0].name]) for carry in ending]
         for name, form in reads:
-            if form != made[name]:
+            if form != first_types[name]:
                 extra[number] += _bytes(propagation, name, form)
             if form not in forms[name]:
                 forms[name].add(form)
-                received = _received(made[name], form) * itemsize_of(propagation.arrays[name].dtype)
+                received = _received(first_types[name], form) * itemsize_of(propagation.arrays[name].dtype)
                 if received:
-                    speed = min(speeds[axis] for axis in _changed(made[name], form))
+                    speed = min(speeds[axis] for axis in _changed(first_types[name], form))
                     price += problem.moves_of(name, (number,)) * (received / speed + latency)
         for array, form in zip(operation.outs, option.outs, strict=True):
             born = graph.made_at(array.name)

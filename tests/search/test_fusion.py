@@ -126,8 +126,8 @@ def test_a_folded_graph_has_the_kernels_of_the_whole_one() -> None:
 def test_a_schedule_takes_and_holds_no_more_than_without_fusion() -> None:
     cases = [problem(1), *(oracle.problem(oracle.program(Random(seed)), "x=4") for seed in range(20))]
     for own in cases:
-        fused = replace(own, machine=replace(machine("v5p"), fuses=True), facts={}, known={})
-        apart = replace(own, machine=replace(machine("v5p"), fuses=False), facts={}, known={})
+        fused = replace(own, machine=replace(machine("v5p"), fuses=True), facts={}, option_cache={})
+        apart = replace(own, machine=replace(machine("v5p"), fuses=False), facts={}, option_cache={})
         for decisions in starting(apart):
             one, other = evaluated(fused, decisions), evaluated(apart, decisions)
             assert one.seconds <= other.seconds * (1 + 1e-12)
