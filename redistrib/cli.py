@@ -259,9 +259,8 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    from redistrib.api import load_profile, synthesize
-    from redistrib.errors import PictureError, ProgramError
-    from redistrib.lang.mesh import Mesh
+    from redistrib.api import load_profile
+    from redistrib.errors import PictureError
     from redistrib.simulator.constants import machine
     from redistrib.simulator.entry import simulate
     from redistrib.simulator.load import load
@@ -269,14 +268,8 @@ def _simulate(options: argparse.Namespace) -> int:
     for path in options.output:
         if path.suffix not in (".json", ".png", ".pdf", ".svg"):
             raise PictureError(f"{path} is neither a trace (.json) nor a picture (.png, .pdf, .svg)")
-    mesh = None if options.mesh is None else Mesh.of(options.mesh)
     profile = machine(load_profile(Path(options.profile)) if options.profile.endswith(".json") else options.profile)
-    if len(options.what) == 1:
-        program: Any = load(options.what[0], mesh)
-    elif len(options.what) == 2 and mesh is not None:
-        program = synthesize(options.what[0], options.what[1], mesh, dtype=options.dtype, cost_model=profile.links)
-    else:
-        raise ProgramError("", "", "Program", "give one program or plan, or two types and --mesh")
+    program = _loaded_or_planned(options, load, "program or plan", dtype=options.dtype, cost_model=profile.links)
     simulation = simulate(program, profile, streams=options.streams)
     for path in options.output:
         if path.suffix == ".json":
@@ -290,21 +283,26 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
-    from redistrib.api import synthesize
-    from redistrib.errors import ProgramError
-    from redistrib.lang.mesh import Mesh
     from redistrib.simulator.load import load_any
     from redistrib.viewer.entry import view
 
+    print(f"wrote {view(_loaded_or_planned(options, load_any, 'file or module:function')).save(options.output)}")
+    return 0
+
+
+def _loaded_or_planned(options: argparse.Namespace, load: Callable[..., Any], kind: str, **planning: Any) -> Any:
+    """The value that one argument names, or the plan between two types."""
+    from redistrib.api import synthesize
+    from redistrib.errors import ProgramError
+    from redistrib.lang.mesh import Mesh
+
     mesh = None if options.mesh is None else Mesh.of(options.mesh)
     if len(options.what) == 1:
-        value = load_any(options.what[0], mesh)
-    elif len(options.what) == 2 and mesh is not None:
-        value = synthesize(options.what[0], options.what[1], mesh)
-    else:
-        raise ProgramError("", "", "Program", "give one file or module:function, or two types and --mesh")
-    print(f"wrote {view(value).save(options.output)}")
-    return 0
+        return load(options.what[0], mesh)
+    if len(options.what) != 2 or mesh is None:
+        raise ProgramError("", "", "Program", f"give one {kind}, or two types and --mesh")
+    source, target = options.what
+    return synthesize(source, target, mesh, **planning)
 
 
 def _diagnose(options: argparse.Namespace) -> int:
