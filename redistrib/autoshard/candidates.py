@@ -128,16 +128,16 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
     """
     part = propagation.part(number)
     signature = part.signature(propagation.mesh)
-    seconds = 0.0
-    if machine is not None and not propagation.graph.operations[number].role:
-        operation = propagation.graph.operations[number]
-        rates = machine.rates_of(operation.name, (propagation.arrays[name].dtype for name in operation.ins))
-        flops = part.cut.local_size * part.nest.flops
+    seconds, operation = 0.0, propagation.graph.operations[number]
+    if machine is not None and not operation.role and (kernel is None or kernel.runs):
         if kernel is None:
-            seconds = rates.seconds(_bytes(propagation, operation, signature.ins, signature.outs), flops)
-        elif kernel.runs:
-            seconds = rates.seconds(_stored(propagation, operation, signature.ins, signature.outs, kernel), flops)
-            seconds -= 0.0 if kernel.launches else rates.launch
+            size = _bytes(propagation, operation, signature.ins, signature.outs)
+        else:
+            size = _stored(propagation, operation, signature.ins, signature.outs, kernel)
+        dtypes = (propagation.arrays[name].dtype for name in operation.ins)
+        flops = part.cut.local_size * part.nest.flops
+        launches = kernel is None or kernel.launches
+        seconds = machine.seconds_of(operation.name, dtypes, size, flops, launches=launches)
     share = part.cut.local_size / max(1, part.nest.points)
     return Option((), signature.ins, signature.outs, seconds, share)
 

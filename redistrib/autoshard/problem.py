@@ -152,12 +152,9 @@ class SearchProblem:
 
     def _heavy(self) -> list[bool]:
         operations = enumerate(self.graph.operations)
-        work = [
-            operation_work.nest.points * operation_work.nest.flops * self.graph.times(k)
-            for k, operation_work in operations
-        ]
+        work = [operation.nest.points * operation.nest.flops * self.graph.times(k) for k, operation in operations]
         most = max(work, default=0)
-        return [operation_work * HEAVY >= most > 0 for operation_work in work]
+        return [flops * HEAVY >= most > 0 for flops in work]
 
     @cached_property
     def floor(self) -> float:
@@ -173,10 +170,14 @@ class SearchProblem:
             if operation.role or (kernel is not None and not kernel.runs):
                 continue
             size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
-            rates = self.machine.rates_of(operation.name, (arrays[name].dtype for name in operation.ins))
             flops = operation.nest.points * operation.nest.flops
-            total += times * rates.seconds(size // devices, flops // devices)
-            total -= times * rates.launch if kernel is not None and not kernel.launches else 0.0
+            total += times * self.machine.seconds_of(
+                operation.name,
+                (arrays[name].dtype for name in operation.ins),
+                size // devices,
+                flops // devices,
+                launches=kernel is None or kernel.launches,
+            )
         return total
 
 

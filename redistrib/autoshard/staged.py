@@ -127,7 +127,8 @@ def starts_of(seen: BatchedProgram, layout: Layout, on: Machine) -> tuple[str, .
         step = seen.steps[number]
         names = (*step.reads.values(), *(value.name for _, value in step.op.outs))
         size = sum(seen.values[name].tile_bytes for name in dict.fromkeys(names))
-        done.append(done[-1] + on.rates_of(step.op.name).seconds(size // parts, step.flops // parts))
+        dtypes = (seen.values[name].dtype for name in step.reads.values())
+        done.append(done[-1] + on.seconds_of(step.op.name, dtypes, size // parts, step.flops // parts))
     element = max(itemsize_of(value.dtype) for value in seen.inputs)
     speed = float(getattr(on.links, "bandwidth", float("inf")))
     sent = np.array([size * element / parts / speed for size in crossing(seen, forward)][: len(forward) + 1])

@@ -97,6 +97,24 @@ class Machine:
             return found if flops == found.flops else replace(found, flops=flops)
         return found
 
+    def seconds_of(
+        self, operation: str, dtypes: Iterable[str], size: int, flops: int, *, launches: bool = True
+    ) -> float:
+        """Seconds of an operation on one device.
+
+        Args:
+            operation: its name.
+            dtypes: the element types of what it reads.
+            size: bytes that it reads and writes.
+            flops: its floating-point operations.
+            launches: whether it is a launch of its own, and no part of another kernel.
+
+        Raises:
+            ProfileError: if the machine has no rates for it.
+        """
+        rates = self.rates_of(operation, dtypes)
+        return rates.seconds(size, flops) - (0.0 if launches else rates.launch)
+
 
 def _widest(dtypes: Iterable[str]) -> str:
     """The element type with most bits; of several the first."""

@@ -47,8 +47,8 @@ def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[
     """A computation, its arrays read and written once."""
     read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(value.tile_bytes for _, value in op.outs)
-    rates = machine.rates_of(op.name, (program.values[name].dtype for _, name in op.ins))
-    return [PricedStage(op.name, rates.seconds(read + written, op.flops))]
+    dtypes = (program.values[name].dtype for _, name in op.ins)
+    return [PricedStage(op.name, machine.seconds_of(op.name, dtypes, read + written, op.flops))]
 
 
 def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[PricedStage]:
