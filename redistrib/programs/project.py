@@ -13,11 +13,12 @@ import numpy as np
 from redistrib.errors import ProgramError
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
+from redistrib.programs.data import ProgramData
 from redistrib.programs.direct import pulls
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Loop, Move, Program, Value
+from redistrib.programs.program import Compute, Loop, Move, Value
 from redistrib.programs.reference import Tile, Tiles, points_of, run_nests
 from redistrib.theory.placement import placement_of
 
@@ -107,7 +108,24 @@ class Rename:
     out: str
 
 
-RankOp: TypeAlias = TileWork | CollectivePlan | Send | Receive | Rename
+@dataclass(frozen=True)
+class RankLoop:
+    """What a rank does in the steps of a loop.
+
+    Attributes:
+        op: the loop; its counts and names hold for every rank.
+        step: what the rank does in a step.
+        condition: what it does to know whether another follows; None where the steps are counted.
+        tag: number of the operation.
+    """
+
+    op: Loop
+    step: RankProgram
+    condition: RankProgram | None
+    tag: int
+
+
+RankOp: TypeAlias = "TileWork | CollectivePlan | Send | Receive | Rename | RankLoop"
 
 
 @dataclass(frozen=True)
@@ -127,7 +145,7 @@ class RankProgram:
     outputs: tuple[str, ...]
 
 
-def project(program: Program) -> dict[int, RankProgram]:
+def project(program: ProgramData) -> dict[int, RankProgram]:
     """The program of every rank, by the device's number in the machine: operations without a part in it left out."""
     flat = inlined(program)
     ops: dict[int, list[RankOp]] = {device: [] for device in flat.devices}
@@ -139,12 +157,7 @@ def project(program: Program) -> dict[int, RankProgram]:
             case Move():
                 _project_move(op, tag, flat, ops)
             case Loop():
-                raise ProgramError(
-                    op.name,
-                    "",
-                    "Loop",
-                    "operations of a rank have no loops; unroll them (`unroll=` of jax.lax.scan), or use rd.to_mpi",
-                )
+                _project_loop(op, tag, ops)
     return {
         device: RankProgram(
             device,
@@ -156,6 +169,15 @@ def project(program: Program) -> dict[int, RankProgram]:
     }
 
 
+def _project_loop(op: Loop, tag: int, ops: dict[int, list[RankOp]]) -> None:
+    step, test = project(op.program), None if op.condition is None else project(op.condition)
+    for device, own in step.items():
+        if test is not None and device not in test:
+            why = f"device {device} takes no part in its condition, and cannot know how often it runs"
+            raise ProgramError(op.name, "", "Loop", f"{why}; hold what is tested on all devices of the loop")
+        ops[device].append(RankLoop(op, own, None if test is None else test[device], tag))
+
+
 def works(op: Compute) -> Iterator[tuple[int, TileWork]]:
     """What every device of an operation works on."""
     cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
@@ -165,7 +187,7 @@ def works(op: Compute) -> Iterator[tuple[int, TileWork]]:
         yield device, TileWork(op.name, nests, op.ins, outs)
 
 
-def _project_move(op: Move, tag: int, flat: Program, ops: dict[int, list[RankOp]]) -> None:
+def _project_move(op: Move, tag: int, flat: ProgramData, ops: dict[int, list[RankOp]]) -> None:
     value, out = flat.values[op.value], op.out
     if op.plan is not None:
         for device in value.place.devices:
@@ -208,16 +230,16 @@ class _Post:
     """What is under way: boxes in order from each sender, and tiles that members of a collective have brought."""
 
     def __init__(self) -> None:
-        self.boxes: dict[tuple[int, int, int], list[Tile]] = {}
-        self.brought: dict[tuple[int, _Ints], dict[int, Tile]] = {}
-        self.made: dict[tuple[int, _Ints], dict[int, Tile]] = {}
+        self.boxes: dict[tuple[_Ints, int, int], list[Tile]] = {}
+        self.brought: dict[tuple[_Ints, _Ints], dict[int, Tile]] = {}
+        self.made: dict[tuple[_Ints, _Ints], dict[int, Tile]] = {}
 
-    def has_all(self, op: Receive, device: int) -> bool:
+    def has_all(self, op: Receive, device: int, at: _Ints) -> bool:
         count = Counter(sender for sender, _ in op.boxes)
-        return all(len(self.boxes.get((op.tag, sender, device), ())) >= boxes for sender, boxes in count.items())
+        return all(len(self.boxes.get((at, sender, device), ())) >= boxes for sender, boxes in count.items())
 
-    def meet(self, op: CollectivePlan) -> None:
-        key = (op.tag, op.members)
+    def meet(self, op: CollectivePlan, at: _Ints) -> None:
+        key = (at, op.members)
         if key not in self.made and len(self.brought[key]) == len(op.members):
             tiles = reference.run(op.plan, [self.brought[key][device] for device in op.members])
             self.made[key] = dict(zip(op.members, tiles, strict=True))
@@ -237,7 +259,7 @@ def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> 
         ProgramError: if ranks wait for each other without end.
     """
     post, held = _Post(), {device: {name: inputs[name][device] for name in one.inputs} for device, one in ranks.items()}
-    running = {device: _steps(one, held[device], post) for device, one in ranks.items()}
+    running = {device: _steps(one, held[device], post, ()) for device, one in ranks.items()}
     while running:
         moved = False
         for device, steps in list(running.items()):
@@ -257,29 +279,65 @@ def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> 
     return outputs
 
 
-def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[bool]:
-    """Run one rank: yields True for every operation done, False for every time it has to wait."""
+def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post, within: _Ints) -> Generator[bool]:
+    """Run one rank: yields True for every operation done, False for every time it has to wait.
+
+    `within` says in which step of which loops, so that what is under way in two steps is kept apart.
+    """
     for op in rank.ops:
+        at = within if isinstance(op, TileWork | Rename) else (*within, op.tag)
         match op:
+            case RankLoop():
+                yield from _loop_steps(op, held, post, at)
             case TileWork():
                 held |= run_work(op, held)
             case Send():
                 box = tuple(slice(o, o + n) for o, n in zip(op.offset, op.size, strict=True))
-                post.boxes.setdefault((op.tag, rank.device, op.to), []).append(np.array(held[op.value][box]))
+                post.boxes.setdefault((at, rank.device, op.to), []).append(np.array(held[op.value][box]))
             case Receive():
-                while not post.has_all(op, rank.device):
+                while not post.has_all(op, rank.device, at):
                     yield False
-                held[op.out] = _put_together(op, rank.device, held, post)
+                held[op.out] = _put_together(op, rank.device, held, post, at)
             case CollectivePlan():
-                key = (op.tag, op.members)
+                key = (at, op.members)
                 post.brought.setdefault(key, {})[rank.device] = held[op.value]
-                post.meet(op)
+                post.meet(op, at)
                 while key not in post.made:
                     yield False
                 held[op.out] = post.made[key][rank.device]
             case Rename():
                 held[op.out] = held[op.value]
         yield True
+
+
+def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -> Generator[bool]:
+    """Run the steps of a loop on one rank, and leave behind what it carries and what its steps add to arrays."""
+    op, count = loop.op, loop.op.constants + loop.op.carried
+    names = [value.name for value in op.program.inputs]
+    given = dict(zip(names, op.ins, strict=True))
+    state = {name: held[given[name]] for name in names[:count] if given[name] in held}
+    stacks: dict[int, dict[str, Tile]] = {}
+    number = 0
+    while True:
+        if loop.condition is not None:
+            test = dict(zip(loop.condition.inputs, state.values(), strict=True))
+            yield from _steps(loop.condition, test, post, (*at, 2 * number))
+            if not test[loop.condition.outputs[0]].item():
+                break
+        elif number == op.steps:
+            break
+        entry = op.steps - 1 - number if op.reverse else number
+        inner = state | {name: held[given[name]][entry] for name in names[count:]}
+        yield from _steps(loop.step, inner, post, (*at, 2 * number + 1))
+        made = [inner[name] for name in op.program.outputs]
+        state |= dict(zip(names[op.constants : count], made, strict=False))
+        stacks[entry] = dict(zip((out.name for out in op.outs[op.carried :]), made[op.carried :], strict=True))
+        number += 1
+    left = [state[name] for name in names[op.constants : count]]
+    held |= {out.name: tile for out, tile in zip(op.outs, left, strict=False)}
+    for out in op.outs[op.carried :]:
+        entries = [stacks[k][out.name] for k in range(op.steps)]
+        held[out.name] = np.stack(entries) if entries else np.zeros(out.tile, dtype=out.dtype)
 
 
 def run_work(work: TileWork, held: Mapping[str, Tile]) -> dict[str, Tile]:
@@ -294,20 +352,20 @@ def run_work(work: TileWork, held: Mapping[str, Tile]) -> dict[str, Tile]:
     return dict(zip((name for _, name in work.outs), results, strict=True))
 
 
-def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Tile:
-    tile: Tile = np.zeros(op.shape, dtype=_dtype(op, device, held, post))
+def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Post, at: _Ints) -> Tile:
+    tile: Tile = np.zeros(op.shape, dtype=_dtype(op, device, held, post, at))
     for offset, goes, size in op.kept:
         tile[_box(goes, size)] = held[op.value][_box(offset, size)]
     for sender, goes in op.boxes:
-        part = post.boxes[op.tag, sender, device].pop(0)
+        part = post.boxes[at, sender, device].pop(0)
         tile[_box(goes, part.shape)] = part
     return tile
 
 
-def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Any:
+def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post, at: _Ints) -> Any:
     """The element type of what arrives; the reference takes arrays of another element type than the program says."""
     if op.boxes:
-        return post.boxes[op.tag, op.boxes[0][0], device][0].dtype
+        return post.boxes[at, op.boxes[0][0], device][0].dtype
     return held[op.value].dtype if op.value else np.dtype(op.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect as source
 from typing import Any
 
 import jax
@@ -16,7 +17,8 @@ from redistrib.errors import ProgramError
 from redistrib.explain.programs import rows_of
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Loop, Program
-from redistrib.programs.reference import run_by_rank, run_whole
+from redistrib.programs.project import RankLoop, project, run_ranks
+from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
 from redistrib.programs.text import bodies_of, to_text
 from tests.distribution.models import whole
 
@@ -283,3 +285,83 @@ def test_a_start_that_is_read_again_has_bytes_of_its_own() -> None:
     tile = 64 * 32 * 4 // 8
     assert memory(lambda x: (lambda y: loop(y) * y)(jnp.sin(x))) == memory(lambda x: loop(jnp.sin(x)) * 2) + tile
     assert memory(loop) == memory(loop, donate=["start"]) + tile
+
+
+def _by_ranks(f: Any, *args: Any) -> list[Any]:
+    """What ranks make that share nothing but their messages."""
+    leaves = zip(jax.tree.leaves(args), f.program.inputs, strict=True)
+    tiles = {value.name: distribute(np.asarray(leaf), value) for leaf, value in leaves}
+    made = run_ranks(project(f.program), tiles)
+    return [collect(made[name], f.program.values[name]) for name in f.program.outputs]
+
+
+def test_ranks_run_loops_on_their_own() -> None:
+    def until(x: Any) -> Any:
+        return lax.while_loop(lambda x: x.sum() < 10_000, lambda x: x * 2 + x.sum(), abs(x) + 1)
+
+    def nested(x: Any) -> Any:
+        return lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda k, d: d + k, c), c.sum()), x, length=5, reverse=True)
+
+    cases = [(jax.grad(loss), arguments(), CUTS), *((f, (whole(16, 4),), {"x": 0}) for f in (until, nested))]
+    for function, args, cuts in cases:
+        schedule = rd.along("d", cuts) if isinstance(cuts, dict) else cuts
+        f = rd.distribute(function, args, {"d": 8}, schedule=schedule, cost_model="exact")
+        assert any(isinstance(op, RankLoop) for op in project(f.program)[0].ops)
+        for found, wanted in zip(_by_ranks(f, *args), jax.tree.leaves(jax.jit(function)(*args)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_rank_outside_of_a_condition_cannot_know_how_often_a_loop_runs() -> None:
+    from dataclasses import replace
+
+    from redistrib.lang.mesh import Mesh
+    from redistrib.programs.data import Place
+
+    f = rd.distribute(
+        lambda x: lax.while_loop(lambda x: x.sum() < 99, lambda x: x + 1, x), (whole(16, 4),), {"d": 2}, schedule=()
+    )
+    (loop,) = loops_of(f.program)
+    assert loop.condition is not None
+    one = Place(Mesh(()), (0,))
+    alone = replace(
+        loop.condition,
+        inputs=tuple(replace(value, place=one) for value in loop.condition.inputs),
+        ops=tuple(
+            replace(op, place=one, outs=tuple((array, replace(value, place=one)) for array, value in op.outs))
+            for op in loop.condition.ops
+        ),
+    )
+    broken = replace(f.program, ops=tuple(replace(op, condition=alone) if op is loop else op for op in f.program.ops))
+    with pytest.raises(ProgramError, match="operation 'while': device 1 takes no part in its condition"):
+        project(broken)
+
+
+def test_a_diagnosis_counts_the_steps_of_a_loop_at_the_line_that_moves() -> None:
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+    weights = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "d"))
+
+    def layers(ws: Any, x: Any) -> Any:
+        def one(x: Any, w: Any) -> Any:
+            return jnp.tanh(x @ w), None
+
+        return lax.scan(one, x, ws)[0]
+
+    found = {}
+    for steps in (3, 30):
+        args = (
+            jax.ShapeDtypeStruct((steps, 16, 16), "float32", sharding=weights),
+            jax.ShapeDtypeStruct((64, 16), "float32", sharding=cut),
+        )
+        jitted = jax.jit(layers, in_shardings=(weights, cut), out_shardings=cut)
+        diagnosis = rd.diagnose(jitted, *args)
+        (finding,) = diagnosis.findings
+        assert finding.source.endswith(f"test_loops.py:{_line_of_a_product(layers)}")
+        assert list(finding.collectives.values()) == [steps]
+        found[steps] = finding.received
+    assert found[30] == 10 * found[3] > 0
+
+
+def _line_of_a_product(function: Any) -> int:
+    lines, first = source.getsourcelines(function)
+    return next(first + k for k, line in enumerate(lines) if "@" in line)

@@ -30,6 +30,7 @@ OPERATIONS = (*operations.OPERATIONS, *structured.OPERATIONS)
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 MESHES: tuple[dict[str, int], ...] = ({"d": 4}, {"d": 4}, {"d": 2}, {"d": 2, "t": 2}, {"d": 8}, {"d": 4, "t": 2})
 MOST = 6  # operations of a function
+SEARCHED = 0.15  # of the functions, whose schedule is found by a search
 
 
 def check(seed: int, index: int) -> str:
@@ -41,11 +42,13 @@ def check(seed: int, index: int) -> str:
     function = drawn(seed, index)
     rng = random.Random(f"schedule/{seed}/{index}")
     mesh = rng.choice(MESHES)
-    schedule = _schedule(function, mesh, rng)
+    schedule: Any = _schedule(function, mesh, rng)
     if rng.random() < 0.3:
         schedule = [*_work(function, mesh, rng), *schedule]
     exact = rng.random() < 0.2
     ends = _ends(function, mesh, rng) if rng.random() < 0.3 else None
+    if random.Random(f"search/{seed}/{index}").random() < SEARCHED:
+        schedule = "auto"
     case = f"{function}; on {mesh} by {schedule}{', exact' if exact else ''}{f' to {ends}' if ends else ''}"
     with jax.enable_x64(function.wide):
         wanted = [np.asarray(array) for array in jax.jit(function)(*function.arguments)]

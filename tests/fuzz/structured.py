@@ -182,6 +182,58 @@ def _branched(function: Function) -> bool:
     return function.add("scan rows", run, k, bound=2 * (size + 1) * value.bound, **how)
 
 
+def _looped(function: Function) -> bool:
+    """A loop that carries sums, stacks what its steps make, changes places, holds another loop or a branch."""
+    k = function.pick(lambda value: _array(value) and not value.is_complex)
+    if k is None:
+        return False
+    value, rng, axis = function.values[k], function.rng, function.axis(k)
+    j = function.alike(k)
+    other, size = function.values[j], value.shape[axis]
+    both = value.bound + other.bound
+
+    def total(x: Any) -> Any:
+        return lax.reduce_sum(x, (axis,))
+
+    def swap(x: Any, y: Any) -> Any:
+        return lax.scan(lambda state, _: (state[::-1], None), (x, y), length=3)[0][0]
+
+    def stacked(x: Any, y: Any) -> Any:
+        rows = lax.scan(lambda c, row: (c + row, c - row), jnp.zeros_like(x[0]), x)[1]
+        return lax.scan(lambda c, row: (c, row + row), y, rows, reverse=True)[1]
+
+    def nested(x: Any, y: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda _, c: lax.fori_loop(0, 2, lambda _, c: c - y, c), x)
+
+    def until(x: Any, y: Any) -> Any:
+        def goes_on(state: Any) -> Any:
+            return (state[0] < 3) & (lax.reduce_max(state[1], tuple(range(x.ndim))) < 64)
+
+        return lax.while_loop(goes_on, lambda state: (state[0] + 1, state[1] + y), (0, x))[1]
+
+    def branch(x: Any, y: Any) -> Any:
+        def one(c: Any, number: Any) -> Any:
+            return lax.cond(number > 0, lambda c: c + y, lambda c: -c, c), total(c)
+
+        return lax.scan(one, x, jnp.arange(3))[1]
+
+    kinds: dict[str, tuple[Callable[..., Any], float]] = {
+        "sums carried": (
+            lambda x, y: lax.scan(lambda c, _: (c + total(x), None), jnp.zeros_like(total(x)), length=3)[0] + total(y),
+            (3 * value.bound + other.bound) * max(size, 1),
+        ),
+        "swap": (swap, both),
+        "stacked": (stacked, 2 * (value.shape[0] + 1) * value.bound),
+        "nested": (nested, value.bound + 4 * other.bound),
+        "until": (until, value.bound + 3 * other.bound),
+        "branch": (branch, max(size, 1) * (value.bound + 3 * other.bound)),
+    }
+    name = rng.choice(sorted(kinds))
+    run, bound = kinds[name]
+    grain = min(value.grain, other.grain)
+    return function.add(f"loop {name}[{axis}]", run, k, j, bound=bound, grain=grain, sums=True)
+
+
 def _derived(function: Function) -> bool:
     """The transpose of a linear function, on another value as its cotangent."""
     k = function.pick(lambda value: _array(value) and value.is_float and not value.is_complex)
@@ -355,6 +407,6 @@ def _scaled_by_an_array(function: Function) -> bool:
 
 
 OPERATIONS: tuple[Callable[[Function], bool], ...] = (
-    _convolved, _batched_product, _transformed, _taken_apart, _taken_apart, _branched, _derived, _of_bits, _of_bits,
-    _counted, _picked_by_a_value, _scaled_by_an_array,
+    _convolved, _batched_product, _transformed, _taken_apart, _taken_apart, _branched, _looped, _derived,
+    _of_bits, _of_bits, _counted, _picked_by_a_value, _scaled_by_an_array,
 )  # fmt: skip
