@@ -1,8 +1,8 @@
 """Seconds of `rd.torch` beside DTensor's own `redistribute`, in one run on 8 ranks of this machine, over gloo.
 
-    python -m bench.torch_speed
+    python -m bench.torch_speed [eager] [states]
 
-in an environment with PyTorch. Two tables: calls on tiny tensors that were planned before, by default and with every
+in an environment with PyTorch. Two tables, or those that are named: calls on tiny tensors that were planned before, by default and with every
 call compared; and model states from FSDP to tensor parallelism by `reshard`, beside a loop over `DTensor.redistribute`.
 Ratios are of medians of rounds that take turns; above 1 ours is faster.
 """
@@ -13,6 +13,7 @@ import math
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -127,7 +128,7 @@ def states(meshes: dict[str, Any]) -> list[str]:
     return rows
 
 
-def serve(rank: int, store: str) -> None:
+def serve(rank: int, store: str, tables: list[str]) -> None:
     """One rank."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
@@ -139,8 +140,8 @@ def serve(rank: int, store: str) -> None:
     meshes = {
         name: init_device_mesh("cpu", sizes) for name, sizes in (("line", (8,)), ("grid", (2, 4)), ("cube", (2, 2, 2)))
     }
-    for table in (eager, states):
-        rows = table(meshes)
+    for table in tables:
+        rows = {"eager": eager, "states": states}[table](meshes)
         if rank == 0:
             print("\n".join(rows), flush=True)
     dist.barrier()
@@ -148,9 +149,10 @@ def serve(rank: int, store: str) -> None:
 
 
 def main() -> None:
+    tables = sys.argv[1:] or ["eager", "states"]
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        processes = [context.Process(target=serve, args=(k, str(Path(folder) / "store"))) for k in range(RANKS)]
+        processes = [context.Process(target=serve, args=(k, str(Path(folder) / "store"), tables)) for k in range(RANKS)]
         for process in processes:
             process.start()
         for process in processes:

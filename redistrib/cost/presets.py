@@ -58,6 +58,19 @@ PRESETS: dict[str, LatencyBandwidth] = {
         "24 virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; between processes, 10 Gbit/s "
         "Ethernet, on which gloo sends one way at a time between two devices; run `redistrib calibrate`",
     ),
+    "gloo": LatencyBandwidth(
+        name="gloo",
+        latency={
+            "allgather": Latency(70e-6, 30e-6),
+            "alltoall": Latency(70e-6, 30e-6),
+            "allpermute": Latency(100e-6, 0.0),
+        },
+        bandwidth=2e9,
+        memory_bandwidth=4e9,
+        slow_bandwidth=1e9,
+        source="the ratios of an exchange of two, of one of eight and of three exchanges of two one after the other, by "
+        "messages of gloo, timed on 8 ranks of 2 cores; between hosts 10 Gbit/s Ethernet",
+    ),
 }
 
 MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost(), **PRESETS}

@@ -198,7 +198,7 @@ def _planned(spec: RedistributeSpec) -> Planned:
     (source_type, source_mesh), (target_type, target_mesh) = spec.typed(spec.source), spec.typed(spec.target)
     model = spec.options.cost_model
     if model is None:
-        model = "cpu" if spec.source.mesh.device_type == "cpu" else "gpu"
+        model = "gloo" if spec.source.mesh.device_type == "cpu" else "gpu"
     hosts = spec.options.topology
     topology = None if hosts is None else Topology.of([hosts[rank] for rank in spec.members])
     plan = synthesize(
