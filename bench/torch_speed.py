@@ -2,9 +2,9 @@
 
     python -m bench.torch_speed [eager] [states]
 
-in an environment with PyTorch. Two tables, or those that are named: calls on tiny tensors that were planned before, by default and with every
-call compared; and model states from FSDP to tensor parallelism by `reshard`, beside a loop over `DTensor.redistribute`.
-Ratios are of medians of rounds that take turns; above 1 ours is faster.
+in an environment with PyTorch. Two tables, or those that are named: calls on tiny tensors that were planned before, by
+default and with every call compared; and model states from FSDP to tensor parallelism by `reshard`, beside a loop over
+`DTensor.redistribute`. Ratios are of medians of rounds that take turns; above 1 ours is faster.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ PRESETS: dict[str, LatencyBandwidth] = {
         bandwidth=2e9,
         memory_bandwidth=4e9,
         slow_bandwidth=1e9,
-        source="the ratios of an exchange of two, of one of eight and of three exchanges of two one after the other, by "
-        "messages of gloo, timed on 8 ranks of 2 cores; between hosts 10 Gbit/s Ethernet",
+        source="the ratios of an exchange of two, of one of eight and of three exchanges of two one after the other, "
+        "by messages of gloo, timed on 8 ranks of 2 cores; between hosts 10 Gbit/s Ethernet",
     ),
 }
 
