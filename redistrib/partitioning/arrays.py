@@ -76,12 +76,12 @@ class Arrays:
     def distance(self, versions: int, need: int) -> int:
         """Lower bound on the elements that devices receive so that an operation can read an array."""
         total = 0
-        for wanted in self._needs[need].reads:
+        for target in self._needs[need].reads:
             if versions == ABSENT:
-                start = self.options.start(wanted, self.place)
-                total += 0 if start is wanted else distance(start, wanted)
+                start = self.options.start(target, self.place)
+                total += 0 if start is target else distance(start, target)
             else:
-                total += min(distance(value, wanted) for value in self._versions[versions])
+                total += min(distance(value, target) for value in self._versions[versions])
         return total
 
     def after(self, versions: int, need: int) -> After | None:

@@ -150,13 +150,16 @@ class _Search:
 
     def _way(self, k: int, bound: BoundKernel) -> _Way:
         group = bound.group
-        wanted: dict[str, tuple[Value, ...]] = {}
+        read_values: dict[str, tuple[Value, ...]] = {}
         for formal, form in group.reads.items():
             array = self.problem.stands_for.get(formal, formal)
             value = self._value(array, form, bound.place, group.windows[formal])
-            wanted[array] = (*wanted.get(array, ()), value)
-        made = {array: self._value(array, group.writes[array], bound.place) for array in self.problem.outs[k]}
-        needs = (Need(made.get(array), wanted.get(array, ()), self.last[array] == k) for array in self.touched[k])
+            read_values[array] = (*read_values.get(array, ()), value)
+        written_values = {array: self._value(array, group.writes[array], bound.place) for array in self.problem.outs[k]}
+        needs = (
+            Need(written_values.get(array), read_values.get(array, ()), self.last[array] == k)
+            for array in self.touched[k]
+        )
         return _Way(bound, tuple(map(self.arrays.need, needs)))
 
     def _value(self, array: str, form: DistType, place: Place, windows: tuple[int, ...] = ()) -> Value:

@@ -17,7 +17,7 @@ from redistrib.programs.pullback import Part
 
 
 def build(
-    found: Propagation,
+    propagation: Propagation,
     builder: LayoutBuilder,
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
@@ -26,7 +26,7 @@ def build(
     """The program of a graph, checked.
 
     Args:
-        found: what is decided.
+        propagation: what is decided.
         builder: an empty one, which says how moves are made.
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
@@ -35,8 +35,8 @@ def build(
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    builder.reserve(found.arrays)
-    return _Build(found, Place(found.mesh), builder).run(inputs or {}, outputs or {}, donated)
+    builder.reserve(propagation.arrays)
+    return _Build(propagation, Place(propagation.mesh), builder).run(inputs or {}, outputs or {}, donated)
 
 
 @dataclass
@@ -185,23 +185,23 @@ class _Build:
         read = {value.name for value in ends}.union(*map(used_by, self.builder.ops))
         return [value for name, value in self.builder.constants.items() if name in read]
 
-    def _rematerialised(self, key: Hashable, wanted: Value) -> Value | None:
+    def _rematerialised(self, key: Hashable, target: Value) -> Value | None:
         """An array that depends on no input, computed once more as it is wanted now."""
-        number = self.found.constants.get(wanted.name)
-        if number is None or wanted.type.partial:
+        number = self.found.constants.get(target.name)
+        if number is None or target.type.partial:
             return None
         operation = self.found.graph.operations[number]
-        cut = _cut_that_gives(operation.nest, wanted.type)
+        cut = _cut_that_gives(operation.nest, target.type)
         if cut is None:
             return None
-        return self._compute(operation, Part(operation.nest, cut), self.builder.new_name(wanted.name))[0]
+        return self._compute(operation, Part(operation.nest, cut), self.builder.new_name(target.name))[0]
 
 
-def _cut_that_gives(nest: Nest, wanted: DistType) -> DistType | None:
+def _cut_that_gives(nest: Nest, target: DistType) -> DistType | None:
     """The cut of a nest that writes one array so, if there is one."""
     (access,) = nest.writes
     dims = {name: DimType(size, (), size) for name, size in zip(nest.position, nest.sizes, strict=True)}
-    for names, dim in zip(access.dims, wanted.dims, strict=True):
+    for names, dim in zip(access.dims, target.dims, strict=True):
         if not dim.axes:
             continue
         if len(names) != 1:

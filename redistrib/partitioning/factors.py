@@ -140,7 +140,9 @@ def _types(propagation: _SummandPropagation) -> tuple[dict[str, DistType] | None
         if any(types[name] != needed for name, needed in zip(operation.ins, signature.ins, strict=True)):
             summed = [group for group in nest.linear if any(types[operation.ins[r]].partial for r in group)]
             return None, {operation.ins[r] for group in summed for r in group}
-        types.update({array.name: made for array, made in zip(operation.outs, signature.outs, strict=True)})
-    if any(made.partial and made.reduction != "sum" for made in types.values()):
+        types.update(
+            {array.name: written_type for array, written_type in zip(operation.outs, signature.outs, strict=True)}
+        )
+    if any(written_type.partial and written_type.reduction != "sum" for written_type in types.values()):
         return None, ()
     return types, ()

@@ -148,9 +148,9 @@ class Insertion:
         reads = []
         for formal, form in group.reads.items():
             array = self.stands_for.get(formal, formal)
-            wanted = Value(array, form, bound.place, self.options.dtype_of(array), group.windows[formal])
-            self._begin(name, wanted)
-            reads.append((formal, array, wanted))
+            target = Value(array, form, bound.place, self.options.dtype_of(array), group.windows[formal])
+            self._begin(name, target)
+            reads.append((formal, array, target))
         for array in outs:
             if array in self.builder.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
@@ -161,23 +161,23 @@ class Insertion:
         for array, value in writes:
             self.builder.hold(array, value)
 
-    def _begin(self, operation: str, wanted: Value) -> None:
+    def _begin(self, operation: str, target: Value) -> None:
         """Add an input for an array that nothing has written or read yet.
 
         Raises:
             ProgramError: if it begins with tiles that overlap in another way: such tiles are never moved.
         """
-        array, versions = wanted.name, self.builder.versions
+        array, versions = target.name, self.builder.versions
         if array not in versions:
-            self.builder.begin(array, self.options.start(wanted, self.place))
+            self.builder.begin(array, self.options.start(target, self.place))
         first = versions[array][0]
-        if first.windows and not first.means(wanted):
+        if first.windows and not first.means(target):
             raise ProgramError(
-                operation, array, "Window", f"it needs {wanted.form}, and the array begins as {first.form}, as its "
+                operation, array, "Window", f"it needs {target.form}, and the array begins as {first.form}, as its "
                 f"first reader needs it; tiles that overlap are not moved, so say in inputs= how it begins",
             )  # fmt: skip
 
     def end(self, array: str, dist_type: Any) -> Value:
         """An output, moved to its place and type."""
-        wanted = self.options.end(self.builder.versions[array][0], dist_type, self.place)
-        return self.builder.needed(array, wanted)
+        target = self.options.end(self.builder.versions[array][0], dist_type, self.place)
+        return self.builder.needed(array, target)

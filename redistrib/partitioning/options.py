@@ -28,13 +28,13 @@ class PartitionOptions:
         """Name of the element type of an array."""
         return self.dtype if isinstance(self.dtype, str) else self.dtype.get(array, DTYPE)
 
-    def start(self, wanted: Value, place: Place) -> Value:
-        """The input of an array whose first reader needs the layout `wanted`."""
-        if wanted.name in self.inputs:
-            return replace(wanted, type=DistType.of(self.inputs[wanted.name]), place=place, windows=())
+    def start(self, target: Value, place: Place) -> Value:
+        """The input of an array whose first reader needs the layout `target`."""
+        if target.name in self.inputs:
+            return replace(target, type=DistType.of(self.inputs[target.name]), place=place, windows=())
         if self.root:
-            return replace(wanted, type=DistType.cut(wanted.shape, {}, ROOT.mesh), place=ROOT, windows=())
-        return wanted
+            return replace(target, type=DistType.cut(target.shape, {}, ROOT.mesh), place=ROOT, windows=())
+        return target
 
     def end(self, first: Value, dist_type: Any, place: Place) -> Value:
         """The output of an array that was computed as `first`; `dist_type` is its type, None where any will do."""

@@ -103,15 +103,15 @@ class Propagation:
                 raise CutError("", name, "Schedule", f"there is no dimension {dim}; its shape is {list(array.shape)}")
             dim %= len(array.shape)
         into = self.wants if name in self.maker else self.pins
-        known = into.setdefault(name, {})
+        dims = into.setdefault(name, {})
         if dim is not None:
-            parts = size * math.prod(self.mesh.axis(a).size for a, d in known.items() if d == dim and a != axis)
+            parts = size * math.prod(self.mesh.axis(a).size for a, d in dims.items() if d == dim and a != axis)
             if array.shape[dim] % parts:
                 raise CutError(
                     "", name, "Schedule", f"axis {axis!r} would cut dimension {dim} of {list(array.shape)} into "
                     f"{parts} parts, which do not divide it; cut another dimension, or pad the array",
                 )  # fmt: skip
-        known[axis] = dim
+        dims[axis] = dim
         self._seen(axis)
 
     def cut_operation(self, number: int, axis: str, dim: str) -> None:
@@ -147,8 +147,8 @@ class Propagation:
     def _refusal(self, number: int, axis: str, dim: str, why: str) -> ProgramError:
         """The error of the rule of derivation that a cut breaks; where it breaks none, why it cannot be."""
         operation = self.graph.operations[number]
-        known = dict(self.cuts[number])
-        if axis not in known:
+        cuts = dict(self.cuts[number])
+        if axis not in cuts:
             self.cuts[number][axis] = dim
             try:
                 Part(operation.nest, self.cut(number)).signature(self.mesh)
@@ -158,7 +158,7 @@ class Propagation:
                 broken = f"the cut of ({', '.join(operation.nest.position)}): {error}"
                 return CutError(operation.name, "", "Nest", broken).at(operation.source)
             finally:
-                self.cuts[number] = known
+                self.cuts[number] = cuts
         refused = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
         return refused.at(operation.source)
 
@@ -188,19 +188,19 @@ class Propagation:
 
     def _asked(self, name: str, axis: str) -> int | None:
         """The dimension that the readers of a value want cut, of those that have decided; None if they do not agree."""
-        found: set[int | None] = set()
+        dims: set[int | None] = set()
         for k, r in self.readers.get(name, ()):
             if axis in self.cuts[k]:
-                found.add(_position(self.graph.operations[k].nest.reads[r], self.cuts[k][axis]))
+                dims.add(_position(self.graph.operations[k].nest.reads[r], self.cuts[k][axis]))
         if axis in self.wants.get(name, {}):
-            found.add(self.wants[name][axis])
-        return next(iter(found)) if len(found) == 1 else None
+            dims.add(self.wants[name][axis])
+        return next(iter(dims)) if len(dims) == 1 else None
 
     def why_not(self, number: int, axis: str, dim: str) -> str:
         """Why an axis cannot cut a dimension of an operation; empty if it can."""
-        nest, known = self.graph.operations[number].nest, self.cuts[number]
-        if axis in known:
-            return f"it cuts {known[axis]!r}"
+        nest, cuts = self.graph.operations[number].nest, self.cuts[number]
+        if axis in cuts:
+            return f"it cuts {cuts[axis]!r}"
         if dim in nest.whole:
             return "it must stay whole"
         pinned = self.graph.operations[number].pinned
@@ -221,7 +221,7 @@ class Propagation:
                 continue
             if dim not in nest.combiner:
                 return "it is not written, and nothing says how its results combine"
-            kinds = {nest.combiner[other] for other in known.values() if other not in access.names}
+            kinds = {nest.combiner[other] for other in cuts.values() if other not in access.names}
             if kinds - {nest.combiner[dim]}:
                 return "results would be combined in two ways at once"
         return ""
@@ -257,11 +257,11 @@ class Propagation:
         if len(asked) > 1:
             price = {dim: self.to_move(operation, axis, dim) for dim in asked}
             taken = min(asked, key=lambda dim: price[dim])
-            said = "; ".join(
+            prices_text = "; ".join(
                 f"{dim!r} for {', '.join(map(repr, names))} (about {price[dim]:,} bytes to move)"
                 for dim, names in asked.items()
             )
-            self.choices.append(Choice(operation.name, axis, taken, f"{said}; the least was taken"))
+            self.choices.append(Choice(operation.name, axis, taken, f"{prices_text}; the least was taken"))
         self.cuts[number][axis] = taken
         return True
 
@@ -331,8 +331,8 @@ class Propagation:
         self.carries[number][axis] = 0
         while sum(self._forward(k, axis) for k in inside):
             pass
-        (made,), at_end = operation.outs, operation.ins[1]
-        reads = [k for k, _ in self.readers.get(made.name, ())]
+        (result,), at_end = operation.outs, operation.ins[1]
+        reads = [k for k, _ in self.readers.get(result.name, ())]
         is_closed = self._is_summed(at_end, axis) and self._is_carried_by_all(at_end)
         if is_closed and all(axis in self.carries[k] for k in reads):
             return True
@@ -356,14 +356,16 @@ class Propagation:
         """Whether all that read a value are linear in it, and what they make of it is no more than it."""
         if name in self.graph.outputs:
             return False
-        made = 0
+        result_bytes = 0
         for k, r in self.readers.get(name, ()):
             operation = self.graph.operations[k]
             if not any(r in group for group in operation.nest.linear):
                 return False
             if operation.role != "leave":  # what a loop leaves behind is what it carries
-                made += sum(self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs)
-        return made <= self._bytes(name) * self.graph.times_of(name)
+                result_bytes += sum(
+                    self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs
+                )
+        return result_bytes <= self._bytes(name) * self.graph.times_of(name)
 
     # ------------------------------------------------------------------------------------- types
 
@@ -402,12 +404,12 @@ class Propagation:
                 return None
         return self._asked(name, axis)
 
-    def output_type(self, name: str, made: DistType) -> DistType:
+    def output_type(self, name: str, maker_type: DistType) -> DistType:
         """How an output ends: as it is made, but as a tactic says along the axes that it names."""
-        wanted = self.wants.get(name) or self.pins.get(name) or {}
-        at = {axis: dim for dim, found in enumerate(made.dims) for axis in found.axes if axis not in wanted}
-        at |= {axis: dim for axis, dim in wanted.items() if dim is not None}
-        return self.type_of(made.global_shape, at) if wanted else DistType(made.dims)
+        asked = self.wants.get(name) or self.pins.get(name) or {}
+        at = {axis: dim for dim, dim_type in enumerate(maker_type.dims) for axis in dim_type.axes if axis not in asked}
+        at |= {axis: dim for axis, dim in asked.items() if dim is not None}
+        return self.type_of(maker_type.global_shape, at) if asked else DistType(maker_type.dims)
 
     def type_of(self, shape: Sequence[int], at: Mapping[str, int]) -> DistType:
         """The type of an array that axes cut along dimensions."""

@@ -35,10 +35,10 @@ class Along:
                     propagation.cut_array(array.name, self.axis, taken)
 
     def _require_one_way(self, array: Array, dim: int | None, propagation: Propagation) -> None:
-        known = propagation.pins.get(array.name, {}).get(self.axis)
-        if known is not None and dim is not None and (dim - known) % len(array.shape):
+        other = propagation.pins.get(array.name, {}).get(self.axis)
+        if other is not None and dim is not None and (dim - other) % len(array.shape):
             raise CutError(
-                "", array.name, "Schedule", f"axis {self.axis!r} is to cut both dimension {known} and dimension {dim}; "
+                "", array.name, "Schedule", f"axis {self.axis!r} is to cut both dimension {other} and dimension {dim}; "
                 f"name one of them, or cut the other along another axis",
             )  # fmt: skip
 

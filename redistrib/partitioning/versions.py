@@ -56,7 +56,7 @@ class LayoutBuilder(Builder):
         """
         super().__init__(name, self.planned, reserved)
         self.model, self.keep, self.sources = model, keep, sources
-        self.rematerialise: Callable[[Hashable, Value], Value | None] = lambda key, wanted: None
+        self.rematerialise: Callable[[Hashable, Value], Value | None] = lambda key, target: None
         self._plans: Plans = {} if plans is None else plans
         self._used: dict[str, int] = {}
         self.outside: LayoutBuilder | None = None
@@ -68,36 +68,36 @@ class LayoutBuilder(Builder):
         step.outside = self
         return step
 
-    def needed(self, key: Hashable, wanted: Value) -> Value:
-        """The layout version of an array that means `wanted`: there already, computed again, or moved."""
+    def needed(self, key: Hashable, target: Value) -> Value:
+        """The layout version of an array that means `target`: there already, computed again, or moved."""
         if self.outside is not None and key not in self.versions:
-            value = self.outside.needed(key, wanted)
+            value = self.outside.needed(key, target)
             self.constants[value.name] = value
             return value
-        nearest = self._nearest(key, wanted)
+        nearest = self._nearest(key, target)
         self._used[nearest.name] = len(self.ops)
-        if nearest.means(wanted):
+        if nearest.means(target):
             return nearest
         if self.sources is None:
-            computed = self.rematerialise(key, wanted)
+            computed = self.rematerialise(key, target)
             if computed is not None:
                 self.versions[key].append(computed)
                 return computed
-        elsewhere = nearest.place.devices != wanted.place.devices or bool(wanted.windows)
+        elsewhere = nearest.place.devices != target.place.devices or bool(target.windows)
         if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
             self.moved(key, nearest, replace(nearest, type=_reduced(nearest.type, nearest.place.mesh)))
         else:
-            self.moved(key, nearest, wanted)
-        return self.needed(key, wanted)
+            self.moved(key, nearest, target)
+        return self.needed(key, target)
 
-    def _nearest(self, key: Hashable, wanted: Value) -> Value:
-        usable = [value for value in self._kept(self.versions[key]) if not value.windows or value.means(wanted)]
+    def _nearest(self, key: Hashable, target: Value) -> Value:
+        usable = [value for value in self._kept(self.versions[key]) if not value.windows or value.means(target)]
         if self.sources is None:
-            return min(usable, key=lambda value: distance(value, wanted))
-        same = next((value for value in usable if value.means(wanted)), None)
-        source = self.sources.get((self.versions[key][0].name, wanted.type))
+            return min(usable, key=lambda value: distance(value, target))
+        same = next((value for value in usable if value.means(target)), None)
+        source = self.sources.get((self.versions[key][0].name, target.type))
         if same is None and source is not None:
-            return self.needed(key, replace(wanted, type=source))
+            return self.needed(key, replace(target, type=source))
         return same or usable[0]
 
     def _kept(self, versions: list[Value]) -> list[Value]:
@@ -137,14 +137,14 @@ def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
     return min(candidates, key=lambda reduced: least_received(before, placement_of(reduced, mesh)))
 
 
-def distance(value: Value, wanted: Value) -> int:
+def distance(value: Value, target: Value) -> int:
     """Elements that a move receives: a lower bound between the same devices, an all-reduce for partial sums."""
-    if value.means(wanted):
+    if value.means(target):
         return 0
     reduced = 2 * value.type.local_size * value.place.mesh.size if value.type.partial else 0
-    if value.place.devices != wanted.place.devices or wanted.windows or value.windows:
-        return reduced + math.prod(wanted.tile) * len(wanted.place.devices)
-    return reduced or max(1, _missing(value.type, value.place.mesh, wanted.type, wanted.place.mesh))
+    if value.place.devices != target.place.devices or target.windows or value.windows:
+        return reduced + math.prod(target.tile) * len(target.place.devices)
+    return reduced or max(1, _missing(value.type, value.place.mesh, target.type, target.place.mesh))
 
 
 @lru_cache(maxsize=1 << 14)

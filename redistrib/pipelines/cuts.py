@@ -128,7 +128,7 @@ class Cutter:
         count = len(over) // self.microbatches
         first = microbatch * count if step.batch in step.nest.indexed else 0
         part = over[first : first + count]
-        ranges = tuple((name, part if name == step.batch else own) for name, own in step.nest.ranges)
+        ranges = tuple((name, part if name == step.batch else size) for name, size in step.nest.ranges)
         return replace(step.nest, ranges=ranges)
 
     def cut_of(self, number: int, microbatch: int = 0) -> Part:
@@ -181,8 +181,8 @@ class Cutter:
         if step.batch:
             axes[step.batch] = (DATA,) if self.data > 1 else ()
             self._check_divides(step.op.name, step.nest.size(step.batch))
-        found = self._tried(nest, axes)
-        if found is None:
+        cut_operation = self._tried(nest, axes)
+        if cut_operation is None:
             raise ProgramError(step.op.name, "", "Layout", f"its work is not cut over {self.data} replicas")
         for axis in [TENSOR, *([] if step.batch else [DATA])]:
             if axis not in self.size:
@@ -191,9 +191,9 @@ class Cutter:
                 tried = axes | {name: (axis, *axes.get(name, ()))}
                 finer = self._tried(nest, tried)
                 if finer is not None:
-                    axes, found = tried, finer
+                    axes, cut_operation = tried, finer
                     break
-        return found
+        return cut_operation
 
     def _candidates(self, nest: Nest, given: Mapping[str, DistType | None], axis: str, step: BatchStep) -> list[str]:
         """Iteration dimensions that may be cut, the best first: those along which most of what is read is cut."""

@@ -87,8 +87,8 @@ def pipeline(
     prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False)
     cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, prepared.traced.graph.inputs)}
     model = cost_model or preset_of(chosen[0].platform)
-    made = spread(*on_one_device(prepared, batch), replace(layout, tensor_dims=cuts), cost_model=model)
-    return Pipelined(prepared, made, chosen)
+    spread_program = spread(*on_one_device(prepared, batch), replace(layout, tensor_dims=cuts), cost_model=model)
+    return Pipelined(prepared, spread_program, chosen)
 
 
 def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
@@ -118,12 +118,12 @@ def devices_of(given: Any, layout: Layout) -> list[Any]:
 
 def _named(given: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     for pattern, dim in given.items():
-        found = matching(pattern, inputs)
-        if not found:
+        arrays = matching(pattern, inputs)
+        if not arrays:
             raise ProgramError(
                 "", pattern, "Batch", "no argument is called so; give a parameter's name, or a leaf's path"
             )
-        yield from ((array.name, dim, array.shape) for array in found)
+        yield from ((array.name, dim, array.shape) for array in arrays)
 
 
 class Transfer(NamedTuple):
@@ -229,10 +229,10 @@ class Pipelined:
             return
         if id(item.program) not in self._compiled:
             self._compiled[id(item.program)] = staged(item.program, mesh)
-        made = self._compiled[id(item.program)](*(arrays[name] for name in item.ins))
-        arrays |= {value.name: array for value, array in zip(item.outs, made, strict=True)}
+        results = self._compiled[id(item.program)](*(arrays[name] for name in item.ins))
+        arrays |= {value.name: array for value, array in zip(item.outs, results, strict=True)}
         if self._in_turn and mesh.size > 1:
-            jax.block_until_ready(made)
+            jax.block_until_ready(results)
 
     def _send(self, item: TransferLaunch, arrays: dict[str, jax.Array]) -> None:
         values = [self.program.values[name] for name in item.ins]

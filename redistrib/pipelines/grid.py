@@ -100,11 +100,11 @@ def of_microbatches(
         if staging.indexed:
             raise ProgramError("", "", "Batch", "an operation asks for the number of an example; simulate each layout")
         for size, layout in several:
-            made = spread_over(seen, layout, "exact", staging)
-            simulated.setdefault(size, []).append(_candidate(layout, made, machine, cache))
+            program_of_layout = spread_over(seen, layout, "exact", staging)
+            simulated.setdefault(size, []).append(_candidate(layout, program_of_layout, machine, cache))
     return simulated
 
 
 def _candidate(layout: Layout, program: Program, machine: Machine, cache: SimulationCache) -> SimulatedLayout:
-    made = run(program, machine, record=False, cache=cache)
-    return SimulatedLayout(layout, max(made.now.values()), max(made.peak.values()))
+    simulated_run = run(program, machine, record=False, cache=cache)
+    return SimulatedLayout(layout, max(simulated_run.now.values()), max(simulated_run.peak.values()))

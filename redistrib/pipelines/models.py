@@ -62,17 +62,17 @@ def mlp(layers: int, width: int, batch: int, *, dtype: str = "float16") -> Progr
     w = [op.input(f"w{k}", "nm") for k in range(layers)]
     x, y = op.input("x", "bn"), op.input("y", "bm")
     kept = []
-    for own in w:
-        h = op("bn,nm->bm", x, own)
+    for weight in w:
+        h = op("bn,nm->bm", x, weight)
         kept.append((x, h))
         x = op("bm->bm", h, name="relu", fn=relu)
     grad = op("bm,bm->bm", x, y, name="subtract", fn=np.subtract, linear=((0, 1),))
     outs = []
-    for own, (x, h) in zip(reversed(w), reversed(kept), strict=True):
+    for weight, (x, h) in zip(reversed(w), reversed(kept), strict=True):
         grad = op("bm,bm->bm", grad, h, name="mask", fn=mask)
         dw = op("bn,bm->nm", x, grad)
-        grad = op("bm,nm->bn", grad, own) if own is not w[0] else grad
-        outs.append(op("nm,nm->nm", own, dw, name="update", fn=np.subtract, linear=((0, 1),)))
+        grad = op("bm,nm->bn", grad, weight) if weight is not w[0] else grad
+        outs.append(op("nm,nm->nm", weight, dw, name="update", fn=np.subtract, linear=((0, 1),)))
     return op.builder.build(*outs[::-1])
 
 

@@ -183,10 +183,10 @@ class _Steps:
         for access in nest.reads:
             dim = next((k for k, names in enumerate(access.dims) if over in names), None)
             if dim is not None and self.roles[given[access.array]].kind == "constant":
-                made = self._made_of_rows(given[access.array], dim) if access.dims[dim][0] == over else None
-                if made is None:
+                rows = self._made_of_rows(given[access.array], dim) if access.dims[dim][0] == over else None
+                if rows is None:
                     return None
-                given[access.array] = made
+                given[access.array] = rows
         return replace(op, ins=tuple(given.items()))
 
     def _made_of_rows(self, name: str, dim: int) -> str | None:
@@ -253,11 +253,11 @@ def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[st
 
 
 def _made(step: BatchStep) -> Iterator[tuple[str, Role]]:
-    made = dict(step.op.outs)
+    results = dict(step.op.outs)
     for access in step.nest.writes:
-        if access.array not in made:
+        if access.array not in results:
             continue
-        name = made[access.array].name
+        name = results[access.array].name
         dims = [k for k, names in enumerate(access.dims) if step.batch and step.batch in names]
         if step.kind != "batched":
             yield name, Role(step.kind)

@@ -167,16 +167,16 @@ def _key_of_cut(
 
 def crossing(batch: BatchedProgram, forward: Sequence[int]) -> list[int]:
     """For every cut the elements with examples that operations before it compute and operations after it read."""
-    made: dict[str, int] = {}
+    maker: dict[str, int] = {}
     change = [0] * (len(forward) + 2)
     last: dict[str, int] = {}
     for k, n in enumerate(forward):
         for name in batch.steps[n].reads.values():
-            if name in made:
+            if name in maker:
                 last[name] = k
-        made |= {value.name: k for _, value in batch.steps[n].op.outs}
+        maker |= {value.name: k for _, value in batch.steps[n].op.outs}
     for name, k in last.items():
         size = math.prod(batch.values[name].type.global_shape)
-        change[made[name] + 1] += size
+        change[maker[name] + 1] += size
         change[k + 1] -= size
     return list(accumulate(change))

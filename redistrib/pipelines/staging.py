@@ -93,7 +93,10 @@ class Staging:
         self.leaves: dict[tuple[int, bool], dict[str, None]] = defaultdict(dict)
         makers, steps = self.batch.makers, self.batch.steps
         share = self.cutter.microbatches
-        self.seconds = {key: 1.0 + sum(steps[k].flops for k in own) / share for key, own in self.numbers.items()}
+        self.seconds = {
+            key: 1.0 + sum(steps[k].flops for k in steps_of_value) / share
+            for key, steps_of_value in self.numbers.items()
+        }
         asks: set[int] = set()  # operations that depend on the number of the microbatch, and readers of such constants
         for k, step in enumerate(steps):
             constants = {makers[name] for name in step.reads.values() if self.is_made_where_read(name)}
@@ -136,9 +139,9 @@ class Staging:
             if step.kind == "final"
         ]
         for choose in (self._beside_an_input, self._nearest):
-            known = -1
-            while known < len(update_group):
-                known = len(update_group)
+            count = -1
+            while count < len(update_group):
+                count = len(update_group)
                 for names, outs in (*reversed(final), *final):
                     places = {name: self._where(name, update_group) for name in (*names, *outs)}
                     update_group |= choose(places, update_group)
@@ -153,9 +156,11 @@ class Staging:
 
     def _nearest(self, places: Mapping[str, int | None], _: Mapping[str, int]) -> dict[str, int]:
         """Groups for operands and results of an operation: that of its largest operand, preferably an input's."""
-        known = {name: group for name, group in places.items() if group is not None}
-        largest = self._largest(known)
-        group = min((known[name] for name in [n for n in largest if n in self.stages.owners] or largest), default=None)
+        group_of = {name: group for name, group in places.items() if group is not None}
+        largest = self._largest(group_of)
+        group = min(
+            (group_of[name] for name in [n for n in largest if n in self.stages.owners] or largest), default=None
+        )
         return {} if group is None else {name: group for name, place in places.items() if place is None}
 
     def _largest(self, names: Iterable[str]) -> list[str]:

@@ -98,10 +98,10 @@ class Writer:
 
     def add(self, name: str, total: Value) -> None:
         """Add the value of a sum in this task to the sum over the microbatches before."""
-        made = self.computed(name)
-        out = self.value(f"{name}.total", made.type, name)
-        reads = [("a", (self.group, (name, BEFORE)), total), ("b", (self.group, name), made)]
-        self.builder.add("add", (adding(made.type),), self.place, reads, [("out", out)])
+        addend = self.computed(name)
+        out = self.value(f"{name}.total", addend.type, name)
+        reads = [("a", (self.group, (name, BEFORE)), total), ("b", (self.group, name), addend)]
+        self.builder.add("add", (adding(addend.type),), self.place, reads, [("out", out)])
         self.hold(name, out)
 
 
@@ -170,8 +170,8 @@ def task_program(
     ends = tuple(outs)
     program = writer.builder.unchecked(*map(writer.computed, ends))
     batched = ((k, name) for k, name in enumerate(inputs) if cutter.batch.roles[name].kind == "batched")
-    made = tuple(program.values[output] for output in program.outputs)
-    return TaskProgram(program, tuple(inputs), tuple(before), ends, tuple(batched), made)
+    results = tuple(program.values[output] for output in program.outputs)
+    return TaskProgram(program, tuple(inputs), tuple(before), ends, tuple(batched), results)
 
 
 def _total(cutter: Cutter, name: str) -> DistType:
@@ -182,5 +182,5 @@ def _total(cutter: Cutter, name: str) -> DistType:
 def outside_of(cutter: Cutter, numbers: Iterable[int]) -> list[str]:
     """The values that operations read and none of them computes; constants are computed where they are read."""
     batch, numbers = cutter.batch, tuple(numbers)
-    made = {value.name for number in numbers for _, value in batch.steps[number].op.outs}
-    return list(dict.fromkeys(name for number in numbers for name in batch.sources[number] if name not in made))
+    results = {value.name for number in numbers for _, value in batch.steps[number].op.outs}
+    return list(dict.fromkeys(name for number in numbers for name in batch.sources[number] if name not in results))

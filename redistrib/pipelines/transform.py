@@ -130,9 +130,9 @@ class _Spreading:
 
     def _call(self, writer: Writer, called: TaskProgram, ins: tuple[str, ...], microbatch: int) -> Call:
         """The call of a task; layouts that differ in the number of microbatches alone share it."""
-        known = self.staging.calls.get((id(called), microbatch))
-        if known is not None and known.ins == ins and self.builder.reserve([out.name for out in known.outs]):
-            return known
+        reusable = self.staging.calls.get((id(called), microbatch))
+        if reusable is not None and reusable.ins == ins and self.builder.reserve([out.name for out in reusable.outs]):
+            return reusable
         outs = tuple(
             writer.value(self.named(name, microbatch), inner.type, name)
             for name, inner in zip(called.outs, called.made, strict=True)

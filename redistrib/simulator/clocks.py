@@ -111,35 +111,35 @@ def run(
     """
     clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
     simulator = _Simulator(machine, streams, clock_of, record, cache or SimulationCache())
-    made = Run(clock_of)
+    result = Run(clock_of)
     for value in program.inputs:
         for clock in simulator.clocks(value.place.devices):
-            made.live[clock] += value.tile_bytes
-            made.changes[clock].append((0.0, value.tile_bytes))
+            result.live[clock] += value.tile_bytes
+            result.changes[clock].append((0.0, value.tile_bytes))
     for clock in simulator.clocks(program.devices):
-        made.peak[clock] = made.live[clock]
+        result.peak[clock] = result.live[clock]
     start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
-    simulator.run(program, start, made)
+    simulator.run(program, start, result)
     if streams is not None:
-        _by_time(made)
-    return made
+        _by_time(result)
+    return result
 
 
-def _by_time(made: Run) -> None:
+def _by_time(run: Run) -> None:
     """Count the bytes held anew, by the time at which they are taken and given up."""
     times: dict[int, list[float]] = {}
     held: dict[int, list[int]] = {}
-    for clock, changed in made.changes.items():
+    for clock, changed in run.changes.items():
         changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
         times[clock] = [at for at, _ in changed]
         held[clock] = list(accumulate(size for _, size in changed))
-        made.peak[clock] = max(held[clock])
+        run.peak[clock] = max(held[clock])
 
     def at(clock: int, when: float) -> int:
         return held[clock][bisect_right(times[clock], when) - 1]
 
-    made.events = [
-        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in made.events
+    run.events = [
+        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in run.events
     ]
 
 

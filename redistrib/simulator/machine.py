@@ -87,15 +87,15 @@ class Machine:
         Raises:
             ProfileError: if there are none.
         """
-        found = self.operations.get(operation, self.rates)
-        if found is None:
+        rates = self.operations.get(operation, self.rates)
+        if rates is None:
             raise ProfileError(
                 f"{self.name!r} has no rates for operation {operation!r}: it prices moves only; give a Machine"
             )
         if self.flops and operation not in self.operations:
-            flops = self.flops.get(_widest(dtypes), found.flops)
-            return found if flops == found.flops else replace(found, flops=flops)
-        return found
+            flops = self.flops.get(_widest(dtypes), rates.flops)
+            return rates if flops == rates.flops else replace(rates, flops=flops)
+        return rates
 
     def seconds_of(
         self, operation: str, dtypes: Iterable[str], size: int, flops: int, *, launches: bool = True

@@ -80,6 +80,6 @@ def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:
 
 
 def _row(run: Run, clock: int, stream: str) -> str:
-    alike = [device for device, own in run.clock_of.items() if own == clock]
+    alike = [device for device, other in run.clock_of.items() if other == clock]
     name = f"device {clock}" if len(alike) == 1 else f"{len(alike)} devices from {clock}"
     return f"{name}, {stream}" if stream else name

@@ -89,9 +89,9 @@ def topology_of(place: Place, links: CostModel) -> Topology:
 
     Hosts go by the numbers of devices in the machine; axes whose links are told apart are those of the mesh.
     """
-    own = links.topology(place.mesh)
-    if own.axes:
-        return own
+    topology = links.topology(place.mesh)
+    if topology.axes:
+        return topology
     machine = links.topology(Mesh((Axis("device", max(place.devices) + 1),)))
     return Topology(len(place.devices), tuple(machine.host[device] for device in place.devices) if machine.host else ())
 

@@ -32,15 +32,15 @@ def laid(machine: Machine, mesh: Mesh) -> list[Machine]:
     axes = [axis for axis in mesh.axes if axis.size > 1]
     outer = axes[0].name if axes and mesh.size > chip.group else ""
     inner = [axis.name for axis in axes if axis.name != outer]
-    found = []
+    machines = []
     for dims in _ways(len(inner), chip.torus):
         layout = {outer: 0} if outer else {}
         layout |= dict(zip(inner, dims, strict=True))
         sizes = {axis.name: axis.size for axis in axes}
         speeds = {name: _speed(chip, sizes[name], count) for name, count in layout.items()}
-        own = replace(links, axis_bandwidth=speeds, devices_per_host=None)
-        found.append(replace(machine, links=own, layout=layout))
-    return found or [machine]
+        links_by_axis = replace(links, axis_bandwidth=speeds, devices_per_host=None)
+        machines.append(replace(machine, links=links_by_axis, layout=layout))
+    return machines or [machine]
 
 
 def _ways(axes: int, dims: int) -> Iterator[tuple[int, ...]]:

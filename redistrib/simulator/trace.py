@@ -43,13 +43,13 @@ def held_by(event: Event) -> tuple[tuple[float, int], ...]:
     return (event.start, event.during), (event.end, event.after)
 
 
-def _named(what: str, device: int, thread: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": device, "tid": thread, "args": {"name": name}}
+def _named(kind: str, device: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": device, "tid": thread, "args": {"name": name}}
 
 
 def _complete(event: Event, device: int, thread: int) -> list[dict[str, Any]]:
     common = {"ph": "X", "pid": device, "tid": thread, "cat": event.kind}
-    made = [
+    events = [
         common
         | {
             "name": event.name,
@@ -63,8 +63,8 @@ def _complete(event: Event, device: int, thread: int) -> list[dict[str, Any]]:
         for stage in event.stages:
             last = stage is event.stages[-1]
             until = event.end if last else min(event.end, at + stage.seconds)
-            made.append(
+            events.append(
                 common | {"name": stage.name, "ts": at * 1e6, "dur": (until - at) * 1e6, "args": {"tile": stage.tile}}
             )
             at = until
-    return made
+    return events
