@@ -24,7 +24,11 @@ def _array(value: Value) -> bool:
 
 
 def _convolved(function: Function) -> bool:
-    """A convolution of the rows of an array, with some of its own rows or another's as filters."""
+    """A convolution of the rows of an array, with some of its own rows or another's as filters.
+
+    Of finite values: whether padding and the zeros between groups are multiplied, so that an infinity makes NaN of
+    them, XLA for CPUs decides by the shapes.
+    """
     k = function.pick(lambda value: _array(value) and 2 <= len(value.shape) <= 3)
     if k is None:
         return False
@@ -36,6 +40,7 @@ def _convolved(function: Function) -> bool:
     filters, taps = groups * rng.choice((1, 2)), 2 if slid else 1
 
     def run(x: Any, y: Any) -> Any:
+        x, y = (jnp.where(jnp.isfinite(value), value, 1) for value in (x, y))
         image = x.reshape(*x.shape[:2], -1)
         kernel = jnp.tile(y.reshape(*y.shape[:2], -1), (4, 1, 1))[:filters, : channels // groups, :taps]
         return lax.conv_general_dilated(image, kernel, (1,), "SAME", feature_group_count=groups)
