@@ -243,7 +243,7 @@ def _scattered(function: Function) -> bool:
     value, rng = function.values[k], function.rng
     rows = _indices(function, value.shape[0])
     mode = rng.choice(("clip", "drop", "promise_in_bounds"))
-    kind = rng.choice(("add", "add", "set", "max", "gradient"))
+    kind = rng.choice(("add", "add", "sub", "set", "max", "gradient"))
     if kind == "max" and value.is_complex:
         return False
     if kind == "set":  # which of two at one place is written last is not said
@@ -257,7 +257,7 @@ def _scattered(function: Function) -> bool:
         where = jnp.asarray(rows)[:, None] + 0
         if kind == "gradient":
             return jax.vjp(lambda t: t.at[where[:, 0]].get(mode=mode.replace("drop", "fill")), x)[1](parts)[0]
-        operation = {"add": lax.scatter_add, "set": lax.scatter, "max": lax.scatter_max}[kind]
+        operation = {"add": lax.scatter_add, "sub": lax.scatter_sub, "set": lax.scatter, "max": lax.scatter_max}[kind]
         return operation(x, where, parts, numbers, mode=mode)
 
     other = function.values[j]

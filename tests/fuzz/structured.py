@@ -122,6 +122,8 @@ def _taken_apart(function: Function) -> bool:
             float(number),
         ),
         f"join[{axis}]": (lambda x, y: lax.concatenate([x, y], axis), (k, j), other.bound),
+        f"stack[{axis}]": (lambda x, y: jnp.stack([x, y], axis), (k, j), other.bound),
+        f"unstack[{axis}]": (lambda x: jnp.unstack(x, axis=axis)[-1], (k,), 0),
         f"reshape[{shape}]": (lambda x: x.reshape(shape), (k,), 0),
         f"squeeze[{axis}]": (lambda x: lax.squeeze(lax.slice_in_dim(x, 0, 1, axis=axis), (axis,)), (k,), 0),
         f"dynamic_slice[{axis}, {start.dtype} {start}]": (
