@@ -14,7 +14,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.build import build
-from redistrib.partitioning.conflicts import reshard_instead
+from redistrib.partitioning.conflicts import carry_whole, reshard_instead
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.schedule import Schedule
 from redistrib.partitioning.tactics import apply, matching
@@ -62,6 +62,8 @@ def distributed(
         apply(schedule, found)
         for axis in axes.names:
             reshard_instead(found, axis)
+        for axis in axes.names:
+            carry_whole(found, axis)
     model = cost_model or platform_of(mesh)
     donated = donated_by(donate, given.traced.graph.inputs)
 

@@ -29,6 +29,44 @@ def reshard_instead(propagation: Propagation, axis: str) -> None:
             propagation.spread(axis)
 
 
+def carry_whole(propagation: Propagation, axis: str) -> None:
+    """Carry whole what every step reads whole, where it begins whole, and is needed whole after the loop.
+
+    It is then gathered at the end of a step, and not at the start of the next, and not once more after the loop.
+    Nothing may be spread along the axis afterwards.
+    """
+    for k, operation in enumerate(propagation.graph.operations):
+        if operation.role != "carry" or axis not in propagation.cuts[k]:
+            continue
+        start, made = operation.ins[0], operation.outs[0].name
+        inside = [(j, r) for j, r in propagation.readers.get(made, ()) if not _leaves(propagation, j)]
+        leaves = [j for j, _ in propagation.readers.get(made, ()) if _leaves(propagation, j)]
+        is_needed = any(_needed_whole(propagation, propagation.graph.operations[j].outs[0].name, axis) for j in leaves)
+        begins_whole = propagation.where(start, axis) is None or start in propagation.constants
+        if inside and is_needed and begins_whole and all(_reads_whole(propagation, j, r, axis) for j, r in inside):
+            taken = "every step reads it whole, and so does what follows the loop"
+            propagation.choices.append(Choice(operation.name, axis, "", f"carried whole: {taken}"))
+            for j in (k, *leaves):
+                propagation.cuts[j].pop(axis, None)
+
+
+def _leaves(propagation: Propagation, number: int) -> bool:
+    return propagation.graph.operations[number].role == "leave"
+
+
+def _reads_whole(propagation: Propagation, number: int, read: int, axis: str) -> bool:
+    access, dim = propagation.graph.operations[number].nest.reads[read], propagation.cuts[number].get(axis)
+    return axis not in propagation.carries[number] and dim not in access.names
+
+
+def _needed_whole(propagation: Propagation, name: str, axis: str) -> bool:
+    """Whether an output is to end whole along an axis, or an operation reads it so."""
+    wanted = propagation.wants.get(name, {})
+    if name in propagation.graph.outputs and axis in wanted and wanted[axis] is None:
+        return True
+    return any(_reads_whole(propagation, j, r, axis) for j, r in propagation.readers.get(name, ()))
+
+
 def replicated_operations(propagation: Propagation) -> list[Choice]:
     """The operations that every device along an axis runs whole, since their operands must be gathered for them."""
     return [

@@ -365,3 +365,18 @@ def test_a_diagnosis_counts_the_steps_of_a_loop_at_the_line_that_moves() -> None
 def _line_of_a_product(function: Any) -> int:
     lines, first = source.getsourcelines(function)
     return next(first + k for k, line in enumerate(lines) if "@" in line)
+
+
+def test_what_every_step_and_the_result_read_whole_is_carried_whole() -> None:
+    """Power iteration: a vector is gathered once a step, and not once more after the loop."""
+
+    def powers(matrix: Any, v: Any) -> Any:
+        return lax.fori_loop(0, 10, lambda _, v: (matrix @ v) % 5, v)
+
+    args = (whole(32, 32) % 3, whole(32, 4) % 3)
+    for end, carried in ((jax.sharding.PartitionSpec(), 1), (jax.sharding.PartitionSpec("d"), 0)):
+        schedule = [rd.along("d", {"matrix": 0}), rd.along("d", {"v": None})]
+        f = rd.distribute(powers, args, {"d": 8}, schedule=schedule, out_shardings=end, cost_model="exact")
+        assert sum(choice.why.startswith("carried whole") for choice in f.choices) == carried
+        assert f.program.received_bytes == 10 * 7 * 32 * 4 * 4
+        same(f, powers, *args)
