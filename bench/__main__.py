@@ -16,6 +16,7 @@ COMMANDS = {
     "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
     "cluster-mpi": ("bench.cluster_mpi", "ours through MPI and a plain Alltoallw on the emulated cluster, paired"),
     "tpu": ("bench.tpu", "ours and XLA's reshard under the TPU compiler"),
+    "torch-cluster": ("bench.torch_cluster", "DTensors by plans and by DTensor on the emulated cluster, interleaved"),
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
     "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),

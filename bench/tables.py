@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bench import survivors, wire
+from bench import torch_cluster as torch_cluster_ways
 from bench.distir import winners
 from bench.dtensor import PLANNERS
 from bench.problems import Problem
@@ -13,7 +14,7 @@ from bench.programs import compared
 from bench.programs.written import LAYOUTS
 from bench.results import Record, Results
 from bench.sets import DIRECT, HOST, SOCKETS, times_faster
-from bench.stats import geomean, paired_ratio, quantile
+from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
 from bench.summary import (
     OURS,
     XLA,
@@ -95,6 +96,17 @@ def dtensor(found: Results, name: str) -> Table:
         ]
         rows.append([key, *map("/".join, texts)])
     return Table(["set", "bytes/bound", "largest", "over"], rows)
+
+
+def torch_cluster(found: Results, name: str) -> Table:
+    """DTensor's time over ours on the emulated cluster, by the way in which DTensor moves."""
+    rows = []
+    for way in torch_cluster_ways.WAYS:
+        ratios = torch_cluster_ways.speeds(found.records(name), way)
+        slower = sum(ratio < 0.9 for ratio in ratios)
+        rows.append([way, f"{len(ratios)}", str(bootstrap_geomean(ratios)), f"{min(ratios):.2f}", f"{max(ratios):.1f}",
+                     f"{slower}"])  # fmt: skip
+    return Table(["way", "problems", "DTensor's time over ours [95%]", "least", "most", "below 0.9"], rows)
 
 
 def trees(found: Results, name: str) -> Table:
@@ -244,10 +256,9 @@ def scale(found: Results, name: str) -> Table:
 
 TABLES: dict[str, Callable[..., Table]] = {
     "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
-    "dtensor": dtensor, "trees": trees, "partial": partial, "sets": sets, "programs": programs,
-    "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs, "planning": planning,
-    "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale,
-    "scaling_book": scale,
+    "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
+    "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
+    "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
 }  # fmt: skip
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Replicate
 
+from redistrib.dtensor.containers import Child, children_of
 from redistrib.dtensor.moves import DTensorLayout, Options, RedistributeSpec
 from redistrib.dtensor.redistribute import target_layout
 from redistrib.errors import LeafError, RedistribError
@@ -23,7 +24,7 @@ class StateLeaf:
         path: where it is in the tree.
         value: the leaf.
         spec: what it is moved by; None where it stays.
-        holder, key: the dict, list or tuple that holds it, and under which key.
+        holder, key: the container that holds it, and under which key.
     """
 
     path: str
@@ -41,27 +42,41 @@ def leaves_of(
     Raises:
         LeafError: if a leaf has no target, or its target is none for it.
     """
-    if isinstance(state, Mapping):
-        for key, value in state.items():
-            inner = targets
-            if isinstance(targets, Mapping):
-                if key not in targets:
-                    raise LeafError(f"{path}[{key!r}]", "it has no target; give one, or None to keep it")
-                inner = targets[key]
-            yield from leaves_of(value, inner, options, f"{path}[{key!r}]", state, key)
-    elif isinstance(state, list | tuple):
-        one_each = isinstance(targets, list | tuple) and not _is_target(targets)
-        if one_each and len(targets) != len(state):
-            raise LeafError(path, f"{len(targets)} targets for {len(state)} tensors; give one for each")
-        for k, value in enumerate(state):
-            yield from leaves_of(value, targets[k] if one_each else targets, options, f"{path}[{k}]", state, k)
-    else:
+    children = children_of(state)
+    if children is None:
         yield StateLeaf(path, state, _spec(state, targets, options, path), holder, at)
+        return
+    inner = _targets(state, children, targets, path)
+    for child, target in zip(children, inner, strict=True):
+        yield from leaves_of(child.value, target, options, path + child.label, state, child.key)
+
+
+def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> list[Any]:
+    """The targets of the parts of a container: one for each, or one for all.
+
+    Raises:
+        LeafError: if there are others than the parts.
+    """
+    if targets is None or isinstance(targets, torch.Tensor) or _is_target(targets):
+        return [targets] * len(children)
+    alike = isinstance(targets, Mapping | list | tuple) or type(targets) is type(state)
+    given = children_of(targets) if alike else None
+    if given is None:
+        return [targets] * len(children)
+    if isinstance(targets, Mapping):
+        for child in children:
+            if child.key not in targets:
+                raise LeafError(path + child.label, "it has no target; give one, or None to keep it")
+        return [targets[child.key] for child in children]
+    if len(given) != len(children):
+        raise LeafError(path, f"{len(given)} targets for {len(children)} tensors; give one for each")
+    return [one.value for one in given]
 
 
 def _is_target(value: Any) -> bool:
     pair = isinstance(value, tuple) and len(value) == 2 and is_device_mesh(value[0])
-    return pair or are_placements(value)
+    lists = isinstance(value, list | tuple) and any(isinstance(one, list | tuple) for one in value)
+    return pair or (are_placements(value) and not lists)
 
 
 def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeSpec | None:

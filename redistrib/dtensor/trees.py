@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,6 +17,7 @@ from redistrib.backends.torch.channels import channel_of
 from redistrib.backends.torch.private import finished
 from redistrib.cache import Cache
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
+from redistrib.dtensor.containers import children_of, put, rebuilt
 from redistrib.dtensor.leaves import StateLeaf, leaves_of
 from redistrib.dtensor.moves import DTensorLayout, Options, Planned, RedistributeSpec, move_of, steps_of
 from redistrib.dtensor.redistribute import as_dtensor
@@ -42,13 +43,15 @@ def reshard(
     raises one error, and nothing has moved.
 
     Args:
-        state: a dict, list or tuple, nested in any way, of DTensors and plain tensors; for example a `state_dict`. A
-            plain tensor is the whole tensor, which every rank of its target's mesh holds. Other leaves stay.
-        targets: a target for every tensor: `(mesh, placements)`, or placements for the mesh of the DTensor, or another
-            DTensor, whose layout it gets; or one target for a whole subtree. None keeps what it stands for.
-        donate: whether a tensor is given up as soon as it has moved: its result takes its place in the dict or list of
-            `state`, so that its memory is free unless something else refers to it. After an error every tensor is there
-            still, moved or not.
+        state: DTensors and plain tensors in containers, nested in any way; for example a `state_dict`. A plain tensor
+            is the whole tensor, which every rank of its target's mesh holds. Containers are mappings, lists, tuples,
+            named tuples, dataclasses, and what is registered with PyTorch's pytrees; other leaves stay.
+        targets: a target for every tensor, in containers with the same parts, or in mappings by their keys or names:
+            `(mesh, placements)`, or placements for the mesh of the DTensor, or another DTensor, whose layout it gets;
+            or one target for a whole subtree. None keeps what it stands for.
+        donate: whether a tensor is given up as soon as it has moved: its result takes its place in the dict, list or
+            dataclass of `state`, so that its memory is free unless something else refers to it. After an error every
+            tensor is there still, moved or not.
         memory_limit: bytes per rank for all tensors, before and after, and for messages: an integer or a text.
         progress: called with (bytes moved, bytes of all) after each launch; True prints that on rank 0.
         cost_model, topology: as for `redistribute`.
@@ -194,9 +197,8 @@ class _Prepared:
         for numbers, mover in known.groups:
             self._launch(numbers, mover)
             for k in numbers:
-                holder, key = self._places[k]
-                if self._donate and isinstance(holder, MutableMapping | list):
-                    holder[key] = self._values[k]
+                if self._donate:
+                    put(*self._places[k], self._values[k])
                 done += self._bytes(k)
             if callable(progress):
                 progress(done, total)
@@ -245,16 +247,10 @@ class _Prepared:
 
 
 def _rebuilt(state: Any, results: Iterator[Any]) -> Any:
-    if isinstance(state, Mapping):
-        inner = {key: _rebuilt(value, results) for key, value in state.items()}
-        try:
-            return type(state)(inner)  # type: ignore[call-arg]
-        except TypeError:
-            return inner
-    if isinstance(state, list | tuple):
-        values = [_rebuilt(value, results) for value in state]
-        return type(state)(*values) if hasattr(state, "_fields") else type(state)(values)
-    return next(results)
+    children = children_of(state)
+    if children is None:
+        return next(results)
+    return rebuilt(state, [_rebuilt(child.value, results) for child in children])
 
 
 def _prepared(

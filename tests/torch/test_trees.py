@@ -14,6 +14,10 @@ def test_sums_and_shared_storage(ranks: Ranks) -> None:
     ranks.run("trees.sums_and_shared")
 
 
+def test_containers_of_every_kind(ranks: Ranks) -> None:
+    ranks.run("trees.containers")
+
+
 def test_refusals_are_those_of_every_rank(ranks: Ranks) -> None:
     said = ranks.run("trees.refusals")
     assert all(one == said[0] for one in said)

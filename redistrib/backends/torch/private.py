@@ -12,6 +12,9 @@ are functions of autograd, and make the spec of the DTensor anew.
 The store of the default process group, and its time-out: there is no public name for the group that
 `init_process_group` makes, but for its members.
 
+`torch.utils._pytree`: what other libraries register as containers; the public names are in `torch.export` and register
+only.
+
 The planner of DTensor, and a process group that only pretends to have ranks: there is no public way to ask what
 `DTensor.redistribute` will do.
 """
@@ -26,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.utils import _pytree
 
 
 def strided_shard(dim: int, split_factor: int) -> Any:
@@ -50,6 +54,18 @@ def spec_of(x: DTensor) -> Any:
 def of_spec(local: torch.Tensor, spec: Any) -> DTensor:
     """A DTensor that needs no gradient, of a local tensor of the right shape."""
     return DTensor(local, spec, requires_grad=False)
+
+
+def tree_children(value: Any) -> list[Any] | None:
+    """The parts of a container that PyTorch's pytrees know; None for a leaf."""
+    children: list[Any] = _pytree.tree_leaves(value, is_leaf=lambda part: part is not value)
+    return None if len(children) == 1 and children[0] is value else children
+
+
+def tree_like(value: Any, children: Sequence[Any]) -> Any:
+    """A container of a pytree like another one, with other parts."""
+    structure = _pytree.tree_structure(value, is_leaf=lambda part: part is not value)
+    return _pytree.tree_unflatten(list(children), structure)
 
 
 def default_store() -> Any:

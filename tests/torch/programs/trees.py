@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 import weakref
-from typing import Any
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.utils._pytree import register_dataclass, register_pytree_node
 
 import redistrib as rd
 from programs.dtensors import hold, make, mesh_of, whole_of
@@ -81,6 +85,90 @@ def sums_and_shared() -> None:
         hold(result[name], whole, mesh, [Shard(1)], name)
     assert torch.equal(x.to_local(), tied.to_local()) and state["b"] is result["b"]  # what others hold is not touched
     assert result["b"].requires_grad is False
+
+
+class Pair(NamedTuple):
+    """A named tuple of tensors."""
+
+    weight: Any
+    bias: Any
+
+
+@dataclass
+class Block:
+    """A dataclass of tensors, that nobody has registered."""
+
+    pair: Pair
+    other: Any
+    width: int = 8
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A dataclass that cannot be changed, registered with PyTorch's pytrees."""
+
+    weight: Any
+
+
+class Box:
+    """A container of its own, registered with PyTorch's pytrees."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+
+@cache
+def register() -> None:
+    """Register containers, once in a process."""
+    register_dataclass(Frozen)
+    register_pytree_node(Box, lambda box: (list(box.parts), None), lambda parts, _: Box(*parts))
+
+
+def containers() -> None:
+    """Named tuples, dataclasses, dicts of all kinds and registered containers, nested; one target, or one for each."""
+    register()
+    mesh = mesh_of(tuple(range(8)), (8,))
+    whole = torch.arange(64.0).reshape(8, 8)
+
+    def tensor() -> DTensor:
+        return make(whole, mesh, [Shard(0)])
+
+    def fresh() -> dict[str, Any]:
+        ordered = OrderedDict(a=tensor())
+        ordered._metadata = "kept"  # type: ignore[attr-defined]
+        default: Any = defaultdict(list)
+        default["b"].append(tensor())
+        return {
+            "block": Block(Pair(tensor(), tensor()), (tensor(), "text")), "box": Box(tensor(), Frozen(tensor())),
+            "ordered": ordered, "default": default,
+        }  # fmt: skip
+
+    row, column, rep = [Shard(0)], [Shard(1)], [Replicate()]
+    each = {
+        "block": {"pair": Pair(column, rep), "other": rep, "width": None}, "box": Box(rep, Frozen(column)),
+        "ordered": column, "default": {"b": [rep]},
+    }  # fmt: skip
+    for targets in (each, column):
+        for donate in (False, True):
+            state = fresh()
+            block = state["block"]
+            plan = rd.torch.reshard_plan(state, targets, donate=donate)
+            result = rd.torch.reshard(state, targets, donate=donate)
+            one = targets is column
+            expected = [
+                (result["block"].pair.weight, column), (result["block"].pair.bias, column if one else rep),
+                (result["block"].other[0], column if one else rep), (result["box"].parts[0], column if one else rep),
+                (result["box"].parts[1].weight, column), (result["ordered"]["a"], column),
+                (result["default"]["b"][0], column if one else rep),
+            ]  # fmt: skip
+            for value, placements in expected:
+                hold(value, whole, mesh, placements, placements)
+            assert type(result["block"]) is Block and type(result["block"].pair) is Pair and result["block"].width == 8
+            assert result["block"].other[1] == "text" and type(result["box"].parts[1]) is Frozen
+            assert result["ordered"]._metadata == "kept" and result["default"].default_factory is list
+            assert any("['block'].pair[0]" in group.paths for group in plan.groups)
+            assert (state["default"]["b"][0] is result["default"]["b"][0]) == donate
+            assert block.pair[0].placements == tuple(row)  # a named tuple cannot be changed
 
 
 def refusals() -> list[str]:
