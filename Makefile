@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long test-torch exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs dist clean bench-quick
+.PHONY: help setup test test-long test-torch zoo exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs dist clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,17 @@ $(TORCH)/.installed: pyproject.toml | $(BIN)/python
 test-torch: $(TORCH)/.installed ## PyTorch: ranks of one launch, in an environment of their own
 	PYTHONPATH=. $(TORCH)/bin/python -m pytest -q -c tests/torch/pytest.ini --confcutdir=tests/torch -p no:cacheprovider \
 		--durations 10 tests/torch $(ARGS)
+
+# The libraries of the zoo want others of many packages than the development environment.
+ZOO := .venv-zoo
+
+$(ZOO)/.installed: bench/zoo/requirements.txt | $(BIN)/python
+	test -x $(ZOO)/bin/python || $(BIN)/python -m venv $(ZOO)
+	$(ZOO)/bin/python -m pip --disable-pip-version-check --quiet install -r bench/zoo/requirements.txt
+	@touch $@
+
+zoo: $(ZOO)/.installed ## programs of public libraries beside XLA, in an environment of their own; draws docs/zoo.md
+	PYTHONPATH=. $(ZOO)/bin/python -m bench.zoo.run $(ARGS)
 
 exhaustive: $(VENV)/.dev ## what no landing waits for: every pencil transfer of every dtype
 	$(PYTEST) -n 0 -m exhaustive $(ARGS)
@@ -161,6 +172,6 @@ proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(TORCH) .venv-jax docs/_build $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) $(TORCH) $(ZOO) .venv-jax docs/_build $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 	find redistrib tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if test -f proofs/Makefile; then $(MAKE) -C proofs clean; fi

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from redistrib.cost.model import CostModel
     from redistrib.distribution.diagnosis import diagnose
     from redistrib.distribution.regions import proxy
+    from redistrib.distribution.rules import rule
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
@@ -75,6 +76,7 @@ _HOME = {
     "partition": "redistrib.partitioning.entry",
     "pipeline": "redistrib.pipelines.entry",
     "proxy": "redistrib.distribution.regions",
+    "rule": "redistrib.distribution.rules",
     "reshard": "redistrib.resharding.entry",
     "reshard_plan": "redistrib.resharding.entry",
     "save": "redistrib.weights.saving",
@@ -119,6 +121,7 @@ __all__ = [
     "proxy",
     "reshard",
     "reshard_plan",
+    "rule",
     "save",
     "search",
     "simulate",

@@ -261,7 +261,8 @@ def distribute(
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
-            to a `Nest`, or None to leave it whole; or `rd.proxy(...)`. They come before those of the library.
+            to a `Nest`, or None to leave it whole; or `rd.rule(...)`, or `rd.proxy(...)`. They come before those of the
+            library.
         donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
         exact: whether partial sums are added where they are made. By default they pass operations that are linear in
             them, and are added later, where there is less to add; floats are then rounded otherwise. See

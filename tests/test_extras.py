@@ -131,6 +131,7 @@ CALLS = {
     "rd.cache_info()": "jax",
     "rd.clear_caches()": "jax",
     "rd.proxy": "jax",
+    "rd.rule": "jax",
     "rd.api.calibrate()": "jax",
     "rd.api.calibrate('mpi')": "mpi4py",
     "rd.api.calibrate('torch')": "torch",

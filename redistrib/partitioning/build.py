@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from redistrib.errors import ProgramError
+from redistrib.errors import CutInnerFactorError, ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.versions import LayoutBuilder, still_read
@@ -194,7 +194,12 @@ class _Build:
         cut = _cut_that_gives(operation.nest, target.type)
         if cut is None:
             return None
-        return self._compute(operation, Part(operation.nest, cut), self.builder.new_name(target.name))[0]
+        part = Part(operation.nest, cut)
+        try:
+            part.signature(self.place.mesh)
+        except CutInnerFactorError:  # a reshape, of which what is wanted is no tile of what it reads: it is moved
+            return None
+        return self._compute(operation, part, self.builder.new_name(target.name))[0]
 
 
 def _cut_that_gives(nest: Nest, target: DistType) -> DistType | None:

@@ -1,0 +1,1 @@
+"""Programs of public libraries, by `rd.distribute` and by XLA with the same shardings: `make zoo`."""

@@ -1,0 +1,31 @@
+"""What a program of the zoo is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function of a library, and the arguments that are cut over 8 devices.
+
+    Attributes:
+        name, library: of the program.
+        function: of trees of arrays.
+        args: the arguments.
+        cuts: for every mesh axis, in order, the arguments that it cuts, see `rd.along`.
+        mesh: sizes of the axes.
+        tolerance: by how much results may differ, as a part of the largest element of each.
+        note: the reason where XLA receives less, for the table.
+    """
+
+    name: str
+    library: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    cuts: tuple[tuple[str, Mapping[str, Any]], ...]
+    mesh: Mapping[str, int] = field(default_factory=lambda: {"d": 8})
+    tolerance: float = 2e-4
+    note: str = ""

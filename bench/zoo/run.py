@@ -1,0 +1,121 @@
+"""Runs every program of the zoo, each in a process of its own, and draws docs/zoo.md: `python -m bench.zoo.run`.
+
+`--only NAME` runs some and draws nothing; `--draw` draws from the results that there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench.zoo.program import Program
+from bench.zoo.table import PAGE, RESULTS, page
+
+MODULES = ("layers", "training", "sampling", "solving", "physics", "decisions")
+LIMIT = 300.0  # seconds of one program
+FLAGS = "--xla_force_host_platform_device_count=8"
+
+
+def programs(module: str) -> dict[str, Program]:
+    """Those of a module, by library and name."""
+    found: Iterator[Program] = importlib.import_module(f"bench.zoo.{module}").programs()
+    return {f"{one.library}: {one.name}": one for one in found}
+
+
+def measured(program: Program) -> dict[str, Any]:
+    """Ours, XLA's and one device's, compiled, run and compared."""
+    import jax
+    import numpy as np
+
+    import redistrib as rd
+    from bench.zoo.work import work
+    from redistrib.backends.jax.profiling.inspect import inspect
+
+    record: dict[str, Any] = {"name": program.name, "library": program.library, "note": program.note}
+    start = time.perf_counter()
+    schedule = [rd.along(axis, dict(arrays)) for axis, arrays in program.cuts]
+    f = rd.distribute(program.function, program.args, dict(program.mesh), schedule=schedule)
+    record["distribute_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    ours = f.lower().compile()
+    record["compile_s"] = time.perf_counter() - start
+    record["predicted"] = f.program.received_bytes
+    record["opaque"] = sorted({name.split("_")[0] for name, _, _ in f.opaque})
+    start = time.perf_counter()
+    jitted = jax.jit(lambda *args: program.function(*args), in_shardings=f.in_shardings, out_shardings=f.out_shardings)
+    theirs = jitted.lower(*program.args).compile()
+    record["xla_compile_s"] = time.perf_counter() - start
+    alone = jax.jit(lambda *args: program.function(*args)).lower(*program.args).compile()
+    one = work(alone)
+    for name, compiled in (("ours", ours), ("xla", theirs)):
+        record[name] = {"received": inspect(compiled).received_bytes, "share": work(compiled) / max(one, 1)}
+    record["away"] = _away(f(*program.args), alone(*program.args), np)
+    record["right"] = record["away"] <= program.tolerance
+    return record
+
+
+def _away(found: Any, wanted: Any, np: Any) -> float:
+    """The largest difference of any result, as a part of its largest element."""
+    import jax
+
+    most = 0.0
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        if jax.numpy.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = map(jax.random.key_data, (one, other))
+        a, b = (np.asarray(array).astype(np.float64) for array in (one, other))
+        if a.size:
+            most = max(most, float(np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-6)))
+    return most
+
+
+def child(module: str, name: str) -> dict[str, Any]:
+    """One program in a process of its own, which may end as it likes."""
+    library, own = name.split(": ", 1)
+    environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "bench.zoo.run", "--inside", module, name]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return {"library": library, "name": own, "error": f"no end in {LIMIT:.0f} s"}
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("{"):
+            record: dict[str, Any] = json.loads(line)
+            return record
+    last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+    return {"library": library, "name": own, "error": " ".join(last)[:300] or f"exit {done.returncode}"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", help="the name of a program, or a part of one")
+    parser.add_argument("--draw", action="store_true", help="draw the page from the results")
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.inside:
+        module, name = asked.inside
+        print(json.dumps(measured(programs(module)[name])))
+        return 0
+    if not asked.draw:
+        chosen = [(module, name) for module in MODULES for name in programs(module)]
+        records = []
+        for module, name in chosen:
+            if not asked.only or any(part in name for part in asked.only):
+                records.append(child(module, name))
+                print(json.dumps(records[-1]), flush=True)
+        if asked.only:
+            return 0
+        RESULTS.write_text("\n".join(map(json.dumps, records)) + "\n")
+    records = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    PAGE.write_text(page(records))
+    return int(any("error" in record or not record["right"] for record in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
