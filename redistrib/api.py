@@ -240,6 +240,7 @@ def distribute(
     donate: Sequence[str] = (),
     exact: bool = False,
     trip_count: int = 1,
+    ahead: bool = False,
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
@@ -269,6 +270,9 @@ def distribute(
             docs/distribute.md.
         trip_count: steps that every `while_loop` is counted with in bytes received, FLOPs and seconds; it takes as many
             as it takes.
+        ahead: whether a step of a loop gathers what the next step reads of an array with an entry for each (the weights
+            of layers), so that the gather waits for nothing: one more is held, and one more is made than there are
+            steps.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -306,10 +310,13 @@ def distribute(
             exact=exact,
             trip_count=trip_count,
         )
-        return found[0].distributed
+        if not ahead:
+            return found[0].distributed
+        schedule = found.schedule
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
     how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": Platform.of(jax_mesh).name}
     given = prepare(fn, args, axes, in_shardings, out_shardings, rules, **how)
     names = (donate,) if isinstance(donate, str) else donate
-    return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)
+    options: dict[str, Any] = {"donate": names, "memory_limit": limit, "ahead": ahead}
+    return distributed(given, jax_mesh, axes, schedule, cost_model, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.cost.model import CostModel
+from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.devices import platform_of
 from redistrib.distribution.distributed import Distributed
 from redistrib.distribution.prepared import Prepared
@@ -35,6 +36,7 @@ def distributed(
     *,
     donate: Sequence[str],
     memory_limit: int | None,
+    ahead: bool = False,
 ) -> Distributed:
     """A traced function, cut by a schedule; `redistrib.api.distribute` says what the arguments are.
 
@@ -45,6 +47,7 @@ def distributed(
         cost_model: what the plans of moves minimise; None: the preset of the devices' platform.
         donate: arguments, by name.
         memory_limit: bytes on a device.
+        ahead: whether steps of loops gather what the next one reads.
 
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
@@ -69,7 +72,8 @@ def distributed(
 
     def built(keep: int | None) -> Program:
         builder = LayoutBuilder(model, keep, name=given.name, sources=sources)
-        return build(found, builder, starts, ends, donated)
+        program = build(found, builder, starts, ends, donated)
+        return gathered_ahead(program) if ahead else program
 
     program = built(None)
     tight = False

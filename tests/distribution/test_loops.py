@@ -12,9 +12,11 @@ import pytest
 from jax import lax
 
 import redistrib as rd
+from redistrib.backends.jax.profiling.hlo import parse_module
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import ProgramError
 from redistrib.explain.programs import rows_of
+from redistrib.programs.data import used_by
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Loop, Program
 from redistrib.programs.project import RankLoop, project, run_ranks
@@ -380,3 +382,64 @@ def test_what_every_step_and_the_result_read_whole_is_carried_whole() -> None:
         assert sum(choice.why.startswith("carried whole") for choice in f.choices) == carried
         assert f.program.received_bytes == 10 * 7 * 32 * 4 * 4
         same(f, powers, *args)
+
+
+def test_weights_are_gathered_one_step_ahead_where_asked() -> None:
+    """What a step gathers is not read in it, and nothing that it gathers is computed in it."""
+    args, function = arguments(), jax.value_and_grad(loss)
+    now, ahead = (
+        rd.distribute(function, args, {"d": 8}, schedule=CUTS, cost_model="exact", ahead=ahead)
+        for ahead in (False, True)
+    )
+    same(ahead, function, *args, exact=False)
+    gathered = 8 * 8 * 16 * 4 * 7 // 8  # bytes that all devices receive of one weight of one layer
+    times = sum(kinds(loop.program).count("allgather") for loop in loops_of(now.program))
+    assert times == 4
+    assert ahead.program.received_bytes == now.program.received_bytes + times * gathered
+    assert ahead.memory > now.memory
+    for loop in loops_of(ahead.program):
+        entries = {value.name for value in loop.program.inputs[loop.constants + loop.carried :]}
+        moves = [move for move in loop.program.moves if "allgather" in [step.kind for step in move.plan.steps]]
+        assert len(moves) == 2
+        for move in moves:
+            assert move.value in entries
+            assert move.out.name in loop.program.outputs
+            assert not any(move.out.name in used_by(op) for op in loop.program.ops)
+    for found, wanted in zip(_by_ranks(ahead, *args), jax.tree.leaves(jax.jit(function)(*args)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_in_the_compiled_loop_nothing_waits_for_a_gather_ahead() -> None:
+    def waits(ahead: bool) -> int:
+        """What in the bodies of loops is computed of what is gathered in the same step."""
+        f = rd.distribute(stack, arguments(), {"d": 8}, schedule=CUTS, cost_model="exact", ahead=ahead)
+        module = parse_module(f.lower().compile().as_text())
+        loops = [one for each in module.computations.values() for one in each.instructions.values()]
+        bodies = [module.computations[dict(one.callees())["body"]] for one in loops if one.opcode == "while"]
+        count = 0
+        for body in bodies:
+            late: set[str] = set()
+            for one in body.instructions.values():
+                if one.opcode.startswith("all-gather"):
+                    late.add(one.name)
+                elif late & {*one.operands}:
+                    late.add(one.name)
+                    count += one.opcode not in ("copy", "bitcast", "tuple")
+        return count
+
+    assert waits(False) >= 2
+    assert waits(True) == 0
+
+
+def test_gathers_ahead_in_a_loop_that_is_found_and_in_one_that_reads_its_entries_twice() -> None:
+    def twice(ws: Any, x: Any) -> Any:
+        return lax.scan(lambda x, w: (x @ w % 7, w * 2), x, ws, reverse=True)
+
+    args = (whole(LAYERS, 16, 16) % 3, whole(16, 16) % 5)
+    cuts = [rd.along("d", {"x": 0}), rd.along("d", {"ws": 1})]
+    for schedule in (cuts, "auto"):
+        f = rd.distribute(twice, args, {"d": 8}, schedule=schedule, ahead=True)
+        same(f, twice, *args)
+    assert rd.distribute(twice, args, {"d": 8}, schedule=cuts, ahead=True).program.values["ws.turned"]
+    few = rd.distribute(twice, (args[0][:0], args[1]), {"d": 8}, schedule=cuts, ahead=True)
+    same(few, twice, args[0][:0], args[1])
