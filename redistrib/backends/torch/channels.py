@@ -46,7 +46,8 @@ class TaggedLinks(Links):
         self.size, self.rank, self.batched = len(ranks), list(ranks).index(rank), False
         self.group = self._process_group = self._made("all", range(self.size))
         self._subgroups: dict[tuple[int, ...], Any] = {}
-        self._gated = False
+        self._devices: dict[Any, Sequence[int]] = {}
+        self._gated: set[Sequence[int]] = set()
 
     def _made(self, name: str, devices: Sequence[int]) -> Any:
         store = dist.PrefixStore(f"{self._name}/{name}", self._store)
@@ -54,7 +55,8 @@ class TaggedLinks(Links):
 
     def begin(self, tag: int) -> None:
         """The tag of the messages from now on."""
-        self.tag, self._gated = tag, False
+        self.tag = tag
+        self._gated.clear()
 
     def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
         others = [device for device in range(self.size) if device != self.rank]
@@ -63,17 +65,19 @@ class TaggedLinks(Links):
         for work in works:
             work.wait()
 
-    def gate(self) -> None:
-        """Return when all ranks have come to this call: log2 rounds of one message each. Once in a call."""
-        if self._gated:
+    def gate(self, group: Any = None) -> None:
+        """Return when all ranks of a group, or all, have come to this call: log2 rounds of messages. Once in a call."""
+        devices = self._devices.get(group, range(self.size))
+        if devices in self._gated or range(self.size) in self._gated:
             return
-        self._gated = True
+        self._gated.add(devices)
         tag, self.tag = self.tag, self.tag | _GATE
         token, other = torch.zeros(2, 1, dtype=torch.uint8)
+        count, own = len(devices), devices.index(self.rank)
         step = 1
-        while step < self.size:
-            works = self.start([((self.rank - step) % self.size, token)], [((self.rank + step) % self.size, other)])
-            for work in works:
+        while step < count:
+            before, after = devices[(own - step) % count], devices[(own + step) % count]
+            for work in self.start([(before, token)], [(after, other)]):
                 work.wait()
             step *= 2
         self.tag = tag
@@ -85,6 +89,7 @@ class TaggedLinks(Links):
             return self.group
         if row not in self._subgroups:
             self._subgroups[row] = self._made("-".join(map(str, row)), row)
+            self._devices[self._subgroups[row]] = row
         return self._subgroups[row]
 
     @property
@@ -92,17 +97,17 @@ class TaggedLinks(Links):
         return True
 
     def all_gather_into(self, into: torch.Tensor, out: torch.Tensor, group: Any) -> None:
-        self.gate()
+        self.gate(group)
         group._allgather_base(into, out).wait()
 
     def reduce_scatter(self, into: torch.Tensor, out: torch.Tensor, operation: Any, group: Any) -> None:
-        self.gate()
+        self.gate(group)
         options = dist.ReduceScatterOptions()
         options.reduceOp = operation
         group._reduce_scatter_base(into, out, options).wait()
 
     def all_reduce(self, tensor: torch.Tensor, operation: Any, group: Any) -> None:
-        self.gate()
+        self.gate(group)
         group.allreduce([tensor], operation).wait()
 
     def end(self) -> None:

@@ -184,7 +184,8 @@ def moving(stage: Stage, links: Links) -> TensorRunner:
     step = stage.step
     if isinstance(step, AllGather) and can_go_native(links, step.groups):
         whole = step.after.tile_size * stage.itemsize
-        if whole and (links.batched or whole >= LONG):
+        # Between two, messages do the same with fewer copies, and need no gate.
+        if whole and (links.batched or (whole >= LONG and not (links.tagged and step.group_size == 2))):
             return NativeGather(stage, step, links)
     if links.whole and not links.tagged and everyone_shares(step):
         return AllToAllOnce(stage, links)
