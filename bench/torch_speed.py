@@ -100,30 +100,68 @@ def transformer(layers: int, width: int, hidden: int, words: int) -> dict[str, t
     return state
 
 
+def minilm() -> dict[str, tuple[tuple[int, ...], int | None]]:
+    """The 103 parameters of all-MiniLM-L6-v2: its encoder, the norm and types of its embeddings, and the pooler."""
+    return transformer(6, 384, 1536, 30522) | {
+        "types": ((2, 384), None), "norm.weight": ((384,), None), "norm.bias": ((384,), None),
+        "pooler.weight": ((384, 384), 0), "pooler.bias": ((384,), 0),
+    }  # fmt: skip
+
+
+# Parameters, element type, bytes of memory per rank that `reshard` may take.
+STATES = (
+    ("MiniLM", minilm(), "float32", "70MiB"),
+    ("a billion", transformer(16, 2048, 8192, 92000), "bfloat16", "1GiB"),
+)
+
+
 def states(meshes: dict[str, Any]) -> list[str]:
-    """Model states, of MiniLM's shapes and larger."""
+    """Model states from FSDP over all ranks to tensor parallelism over four, twice, each source given up on the way."""
     import torch
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    import torch.distributed as dist
+    from torch.distributed.tensor import DTensor, Replicate, Shard, ones
 
     import redistrib as rd
 
     rows, grid = [], meshes["grid"]
-    for name, shapes in (("MiniLM", transformer(6, 384, 1536, 30522)), ("180M", transformer(12, 1024, 4096, 32000))):
-        state = {
-            key: distribute_tensor(torch.ones(shape), grid, [Shard(0), Shard(0)]) for key, (shape, _) in shapes.items()
-        }
+    source = [Shard(0), Shard(0)]
+    for name, shapes, dtype, limit in STATES:
         targets = {
             key: (grid, [Replicate(), Replicate() if dim is None else Shard(dim)]) for key, (_, dim) in shapes.items()
         }
-        plan = rd.torch.reshard_plan(state, targets)
-        ways = {
-            "loop": lambda state=state, targets=targets: [x.redistribute(*targets[key]) for key, x in state.items()],
-            "ours": lambda state=state, targets=targets: rd.torch.reshard(state, targets),
-        }
-        seconds = compared(ways, 1)
+
+        def state(shapes: Any = shapes, dtype: str = dtype) -> dict[str, DTensor]:
+            kind = getattr(torch, dtype)
+            return {
+                key: ones(shape, dtype=kind, device_mesh=grid, placements=source) for key, (shape, _) in shapes.items()
+            }
+
+        plan = rd.torch.reshard_plan(state(), targets, donate=True)
+        taken: dict[str, list[float]] = {"loop": [], "ours": []}
+        for turn in range(4):
+            for way, times in taken.items():
+                given = state()
+                dist.barrier()
+                start = time.perf_counter()
+                if way == "ours":
+                    moved = rd.torch.reshard(given, targets, donate=True, memory_limit=limit)
+                else:
+                    moved = {}
+                    for key in list(given):
+                        moved[key] = given.pop(key).redistribute(*targets[key])
+                        moved[key].to_local()
+                dist.barrier()
+                if turn:
+                    times.append(time.perf_counter() - start)
+                assert all(bool((x.to_local() == 1).all()) for x in moved.values())
+                del moved, given
+        seconds = {way: statistics.median(times) for way, times in taken.items()}
+        count = sum(math.prod(shape) for shape, _ in shapes.values())
         rows.append(
-            f"{name}: {len(state)} tensors in {plan.launches} launches, loop {seconds['loop']:.2f} s, "
-            f"{seconds['loop'] / seconds['ours']:.2f}"
+            f"{name}: {len(shapes)} tensors, {count:,} parameters, {plan.launches} launches, at most "
+            f"{plan.peak_bytes / 2**20:,.0f} MiB per rank within {limit}, received {plan.received_bytes:,} bytes "
+            f"(bound {plan.lower_bound_bytes:,}); loop {seconds['loop']:.2f} s, ours {seconds['ours']:.2f} s, "
+            f"{seconds['loop'] / seconds['ours']:.2f} times"
         )
     return rows
 

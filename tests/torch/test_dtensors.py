@@ -5,10 +5,21 @@ from __future__ import annotations
 import pytest
 from ranks import Ranks
 
+# What the random moves must have been drawn with, on some rank.
+DRAWN = {
+    *(f"rank {k}" for k in range(6)), "uneven shards", "even shards", "empty shards", "an empty tensor",
+    "strided shards", "non-contiguous locals", "another mesh", "one mesh", "torch.float8_e4m3fn", "torch.bfloat16",
+    "torch.float16", "torch.float32", "torch.float64", "torch.bool", "torch.complex64", "torch.complex128",
+    "torch.int8", "torch.uint8", "torch.int32", "torch.int64",
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_moves(ranks: Ranks, seed: int) -> None:
-    assert sum(ranks.run("dtensors.random_moves", seed, 72)) > 8
+    answers = ranks.run("dtensors.random_moves", seed, 72)
+    assert sum(compared for compared, _ in answers) > 8
+    drawn = set().union(*(one for _, one in answers))
+    assert drawn >= DRAWN, DRAWN - drawn
 
 
 def test_random_sums(ranks: Ranks) -> None:

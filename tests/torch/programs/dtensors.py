@@ -92,10 +92,14 @@ def hold(result: DTensor, whole: torch.Tensor, mesh: DeviceMesh, placements: Any
     assert local.shape == expected.shape and bits(local) == bits(expected), (what, local, expected)
 
 
-def random_moves(seed: int, cases: int) -> int:
-    """One mesh to itself, to another of its ranks, to more, to fewer, to others."""
+def random_moves(seed: int, cases: int) -> tuple[int, set[str]]:
+    """One mesh to itself, to another of its ranks, to more, to fewer, to others.
+
+    Returns:
+        How often DTensor's own gather was asked too, and what was drawn.
+    """
     rng = random.Random(seed)
-    compared = 0
+    compared, drawn = 0, set()
     for case in range(cases):
         dtype = DTYPES[case % len(DTYPES)]
         count = rng.choice([8, 8, 4, 2, 6])
@@ -116,6 +120,15 @@ def random_moves(seed: int, cases: int) -> int:
         ends = [random_placements(rng, mesh, rank, even, shape) for mesh in (source, target)]
         x = make(whole, source, ends[0], strided_memory=rng.random() < 0.3)
         what = (case, whole.shape, dtype, source, ends[0], target, ends[1])
+        local = x.to_local()
+        drawn |= {f"rank {rank}", str(dtype), "strided shards" if any(
+            isinstance(one, _StridedShard) for end in ends for one in end) else "plain shards"}  # fmt: skip
+        sizes_of = {tuple(cut(whole, source, ends[0], r).shape) for r in source.mesh.flatten().tolist()}
+        drawn |= {"uneven shards"} if len(sizes_of) > 1 else {"even shards"}
+        drawn |= {"empty shards"} if whole.numel() and any(0 in size for size in sizes_of) else set()
+        drawn |= set() if local.is_contiguous() else {"non-contiguous locals"}
+        drawn |= {"an empty tensor"} if not whole.numel() else set()
+        drawn |= {"another mesh"} if target is not source else {"one mesh"}
         result = rd.torch.redistribute(x, target, ends[1])
         hold(result, whole, target, ends[1], what)
         # DTensor's own gather takes the ranks of a mesh dimension in ascending order, whatever their order in the mesh.
@@ -128,7 +141,7 @@ def random_moves(seed: int, cases: int) -> int:
         if plain and case % 4 == 0 and dist.get_rank() in target.mesh.flatten().tolist() and whole.numel():
             assert bits(result.full_tensor()) == bits(whole), what
             compared += 1
-    return compared
+    return compared, drawn
 
 
 def random_sums(seed: int, cases: int) -> None:
