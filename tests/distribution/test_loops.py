@@ -443,3 +443,17 @@ def test_gathers_ahead_in_a_loop_that_is_found_and_in_one_that_reads_its_entries
     assert rd.distribute(twice, args, {"d": 8}, schedule=cuts, ahead=True).program.values["ws.turned"]
     few = rd.distribute(twice, (args[0][:0], args[1]), {"d": 8}, schedule=cuts, ahead=True)
     same(few, twice, args[0][:0], args[1])
+
+
+def test_a_simulation_times_a_loop_by_its_steps() -> None:
+    from redistrib.simulator.entry import simulate
+
+    seconds = {}
+    for layers in (10, 20, 40):
+        f = rd.distribute(jax.grad(loss), arguments(layers), {"d": 8}, schedule=CUTS)
+        result = simulate(f.program, "gpu")
+        seconds[layers] = result.seconds
+        assert max(result.peak_bytes.values()) == f.memory
+    first, second = seconds[20] - seconds[10], seconds[40] - seconds[20]
+    assert second == pytest.approx(2 * first, rel=1e-3)
+    assert seconds[40] > 30 * first / 10
