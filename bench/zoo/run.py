@@ -1,7 +1,4 @@
-"""Runs every program of the zoo, each in a process of its own, and draws docs/zoo.md: `python -m bench.zoo.run`.
-
-`--only NAME` runs some and draws nothing; `--draw` draws from the results that there are.
-"""
+"""Runs every program of the zoo, a process for each module, and draws docs/zoo.md: `python -m bench.zoo.run`."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.zoo.program import Program
 from bench.zoo.table import PAGE, RESULTS, page
 
 MODULES = ("layers", "training", "sampling", "solving", "physics", "decisions")
-LIMIT = 300.0  # seconds of one program
 FLAGS = "--xla_force_host_platform_device_count=8"
 
 
@@ -75,40 +71,63 @@ def _away(found: Any, wanted: Any, np: Any) -> float:
     return most
 
 
-def child(module: str, name: str) -> dict[str, Any]:
-    """One program in a process of its own, which may end as it likes."""
-    library, own = name.split(": ", 1)
+def inside(module: str, skipped: Sequence[str], part: str) -> None:
+    """Measure the programs of a module, a line for the name of each and one for its record."""
+    import jax
+
+    for name, program in programs(module).items():
+        if part not in name or name in skipped:
+            continue
+        print(name, flush=True)
+        try:
+            record = measured(program)
+        except Exception as error:  # libraries and compilers raise what they like; it is the program's result
+            record = _failed(name, f"{type(error).__name__}: {error}")
+        print(json.dumps(record), flush=True)
+        jax.clear_caches()
+
+
+def children(module: str, part: str) -> Iterator[dict[str, Any]]:
+    """The records of a module's programs, measured in a process that is started anew after one that ends it."""
     environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "bench.zoo.run", "--inside", module, name]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        return {"library": library, "name": own, "error": f"no end in {LIMIT:.0f} s"}
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            record: dict[str, Any] = json.loads(line)
-            return record
-    last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-    return {"library": library, "name": own, "error": " ".join(last)[:300] or f"exit {done.returncode}"}
+    done: list[str] = []
+    while True:
+        command = [sys.executable, "-m", "bench.zoo.run", "--only", part, "--inside", module, *done]
+        begun = ""
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+                    begun = ""
+                elif ": " in line:
+                    begun = line.strip()
+                    done.append(begun)
+        if not begun:
+            return
+        yield _failed(begun, f"the process ended with {process.returncode}")
+
+
+def _failed(name: str, error: str) -> dict[str, Any]:
+    library, own = name.split(": ", 1)
+    return {"library": library, "name": own, "error": error.splitlines()[0][:300]}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", help="the name of a program, or a part of one")
+    parser.add_argument("--only", default="", help="a part of the name of a program, or a library; draws nothing")
     parser.add_argument("--draw", action="store_true", help="draw the page from the results")
-    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside:
-        module, name = asked.inside
-        print(json.dumps(measured(programs(module)[name])))
+        module, *skipped = asked.inside
+        inside(module, skipped, asked.only)
         return 0
     if not asked.draw:
-        chosen = [(module, name) for module in MODULES for name in programs(module)]
         records = []
-        for module, name in chosen:
-            if not asked.only or any(part in name for part in asked.only):
-                records.append(child(module, name))
-                print(json.dumps(records[-1]), flush=True)
+        for record in (one for module in MODULES for one in children(module, asked.only)):
+            records.append(record)
+            print(json.dumps(record), flush=True)
         if asked.only:
             return 0
         RESULTS.write_text("\n".join(map(json.dumps, records)) + "\n")

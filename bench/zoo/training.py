@@ -46,4 +46,4 @@ def programs() -> Iterator[Program]:
         return distrax.MixtureSameFamily(distrax.Categorical(weights), parts).log_prob(x).mean()
 
     args = normal(6), normal(6, 4, seed=1), normal(64, 4, seed=2)
-    yield Program("mixture, batch", "distrax", jax.grad(mixture, (0, 1)), args, (("d", {"arg2": 0}),))
+    yield Program("mixture, batch", "distrax", jax.grad(mixture, (0, 1)), args, (("d", {"x": 0}),))

@@ -22,7 +22,7 @@ from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.regions import RULES as REGIONS
-from tests.fuzz import operations, structured
+from tests.fuzz import operations, primitives, structured
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
 
@@ -91,6 +91,7 @@ def drawn(seed: int, index: int) -> Function:
     function = Function(rng, wide=rng.random() < 0.15)
     with jax.enable_x64(function.wide):
         _draw(function)
+        primitives.extend(function, f"{seed}/{index}")
     return function
 
 
