@@ -21,6 +21,7 @@ COMMANDS = {
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
     "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
     "sets": ("bench.sets", "trainers to samplers on the emulated cluster: ours, direct, by the host, by JAX, paired"),
+    "weights": ("bench.weights", "weights loaded, cast and fused on the emulated cluster, beside plain ways"),
     "programs": ("bench.programs.counted", "twenty programs by rd.distribute and by XLA with the same pins, counted"),
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
     "searched": ("bench.programs.searched", "the same programs by rd.search, counted"),

@@ -26,6 +26,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("trees", 2, 30),
     ("partial", 2, 60),
     ("sets", 4, 20),
+    ("weights", 8, 20),
     ("programs", 10, 20),
     ("programs-cluster", 4, 30),
     ("searched", 10, 20),

@@ -10,9 +10,10 @@ from bench.problems import Problem
 from bench.programs import compared
 from bench.results import Record, Results
 from bench.sets import CASES, DIRECT, FOUR_A_HOST, HOST, SAME_TILES, SOCKETS, times_faster
-from bench.stats import bootstrap_geomean, geomean, quantile
+from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
 from bench.summary import OURS, XLA, compiled, set_name, slower_than, speed, speed_of, timed, xla_gathers
 from bench.tables import summands_over_bound
+from bench.weights import FUSED, LATE, LOADS, over_floor
 
 
 class Goal(NamedTuple):
@@ -178,6 +179,20 @@ def sets(found: Results) -> list[Goal]:
     ]
 
 
+def weights(found: Results) -> list[Goal]:
+    records = {r["case"]: r for r in found.records("weights") if r["status"] == "ok"}
+    names = ("cluster, loads: time/floor <= 1.25", "cluster, fused: cast later/ours >= 2")
+    shares = {case: over_floor(records[case], OURS) or float("inf") for case in LOADS if case in records}
+    if len(shares) < len(LOADS) or FUSED not in records:
+        return [Goal(name) for name in names]
+    gain = paired_ratio(*(records[FUSED]["times"][way] for way in (LATE, OURS)))
+    measured = ", ".join(f"{case} {share:.2f}" for case, share in shares.items())
+    return [
+        Goal(names[0], measured, max(shares.values()) <= 1.25),
+        Goal(names[1], str(gain), gain.value >= 2),
+    ]
+
+
 def programs(found: Results) -> list[Goal]:
     goal = "programs, same pins: never more bytes than XLA"
     shares = [share for record in found.records("programs") if (share := compared.ratio(record)) is not None]
@@ -274,6 +289,7 @@ GOALS: dict[str, Callable[[Results], list[Goal]]] = {
     "tpu": tpu,
     "partial": partial,
     "sets": sets,
+    "weights": weights,
     "programs": programs,
     "programs_searched": programs_searched,
     "searched_cluster": searched_cluster,

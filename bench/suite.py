@@ -30,6 +30,7 @@ HELP = {
     "schedule": "how ours runs its rounds",
     "search_limit": "seconds to search for one schedule",
     "size": "of the programs",
+    "storage": "bytes per second that the storage gives a host",
     "turns": "paired first calls of a case",
 }
 

@@ -31,6 +31,7 @@ from bench.summary import (
     speed_of,
     timed,
 )
+from bench.weights import EACH, EARLY, FUSED, LATE, ONE, over_floor
 
 MEGABYTE = 10**6
 SUMMANDS = {"exact": "ours, exact", "default": "ours, default", "cpu": "XLA, CPU", "tpu": "XLA, TPU"}
@@ -164,6 +165,17 @@ def sets(found: Results, name: str) -> Table:
     return Table(["case", "ours, ms", "/".join(ways)], rows)
 
 
+def weights(found: Results, name: str) -> Table:
+    """Weights: a row for each case, with ours and the other ways over the floor; two ways beside ours."""
+    rows = []
+    for record in found.records(name):
+        others = (EARLY, LATE) if record["case"] == FUSED else (EACH, ONE)
+        shares = [over_floor(record, way) for way in (OURS, *others)]
+        row = [record["case"], f"{record['bytes'] / 1e6:.0f}", f"{record['floor']:.2f}"]
+        rows.append([*row, *("-" if share is None else f"{share:.2f}" for share in shares)])
+    return Table(["case", "MB", "floor, s", "ours", "each its own/cast first", "one for all/cast last"], rows)
+
+
 def programs(found: Results, *_: str) -> Table:
     """Programs: bytes over XLA's with the same pins and searched, XLA's times over ours, as far as measured."""
     counts, searches = ({r["name"]: r for r in found.records(file)} for file in ("programs", "programs_searched"))
@@ -257,6 +269,7 @@ def scale(found: Results, name: str) -> Table:
 TABLES: dict[str, Callable[..., Table]] = {
     "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
     "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
+    "weights": weights,
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
     "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
 }  # fmt: skip

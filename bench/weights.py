@@ -1,30 +1,41 @@
-"""Loading onto an emulated cluster whose storage gives each host a limited rate: `python -m bench.weights`.
+"""Weights from files and in other forms on an emulated cluster of four hosts with two devices each.
 
-A model of `--megabytes` lies in a file. Four hosts of two devices each load it onto FSDP by 4 and tensor parallel by 2,
-and onto replicas: by `rd.load`, by reading on every host what its devices need, and by reading everything on one host.
-The time is held against the larger of reading each byte once and sending what hosts lack, both at their limits.
+A model lies in a file, and the storage gives each host a limited rate. The hosts load it onto FSDP by 4 and tensor
+parallel by 2, and onto replicas: by `rd.load`, by reading on every host what its devices need, and by reading
+everything on one host. The time is held against the larger of reading each byte once and sending what hosts lack, both
+at their limits.
+
+In the case `fused`, float32 weights of trainers on two hosts, fully sharded, go to samplers on the others: q, k and v
+as one bfloat16 array, tensor parallel.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from bench.children import progress
 from bench.cluster import HOSTS, jax_job, stream
-from bench.network import Network
+from bench.network import Network, why_not
+from bench.results import Record
+from bench.stats import quantile
+from bench.suite import Settings, Suite, cases, once
 
 LAYER = {"q": (1024, 1024), "k": (1024, 1024), "v": (1024, 1024), "o": (1024, 1024), "up": (1024, 4096),
          "down": (4096, 1024), "norm": (1024,)}  # fmt: skip
+EACH, ONE = "each host reads its own", "one host reads all"
+EARLY, LATE = "cast, reshard, fuse", "reshard, fuse, cast"
+LOADS = ("cut", "replicas")
+FUSED = "fused"
 
 
 def model(path: Path, megabytes: float) -> int:
-    """Write a model of about so many megabytes; its bytes."""
+    """Write a model of about so many megabytes, each layer filled with its number; its bytes."""
     layer = sum(int(np.prod(shape)) for shape in LAYER.values()) * 4
     count = max(1, round(megabytes * 1e6 / layer))
     tensors = {
@@ -34,34 +45,46 @@ def model(path: Path, megabytes: float) -> int:
     return sum(array.nbytes for array in tensors.values())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, default=500)
-    parser.add_argument("--storage", type=float, default=100e6, help="bytes per second of a host")
-    parser.add_argument("--rate", default="500mbit", help="of a host's link")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    link = stream(options.rate)
-    results = []
-    with tempfile.TemporaryDirectory() as folder, Network(HOSTS, options.rate) as network:
+def floor(case: str, size: int, settings: Settings) -> float:
+    """The larger of reading and sending at their limits, in seconds.
+
+    Args:
+        case: of the suite.
+        size: bytes of the model's tensors, or of those that samplers want.
+        settings: with the storage's bytes per second of a host, and those of a link.
+    """
+    if case == FUSED:
+        return size / 2 / float(settings["stream"])  # to each of two hosts half
+    # A host reads a quarter, in whole rows. It needs a quarter, of half as wide rows, or everything.
+    lacking = size / 8 if case == "cut" else size * (HOSTS - 1) / HOSTS
+    return max(size / HOSTS / float(settings["storage"]), lacking / float(settings["stream"]))
+
+
+def measure(names: list[str], settings: Settings, limit: float) -> Generator[Record]:
+    """One record per case."""
+    with tempfile.TemporaryDirectory() as folder, Network(HOSTS, settings["rate"]) as network:
         path = Path(folder) / "model.safetensors"
-        size = model(path, options.megabytes)
+        size = model(path, settings["megabytes"])
         with jax_job(network, module="bench.worker_weights") as job:
-            for layout in ("cut", "replicas"):
-                task = {"path": str(path), "layout": layout, "rate": options.storage, "rounds": options.rounds}
-                answer = job.ask(task, 900)
-                # A host reads a quarter of the rows. It needs half of the rows and of the columns, or everything.
-                lacking = size / 8 if layout == "cut" else size * (HOSTS - 1) / HOSTS
-                floor = max(size / HOSTS / options.storage, lacking / link)
-                results.append({"layout": layout, "bytes": size, "floor": floor, "stream": link, **answer})
-                print(f"{layout}: {size:,} bytes; the larger of reading and sending at their limits {floor:.2f} s")
-                for way, times in answer.get("times", {}).items():
-                    took = statistics.median(times)
-                    print(f"  {way}: {took:.2f} s, {took / floor:.2f}x; the first host reads {answer['read'][way]:,}")
-                if answer["status"] != "ok":
-                    print(answer)
-    print(json.dumps(results))
+            for name in progress(names, "weights on the emulated cluster"):
+                answer = job.ask({**settings, "path": str(path), "case": name}, limit)
+                moved = answer.get("bytes", size)
+                yield {"case": name, "bytes": moved, "floor": floor(name, moved, settings), **answer}
 
 
-if __name__ == "__main__":
-    main()
+def over_floor(record: Record, way: str) -> float | None:
+    """The median time of a way over the floor; None where it did not run."""
+    times: dict[str, Any] = record.get("times", {})
+    return quantile(times[way], 0.5) / record["floor"] if way in times else None
+
+
+SUITE = Suite(
+    "weights",
+    measure,
+    once((*LOADS, FUSED)),
+    options={"rounds": 5, "megabytes": 500.0, "rate": "500mbit", "storage": 100e6, "cost_model": "cluster"},
+    problems=cases({name: name for name in (*LOADS, FUSED)}),
+    prepared=lambda settings: {**settings, "stream": stream(settings["rate"])},
+    missing=lambda _: why_not(),
+    limit=900.0,
+)

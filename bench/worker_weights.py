@@ -1,4 +1,4 @@
-"""Child of `bench.weights`: one host that loads a file whose storage gives it a limited rate."""
+"""Child of `bench.weights`: one host that loads a file whose storage gives it a limited rate, or moves weights."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import redistrib as rd
 from bench.children import serve
+from bench.library import model_of
+from bench.summary import OURS
+from bench.weights import EACH, EARLY, FUSED, LATE, ONE
 from bench.worker_cluster import barrier, start
 from redistrib.weights import reading
+from redistrib.weights.headers import read_headers
 from redistrib.weights.planning import cut_by_axes
 
 RUN = 2**20  # bytes after which a reader may have to wait
+FUSED_LAYERS, FUSED_WIDTH = 6, 1024
+
+Ways = dict[str, Callable[[], Any]]
 
 
 class SlowFile(reading.LocalFile):
@@ -42,43 +50,102 @@ def shardings(names: dict[str, tuple[int, ...]], layout: str) -> dict[str, Named
     return {name: whole if layout == "replicas" else cut_by_axes(shape, mesh) for name, shape in names.items()}
 
 
-def one_host_reads(path: Path, targets: dict[str, NamedSharding]) -> Any:
+def one_host_reads(path: Path, targets: dict[str, NamedSharding], model: Any) -> Any:
     """The first host reads all of every tensor, and the others have it from there."""
     first = Mesh(np.array(jax.local_devices(process_index=0)[:1]), ("host",))
     alone = {name: NamedSharding(first, PartitionSpec()) for name in targets}
     shapes = rd.load(path, alone)
-    return rd.reshard(shapes, targets, donate=True)
+    return rd.reshard(shapes, targets, donate=True, cost_model=model)
 
 
-WAYS: dict[str, Callable[[Path, dict[str, NamedSharding]], Any]] = {
-    "ours": lambda path, targets: rd.load(path, targets),
-    "each reads its own": lambda path, targets: rd.load(path, targets, local=True),
-    "one reads all": one_host_reads,
-}
+def loads(path: Path, layout: str, model: Any) -> Ways:
+    """The ways to load a file onto a layout, with plans under a cost model."""
+    names = {name: stored.shape for name, stored in read_headers(path).tensors.items()}
+    targets = shardings(names, layout)
+    reading.open_file = SlowFile
+    return {
+        OURS: lambda: rd.load(path, targets, cost_model=model),
+        EACH: lambda: rd.load(path, targets, local=True),
+        ONE: lambda: one_host_reads(path, targets, model),
+    }
+
+
+def wrong(result: dict[str, jax.Array]) -> str | None:
+    """What is wrong with the tensors of this process, each filled with the number of its layer; None if nothing is."""
+    for name, array in result.items():
+        number = int(name.removeprefix("layers.").split(".")[0])
+        if not all((np.asarray(shard.data) == number).all() for shard in array.addressable_shards):
+            return name
+    return None
+
+
+def moves() -> tuple[Ways, int]:
+    """The ways to bring trainers' float32 q, k and v to samplers as one bfloat16 array, and its bytes in all layers."""
+    devices, width = np.array(jax.devices()), FUSED_WIDTH
+    train, sample = Mesh(devices[:4], ("fsdp",)), Mesh(devices[4:], ("tp",))
+    rows, columns = NamedSharding(train, PartitionSpec("fsdp")), NamedSharding(sample, PartitionSpec(None, "tp"))
+    trains = any(device.process_index == jax.process_index() for device in train.devices.flat)
+    names = [f"layers.{layer}.{name}" for layer in range(FUSED_LAYERS) for name in "qkv"]
+    targets = {f"layers.{layer}.qkv": columns for layer in range(FUSED_LAYERS)}
+
+    def filled(name: str) -> Any:
+        number = float(name.split(".")[1])
+        values = np.full((width, width), number, np.float32)
+        return jax.make_array_from_callback(values.shape, rows, lambda index: values[index])
+
+    def shape(dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((width, width), dtype, sharding=rows)
+
+    params = {name: filled(name) if trains else shape(jnp.float32) for name in names}
+
+    def fused(tree: Any) -> Any:
+        parts = {name: [tree[name.replace("qkv", one)] for one in "qkv"] for name in targets}
+        return {name: jnp.concatenate(each, 1) for name, each in parts.items()}
+
+    def narrow(tree: Any) -> Any:
+        return jax.tree.map(lambda array: array.astype(jnp.bfloat16), tree)
+
+    cast, fuse = jax.jit(narrow), jax.jit(fused, out_shardings=targets)
+    both = jax.jit(lambda tree: narrow(fused(tree)), out_shardings=targets)
+
+    def early() -> Any:
+        small = cast(params) if trains else dict.fromkeys(names, shape(jnp.bfloat16))
+        moved = rd.reshard(small, columns)
+        return moved if trains else fuse(moved)
+
+    def late() -> Any:
+        moved = rd.reshard(params, columns)
+        return moved if trains else both(moved)
+
+    ways: Ways = {OURS: lambda: rd.reshard(params, targets, through=lambda tree: narrow(fused(tree)))}
+    return ways | {EARLY: early, LATE: late}, FUSED_LAYERS * 3 * width * width * 2
 
 
 def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None:
-    path = Path(task["path"])
-    from redistrib.weights.headers import read_headers
-
-    names = {name: stored.shape for name, stored in read_headers(path).tensors.items()}
-    targets = shardings(names, task["layout"])
-    reading.open_file = SlowFile
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    answer: dict[str, Any] = {"status": "ok"}
+    if task["case"] == FUSED:
+        ways, answer["bytes"] = moves()
+    else:
+        ways = loads(Path(task["path"]), task["case"], model_of(task["cost_model"]))
+    times: dict[str, list[float]] = {way: [] for way in ways}
     read: dict[str, int] = {}
     for turn in range(task["rounds"] + 1):
-        for way, act in WAYS.items():
-            SlowFile.rate = float(task["rate"]) if turn else float("inf")  # the first round compiles
+        for way, act in ways.items():
+            SlowFile.rate = float(task["storage"]) if turn else float("inf")  # the first round compiles
             barrier()
             SlowFile.read, SlowFile.began = 0, time.perf_counter()
-            result = act(path, targets)
+            result = act()
             jax.block_until_ready(result)
             taken = time.perf_counter() - SlowFile.began
             read[way] = SlowFile.read
+            bad = wrong(result)
+            if bad is not None:
+                part({"status": "wrong", "wrong": f"{way}: {bad}"})
+                return
             del result
             if turn:
                 times[way].append(taken)
-    part({"status": "ok", "times": times, "read": read})
+    part({**answer, "times": times, "read": read})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from redistrib.weights.runs import Box, runs_of, shape_of
 
 AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, where no limit is given
 JOINED_GAP = 64 * 2**10  # bytes between two runs up to which both are read at once
+JOINED_BYTES = 8 * 2**20  # of runs that are read at once, gaps included
 
 
 class StorageFile(Protocol):
@@ -75,6 +76,14 @@ class BoxPiece:
         """Bytes of the box."""
         return math.prod(shape_of(self.box)) * self.tensor.itemsize
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes that reading takes besides the array: the box where it is padded, and runs with the gaps between."""
+        padded = 0 if shape_of(self.box) == self.shape else self.read_bytes
+        starts, length = runs_of(self.tensor.shape, self.box)
+        stride = self.tensor.itemsize * (int(starts[1] - starts[0]) if len(starts) > 1 else 0)
+        return padded + runs_at_once(len(starts), length * self.tensor.itemsize, stride) * stride
+
     def read(self, opened: Opened) -> np.ndarray:
         """The bytes of the array, as a flat array.
 
@@ -95,6 +104,11 @@ class PartsPiece:
 
     parts: tuple[tuple[StoredTensor, int, int], ...]
     nbytes: int
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Reading takes no other bytes."""
+        return 0
 
     @property
     def tensor(self) -> StoredTensor:
@@ -131,7 +145,7 @@ class PieceReader:
     """
 
     def __init__(self, files: WeightFiles, pieces: Sequence[Piece], memory_limit: int | None) -> None:
-        largest = max((piece.nbytes for piece in pieces), default=0)
+        largest = max((piece.nbytes + piece.scratch_bytes for piece in pieces), default=0)
         if memory_limit is not None and largest > memory_limit:
             raise MemoryLimitError(memory_limit, largest)
         self._files, self._pieces = files, pieces
@@ -174,6 +188,7 @@ class PieceReader:
         try:
             for buffer in self._buffers():
                 self._done.put(buffer)
+                del buffer  # whoever takes it may free it
             if self._stopped:  # nobody waits in vain
                 raise CommunicatorError("reading was broken off in this process; see its own error")
         except BaseException as error:
@@ -190,10 +205,14 @@ class PieceReader:
                 return files[number]
 
             for piece in self._pieces:
-                if not self._reserve(piece.nbytes):
+                scratch = piece.scratch_bytes
+                if not self._reserve(piece.nbytes + scratch):
                     return
                 try:
-                    yield piece.read(opened)
+                    buffer = piece.read(opened)
+                    self.release(scratch)
+                    yield buffer
+                    del buffer
                 except EOFError:
                     raise self._error(piece, "the file ends before it does; it shrank while it was read") from None
                 except OSError as error:
@@ -224,17 +243,26 @@ def _read_box(file: StorageFile, piece: BoxPiece) -> np.ndarray:
     return buffer
 
 
+def runs_at_once(count: int, length: int, stride: int) -> int:
+    """How many of so many runs are read at once, gaps included; 0 where each is read to its place by itself.
+
+    They take no more memory than the runs themselves, but for one.
+    """
+    if count < 2 or not 0 < stride - length <= JOINED_GAP:
+        return 0
+    return max(1, min(JOINED_BYTES, count * length) // stride)
+
+
 def _read_runs(file: StorageFile, buffer: np.ndarray, starts: np.ndarray, length: int) -> None:
-    """Fill a buffer with runs of one length. Runs that lie close to each other are read at once, gaps included."""
+    """Fill a buffer with runs of one length."""
     if not length:
         return
-    gap = int(starts[1] - starts[0]) - length if len(starts) > 1 else 0
-    if not 0 < gap <= JOINED_GAP:
+    together = runs_at_once(len(starts), length, int(starts[1] - starts[0]) if len(starts) > 1 else 0)
+    if not together:
         for k, start in enumerate(starts.tolist()):
             _fill(file, buffer[k * length : (k + 1) * length], start)
         return
     rows = buffer.reshape(len(starts), length)
-    together = max(1, 8 * 2**20 // (length + gap))  # runs
     for k in range(0, len(starts), together):
         some = starts[k : k + together]
         span = np.empty(int(some[-1] - some[0]) + length, np.uint8)
@@ -242,6 +270,7 @@ def _read_runs(file: StorageFile, buffer: np.ndarray, starts: np.ndarray, length
         offsets = (some - some[0]).tolist()
         for row, offset in zip(rows[k : k + together], offsets, strict=True):
             row[:] = span[offset : offset + length]
+        del span
 
 
 def _fill(file: StorageFile, buffer: np.ndarray, start: int) -> None:

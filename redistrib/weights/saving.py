@@ -102,7 +102,9 @@ class _Saving:
         with self._naming(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         if self._index or names == {"model.safetensors"}:
-            others = {path.name for path in self._folder.glob("*.safetensors*")} - (names if not self._index else set())
+            there = {path.name for path in self._folder.glob("*.safetensors*")}
+            left = {name for name in there if name.endswith(PARTIAL)}  # by a crash; nobody reads them
+            others = there - left - (names if not self._index else set())
             if others:
                 raise WeightsFileError(
                     str(self._folder),

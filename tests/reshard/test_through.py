@@ -290,7 +290,7 @@ def test_devices_that_do_the_same_share_code() -> None:
 
 
 def test_a_limit_on_memory_makes_launches_smaller() -> None:
-    values = {str(k): jnp.full((64 + 4 * k, 64), k, jnp.float32) for k in range(4)}  # no two are alike
+    values = {str(k): jnp.full((64 + 4 * k, 64), k, jnp.float32) for k in range(2)}  # not alike
     before = jax.device_put(values, NamedSharding(SOURCE, P("fsdp")))
     target = NamedSharding(TARGET, P("tp"))
 
@@ -300,7 +300,7 @@ def test_a_limit_on_memory_makes_launches_smaller() -> None:
     whole = rd.reshard_plan(before, target, through=turned)
     assert len(whole.buckets) == 1
     plan = rd.reshard_plan(before, target, through=turned, memory_limit=whole.peak_bytes - 1)
-    assert len(plan.buckets) == 4 and plan.peak_bytes < whole.peak_bytes
+    assert len(plan.buckets) == 2 and plan.peak_bytes < whole.peak_bytes
     moved = rd.reshard(before, target, through=turned, memory_limit=plan.peak_bytes)
     assert all(np.array_equal(moved[name], np.asarray(before[name]).T) for name in before)
     with pytest.raises(MemoryLimitError) as caught:

@@ -7,6 +7,8 @@ import itertools
 import json
 import math
 import queue
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,11 @@ from safetensors.numpy import save_file
 import redistrib as rd
 from redistrib.backends.jax.rows import line_of
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
-from redistrib.weights import reading
+from redistrib.weights import headers, reading
 from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import in_batches
 from redistrib.weights.headers import read_headers
-from redistrib.weights.reading import PieceReader
+from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import runs_of
 from redistrib.weights.targets import wanted_tree
 from tests.weights.files import CountingFile, arrays, same_bits, written
@@ -142,6 +144,39 @@ def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
     assert caught.value.least == 16_384
 
 
+def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None:
+    files = read_headers(written(tmp_path, {"w": np.arange(2**19, dtype=np.float32).reshape(512, 1024)}))
+    tensor = files["w"]
+    columns = [BoxPiece(tensor, ((0, 512), (k, k + 512)), (512, 512)) for k in (0, 512)]
+    padded = BoxPiece(tensor, ((400, 512), (0, 1024)), (160, 1024))
+    pieces = [*columns, padded, *columns]
+    limit = 2 * 2**20 + 4096  # a box of columns, and the runs with gaps that are read at once
+    tracemalloc.start()
+    try:
+        with PieceReader(files, pieces, limit) as reader:
+            for piece in pieces:
+                values = reader.next().view(np.float32).reshape(piece.shape)
+                inside = tuple(slice(*part) for part in piece.box)
+                rows = piece.box[0][1] - piece.box[0][0]
+                expected = np.arange(2**19, dtype=np.float32).reshape(512, 1024)[inside]
+                assert np.array_equal(values[:rows], expected) and not values[rows:].any()
+                del values, expected
+                reader.release(piece.nbytes)
+            tracemalloc.reset_peak()
+        _, before = tracemalloc.get_traced_memory()
+        with PieceReader(files, pieces, limit) as reader:
+            for piece in pieces:
+                reader.next()
+                time.sleep(0.02)  # the reader goes on as far as it may
+                reader.release(piece.nbytes)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 2**20 < peak - before <= limit + 2**16, peak - before
+    with pytest.raises(MemoryLimitError):
+        PieceReader(files, pieces, 2**20 + 4096)
+
+
 # ------------------------------------------------------------------------------------------------ bad input
 
 
@@ -161,6 +196,7 @@ BAD: dict[str, tuple[Any, bytes, int | None, str]] = {
     "empty": (b"", b"", 0, "damaged"),
     "no JSON": (b"{nothing", b"", None, "damaged"),
     "length beyond the file": ({}, b"", 2**63, "says that its header has 9,223,372,036,854,775,808"),
+    "length a little beyond the file": ({}, b"", 200, "the file has 10 bytes and says that its header has 200"),
     "length beyond what is allowed": ({}, b"", 100_000_001, "says that its header has 100,000,001"),
     "truncated": ({"a": entry("F32", [2], 0, 8)}, b"1234", None, "truncated or damaged"),
     "longer than it says": ({"a": entry("F32", [1], 0, 4)}, b"12345", None, "truncated or damaged"),
@@ -184,6 +220,20 @@ def test_a_malformed_file_is_refused(tmp_path: Path, what: str) -> None:
     with pytest.raises(WeightsFileError, match=message) as caught:
         rd.load(path, everywhere())
     assert caught.value.path == str(path)
+
+
+def test_headers_and_indexes_above_100_mb_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file_of(tmp_path / "long.safetensors", b"{", length=100_000_001)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_bytes(b"{")
+    for each in (path, index):
+        with each.open("r+b") as file:
+            file.truncate(100_001_000)  # a hole, which takes no room on the disk
+    monkeypatch.setattr(headers.json, "loads", None)  # is not reached
+    with pytest.raises(WeightsFileError, match="its header has 100,000,001, of 100,000,000 allowed"):
+        rd.load(path, everywhere())
+    with pytest.raises(WeightsFileError, match="an index has at most 100,000,000 bytes"):
+        rd.load(tmp_path, everywhere())
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -231,6 +281,10 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         index.write_text(json.dumps({"weight_map": weight_map}))
         with pytest.raises(WeightsFileError, match=message):
             rd.load(folder, everywhere())
+    for text, message in (("[]", "the index is no JSON object"), ("{", "no JSON"), ("[" * 10**5, "no JSON")):
+        index.write_text(text)
+        with pytest.raises(WeightsFileError, match=message):
+            rd.load(folder, everywhere())
     index.unlink()
     save_file({"a": np.zeros(3, np.float32)}, folder / second)
     with pytest.raises(WeightsFileError, match=f"{first} and {second} both have it"):
@@ -255,6 +309,16 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(reading, "open_file", Shrinking)
     with pytest.raises(WeightsFileError, match="it shrank while it was read"):
         rd.load(path, everywhere())
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(reading.LocalFile):
+        def read_into(self, buffer: memoryview, start: int) -> int:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(reading, "open_file", Broken)
+    with pytest.raises(WeightsFileError, match="cannot be read: Input/output error"):
+        rd.load(written(tmp_path, {"w": np.ones(8, np.float32)}), everywhere())
 
 
 @given(st.lists(st.integers(0, 5), max_size=4), st.data())

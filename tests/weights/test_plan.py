@@ -15,6 +15,7 @@ import redistrib as rd
 from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import cost_model
+from redistrib.cost.profiles import load_profile
 from redistrib.errors import ChoiceError, WeightsFileError
 from redistrib.weights.storage import storage_bandwidth
 from tests.weights.files import arrays, written
@@ -69,3 +70,16 @@ def test_the_speed_of_a_storage_is_kept_in_a_profile(tmp_path: Path) -> None:
     for bad, message in ((path, "the file is empty"), (tmp_path / "gone", "No such file")):
         with pytest.raises(WeightsFileError, match=message):
             storage_bandwidth(bad)
+
+
+def test_a_calibrated_profile_predicts_how_long_reading_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, profile = written(tmp_path, {"w": np.ones((1024, 1024), np.float32)}), tmp_path / "profile.json"
+    assert main(["calibrate", "--devices", "2", "--storage", str(path), "-o", str(profile)]) == 0
+    assert f"{path} is read at" in capsys.readouterr().err
+    model = load_profile(profile)
+    assert model.storage_bandwidth is not None
+    command = ["load", "--plan", str(path), "--mesh", "fsdp=4,tp=2", "--hosts", "4", "--profile", str(profile)]
+    assert main(command) == 0
+    assert f"predicted: reading {2**20 / model.storage_bandwidth:.3g} s and moving" in capsys.readouterr().out

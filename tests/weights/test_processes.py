@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.processes import outputs_of
-from tests.weights.files import arrays, same_bits, written
+from tests.weights.files import arrays, drawn_tree, read_by_safetensors, same_bits, written
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -62,6 +62,32 @@ def test_every_byte_is_read_once(tmp_path: Path, processes: int, devices_each: i
         assert size == sum(tensors[tensor].nbytes for tensor in chosen)
         read = [sum(stop - start for _, start, stop in result[3]) for result in results]
         assert max(read) < 1.1 * size / processes + 8192, read
+
+
+def assert_saved(folder: Path, seeds: range) -> None:
+    """safetensors itself reads drawn trees, bit for bit."""
+    for seed in seeds:
+        read: dict[str, np.ndarray] = {}
+        for file in (folder / str(seed)).glob("*.safetensors"):
+            read |= read_by_safetensors(file)
+        values = drawn_tree(seed)
+        assert read.keys() - values.keys() == {"every process has a part of this"}
+        assert all(same_bits(read[name], value) for name, value in values.items()), seed
+        assert not list((folder / str(seed)).glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("saving", "loading"), [((2, 4), (4, 2)), ((4, 2), (2, 3)), ((2, 1), (1, 8))], ids=["2 to 4", "4 to 2", "2 to 1"]
+)
+def test_drawn_trees_come_back_in_other_layouts_and_processes(
+    tmp_path: Path, saving: tuple[int, int], loading: tuple[int, int]
+) -> None:
+    seeds = range(20 * saving[0], 20 * saving[0] + 12)
+    text = ",".join(map(str, seeds))
+    outputs_of(WORKER, *saving, str(tmp_path), "save", text)
+    assert_saved(tmp_path, seeds)
+    for results in results_of(outputs_of(WORKER, *loading, str(tmp_path), "load", text)):
+        assert results == [["load", False, 0, []]]
 
 
 def test_errors_are_the_same_in_every_process(tmp_path: Path) -> None:

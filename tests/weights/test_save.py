@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import resource
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ import redistrib as rd
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.weights import saving
 from redistrib.weights.headers import DTYPES
-from tests.weights.files import arrays, same_bits, written
+from tests.weights.files import arrays, drawn_sharding, read_by_safetensors, same_bits, written
 
 X64 = ("float64", "int64", "uint64")
 KINDS = sorted(set(DTYPES.values()) - set(X64))
@@ -49,23 +52,27 @@ def placed_arrays(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
 @given(
     leaves=st.lists(placed_arrays(), min_size=1, max_size=6),
     shard_bytes=st.sampled_from([1, 40, "5GB"]),
-    back=st.lists(placed_arrays(), min_size=1, max_size=6),
+    seed=st.integers(0, 2**32),
 )
-def test_round_trips(leaves: list[Any], shard_bytes: Any, back: list[Any]) -> None:
+def test_round_trips(leaves: list[Any], shard_bytes: Any, seed: int) -> None:
     values = {f"layer.{k}": value for k, (value, _) in enumerate(leaves)}
     shardings = {f"layer.{k}": sharding for k, (_, sharding) in enumerate(leaves)}
     tree = {"layer": [jax.device_put(value, sharding) for value, sharding in leaves]}
     with tempfile.TemporaryDirectory() as folder:
         rd.save(tree, folder, shard_bytes=shard_bytes)
-        for loaded in (rd.load(folder, shardings), rd.load(folder, NamedSharding(mesh(), P()))):
+        rng = np.random.default_rng(seed)
+        others = {name: drawn_sharding(rng, value.shape, jax.devices()[:8]) for name, value in values.items()}
+        for loaded in (rd.load(folder, targets) for targets in (shardings, others, NamedSharding(mesh(), P()))):
             assert all(same_bits(loaded[name], values[name]) for name in values)
         files = sorted(Path(folder).glob("*.safetensors"))
         read: dict[str, Any] = {}
         for file in files:
             with safe_open(file, framework="np") as opened:
                 assert opened.metadata() == {"format": "pt"}
-                read |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
-        assert read == {name: list(value.shape) for name, value in values.items()}
+                names = list(opened.keys())
+                assert all(opened.get_slice(name).get_shape() == list(values[name].shape) for name in names)
+            read |= read_by_safetensors(file)
+        assert read.keys() == values.keys() and all(same_bits(read[name], value) for name, value in values.items())
         assert sorted(path.name for path in Path(folder).iterdir()) == sorted(
             [*(file.name for file in files), *(["model.safetensors.index.json"] if len(files) > 1 else [])]
         )
@@ -164,3 +171,39 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         rd.save({"a": jnp.ones(3)}, tmp_path)
     with pytest.raises(WeightsFileError, match="cannot be written: Not a directory"):
         rd.save({"a": jnp.ones(3)}, tmp_path / "model.safetensors.index.json" / "below")
+
+
+CRASHES = """
+import os, sys
+import jax.numpy as jnp
+import redistrib as rd
+os.pwrite = lambda *_: os._exit(9)
+rd.save({"w": jnp.zeros(8)}, sys.argv[1])
+"""
+
+
+def test_a_crash_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+    before = {"w": np.arange(8, dtype=np.float32)}
+    path = written(tmp_path, before)
+    root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run([sys.executable, "-c", CRASHES, str(tmp_path)], env=root, check=False)
+    assert ended.returncode == 9
+    assert same_bits(load_file(path)["w"], before["w"])
+    assert same_bits(rd.load(tmp_path, jax.devices()[0])["w"], before["w"])
+    rd.save({"w": jnp.ones(8)}, tmp_path)  # over what the crash has left
+    assert same_bits(load_file(path)["w"], np.ones(8, np.float32))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_disk_that_is_full_indeed(tmp_path: Path) -> None:
+    before = {"w": np.arange(8, dtype=np.float32)}
+    path = written(tmp_path, before)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as a quota: larger files are refused by the kernel
+    try:
+        with pytest.raises(WeightsFileError, match="cannot be written: File too large; nothing has been saved"):
+            rd.save({"w": jnp.zeros(2048)}, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert same_bits(load_file(path)["w"], before["w"])

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.weights import reading, saving
-from tests.weights.files import CountingFile, arrays, same_bits
+from tests.weights.files import CountingFile, arrays, drawn_sharding, drawn_tree, same_bits
 
 PATH, WHAT = Path(sys.argv[5]), sys.argv[6]
 reading.open_file = CountingFile
@@ -167,4 +167,33 @@ def saves() -> None:
         print(f"REFUSED {type(error).__name__}: {error}")
 
 
-{"loads": loads, "refusals": refusals, "saves": saves}[WHAT]()
+def trees(act: str) -> None:
+    """Save drawn trees, or load them again; every process draws the same."""
+    bad = 0
+    for seed in map(int, sys.argv[7].split(",")):
+        values, rng = drawn_tree(seed), np.random.default_rng([seed, jax.process_count()])
+        targets = {name: drawn_sharding(rng, value.shape, jax.devices()) for name, value in values.items()}
+        folder = PATH / str(seed)
+        if act == "save":
+            tree = {
+                name: jax.make_array_from_callback(
+                    value.shape, targets[name], lambda index, value=value: value[index], dtype=value.dtype
+                )
+                for name, value in values.items()
+            }
+            everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P())
+            tree["every process has a part of this"] = jax.make_array_from_callback(
+                (), everywhere, lambda _: np.float32(1)
+            )
+            rd.save(tree, folder, shard_bytes=int(rng.choice([1, 4096, 2**30])))
+        else:
+            targets["every process has a part of this"] = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P())
+            loaded = rd.load(folder, targets, memory_limit="4MB")
+            bad += sum(wrong(loaded[name], value) for name, value in values.items())
+            bad += sum(loaded[name].sharding != sharding for name, sharding in targets.items())
+    print("RESULT", json.dumps([act, False, bad, []]))
+
+
+{"save": lambda: trees("save"), "load": lambda: trees("load"), "loads": loads, "refusals": refusals, "saves": saves}[
+    WHAT
+]()
