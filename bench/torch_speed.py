@@ -138,7 +138,7 @@ def states(meshes: dict[str, Any]) -> list[str]:
 
         plan = rd.torch.reshard_plan(state(), targets, donate=True)
         taken: dict[str, list[float]] = {"loop": [], "ours": []}
-        for turn in range(4):
+        for turn in range(3):
             for way, times in taken.items():
                 given = state()
                 dist.barrier()
