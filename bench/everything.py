@@ -23,6 +23,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("xla-cpu --null --name xla_cpu_null --sets U222=12,U234=6", 1, 5),
     ("tpu", 4, 240),
     ("dtensor", 1, 60),
+    ("torch-cluster", 4, 30),
     ("trees", 2, 30),
     ("partial", 2, 60),
     ("sets", 4, 20),

@@ -136,7 +136,7 @@ def states(meshes: dict[str, Any]) -> list[str]:
                 key: ones(shape, dtype=kind, device_mesh=grid, placements=source) for key, (shape, _) in shapes.items()
             }
 
-        plan = rd.torch.reshard_plan(state(), targets, donate=True)
+        plan = rd.torch.reshard_plan(state(), targets, donate=True, memory_limit=limit)
         taken: dict[str, list[float]] = {"loop": [], "ours": []}
         for turn in range(3):
             for way, times in taken.items():
