@@ -116,6 +116,11 @@ def refusals() -> None:
 
     refused("missing name", PATH, {"embed.weigth": everywhere})
     refused("no file in one process", PATH if rank != 1 else PATH.with_name("gone.safetensors"), everywhere)
+    other = PATH.parent / "other" / PATH.name
+    if rank == 1:
+        other.parent.mkdir()
+        other.write_bytes(PATH.read_bytes() + b"more")
+    refused("another file in one process", PATH if rank != 1 else other, everywhere)
     refused("other options", PATH, {"embed.weight": everywhere}, dtype="bfloat16" if rank else "float16")
     reading.open_file = Shrinking
     refused("shrinks", PATH, {"embed.weight": everywhere})
@@ -159,12 +164,14 @@ def saves() -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    if jax.process_index() == 1:
-        saving.os.pwrite = full
-    try:
-        rd.save(tree, PATH / "full")
-    except rd.RedistribError as error:
-        print(f"REFUSED {type(error).__name__}: {error}")
+    for part in (tree, {f"of process {jax.process_index()}": tree["scale"]}):
+        if part is tree and jax.process_index() == 1:
+            saving.os.pwrite = full
+        try:
+            rd.save(part, PATH / "full")
+        except rd.RedistribError as error:
+            print(f"REFUSED {type(error).__name__}: {error}")
+        saving.os.pwrite = write
 
 
 def trees(act: str) -> None:
