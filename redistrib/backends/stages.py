@@ -21,7 +21,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, ReduceExchange, Step
 from redistrib.plans.strided import Strided, runs_in_both
-from redistrib.programs.direct import pulls_between
+from redistrib.programs.direct import direct_sends_between
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
 
@@ -171,13 +171,13 @@ def staged_directly(plan: Plan, device: int) -> StagedPlan:
     """A plan as one exchange from source to target, without memory between: every device receives its missing boxes."""
     before, after = plan.before, plan.after
     devices = range(before.devices)
-    pulls = [p for p in pulls_between(before, devices, after.boxes.rows(), devices) if p.sender != p.receiver]
+    sends = [p for p in direct_sends_between(before, devices, after.boxes.rows(), devices) if p.sender != p.receiver]
     shares = Shares(
-        np.array([p.sender for p in pulls]),
-        np.array([p.receiver for p in pulls]),
-        np.array([p.start for p in pulls]).reshape(-1, before.rank),
-        np.array([p.size for p in pulls]).reshape(-1, before.rank),
-        np.arange(len(pulls)),
+        np.array([p.sender for p in sends]),
+        np.array([p.receiver for p in sends]),
+        np.array([p.start for p in sends]).reshape(-1, before.rank),
+        np.array([p.size for p in sends]).reshape(-1, before.rank),
+        np.arange(len(sends)),
     )
     step = Exchange(before, after, shares, "ragged")
     stage = Stage(step, "source", "target", before, after, device, dtype_of(plan.dtype))

@@ -13,7 +13,7 @@ from redistrib.programs.graph import Array, Operation, Role
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Loop, Place, Program, Value, used_by
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 
 
 def build(
@@ -92,7 +92,7 @@ class _Build:
                 yield from operation.outs
             number += 1
 
-    def _compute(self, operation: Operation, part: Part, name: str = "") -> list[Value]:
+    def _compute(self, operation: Operation, part: ScheduledNest, name: str = "") -> list[Value]:
         """Add an operation, and the moves that it needs before; the values it makes, the first under another name."""
         try:
             signature = part.signature(self.place.mesh)
@@ -194,7 +194,7 @@ class _Build:
         cut = _cut_that_gives(operation.nest, target.type)
         if cut is None:
             return None
-        part = Part(operation.nest, cut)
+        part = ScheduledNest(operation.nest, cut)
         try:
             part.signature(self.place.mesh)
         except CutInnerFactorError:  # a reshape, of which what is wanted is no tile of what it reads: it is moved

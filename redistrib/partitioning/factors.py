@@ -10,7 +10,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.graph import Graph
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 
 _AXIS = "f"
 
@@ -136,7 +136,7 @@ def _types(propagation: _SummandPropagation) -> tuple[dict[str, DistType] | None
         nest, carries = operation.nest, propagation.carries[k]
         groups = range(len(nest.linear)) if carries else ()
         passed = tuple(tuple(axis for axis in carries if carries[axis] == group) for group in groups)
-        signature = Part(nest, propagation.cut(k), passed).signature(propagation.mesh)
+        signature = ScheduledNest(nest, propagation.cut(k), passed).signature(propagation.mesh)
         if any(types[name] != needed for name, needed in zip(operation.ins, signature.ins, strict=True)):
             summed = [group for group in nest.linear if any(types[operation.ins[r]].partial for r in group)]
             return None, {operation.ins[r] for group in summed for r in group}

@@ -21,7 +21,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place
-from redistrib.programs.pullback import Part, cut_of
+from redistrib.programs.pullback import ScheduledNest, cut_of
 
 
 def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ class GriddedKernel:
 class BoundKernel(NamedTuple):
     """A kernel whose axes are bound: its nests and their cuts, and the types of the arrays that it reads and writes."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ScheduledNest, ...]
     place: Place
     group: Group
 
@@ -178,7 +178,7 @@ def bind_axes(
         limit: how many choices are tried, those without agreement counted too; None: all.
 
     Raises:
-        InconsistentGroupError: if no choice of axes makes the nests agree, or another error of `Part.signature`.
+        InconsistentGroupError: if no choice of axes fits all nests, or another error of `ScheduledNest.signature`.
     """
     agreed, first_error = False, None
     for bound in islice(_choices(kernel, place, (), layouts), limit):
@@ -192,12 +192,12 @@ def bind_axes(
 
 
 def _choices(
-    kernel: GriddedKernel, place: Place, earlier: tuple[Part, ...], layouts: Mapping[str, DistType]
+    kernel: GriddedKernel, place: Place, earlier: tuple[ScheduledNest, ...], layouts: Mapping[str, DistType]
 ) -> Iterator[BoundKernel | RedistribError]:
     """The choices with agreement, and for every other the error."""
     nest, grid = kernel.nests[len(earlier)], kernel.grids[len(earlier)]
     for cut in bindings(nest, grid, place.mesh, layouts):
-        parts = (*earlier, Part(nest, cut))
+        parts = (*earlier, ScheduledNest(nest, cut))
         try:
             group = group_of(kernel.name, parts, place)
         except RedistribError as error:

@@ -21,7 +21,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.nest import Access
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 
 
 class Choice(NamedTuple):
@@ -151,7 +151,7 @@ class Propagation:
         if axis not in cuts:
             self.cuts[number][axis] = dim
             try:
-                Part(operation.nest, self.cut(number)).signature(self.mesh)
+                ScheduledNest(operation.nest, self.cut(number)).signature(self.mesh)
             except ProgramError as error:
                 return error.at(operation.source)
             except TypeFormError as error:
@@ -374,11 +374,11 @@ class Propagation:
         nest = self.graph.operations[number].nest
         return self.type_of(nest.sizes, {a: nest.position[d] for a, d in self.cuts[number].items()})
 
-    def part(self, number: int) -> Part:
+    def part(self, number: int) -> ScheduledNest:
         """An operation as it is cut, and as summands pass through it."""
         nest, carries = self.graph.operations[number].nest, self.carries[number]
         carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
-        return Part(nest, self.cut(number), carried if carries else ())
+        return ScheduledNest(nest, self.cut(number), carried if carries else ())
 
     def input_type(self, name: str) -> DistType:
         """How an input begins: as a tactic says, and along other axes as all its readers need it."""

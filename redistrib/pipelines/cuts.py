@@ -20,7 +20,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
 from redistrib.pipelines.roles import BatchedProgram, BatchStep
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import Part, cut_of
+from redistrib.programs.pullback import ScheduledNest, cut_of
 
 DATA, TENSOR = "d", "t"
 
@@ -34,7 +34,7 @@ class CutOperation(NamedTuple):
         outs: for every array that it writes the type of the result, which may be a partial sum.
     """
 
-    part: Part
+    part: ScheduledNest
     ins: dict[str, DistType]
     outs: dict[str, DistType]
 
@@ -131,7 +131,7 @@ class Cutter:
         ranges = tuple((name, part if name == step.batch else size) for name, size in step.nest.ranges)
         return replace(step.nest, ranges=ranges)
 
-    def cut_of(self, number: int, microbatch: int = 0) -> Part:
+    def cut_of(self, number: int, microbatch: int = 0) -> ScheduledNest:
         """The cut of an operation on a microbatch."""
         step, part = self.batch.steps[number], self.cuts[number].part
         return part if step.batch not in step.nest.indexed else replace(part, nest=self.nest(step, microbatch))
@@ -218,7 +218,7 @@ class Cutter:
         cut = cut_of(nest, axes, self.mesh)
         if cut is None:
             return None
-        part = Part(nest, cut)
+        part = ScheduledNest(nest, cut)
         try:
             ins, outs = part.signature(self.mesh)
         except ProgramError:

@@ -15,7 +15,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Place, Program, Value
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.synthesis.synthesize import synthesize
 
 Key: TypeAlias = str | tuple[str, int]  # a value of the program, or the part of it that belongs to a microbatch
@@ -106,7 +106,7 @@ class Writer:
 
 
 @lru_cache(maxsize=1024)
-def adding(form: DistType) -> Part:
+def adding(form: DistType) -> ScheduledNest:
     """The sum of two values of a type, partial sums as well."""
     names = [f"i{k}" for k in range(form.rank)]
     dims = tuple((name,) for name in names)
@@ -118,7 +118,7 @@ def adding(form: DistType) -> Part:
         linear=((0, 1),),
         body=lambda at, a, b: a + b,
     )
-    return Part(nest, DistType(form.dims), (form.partial,) if form.partial else ())
+    return ScheduledNest(nest, DistType(form.dims), (form.partial,) if form.partial else ())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from redistrib.programs.check import check
 from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value
-from redistrib.programs.pullback import Part, cut_of
+from redistrib.programs.pullback import ScheduledNest, cut_of
 
 Cut = DistType | str | Mapping[str, Sequence[str]] | None
 
@@ -56,7 +56,9 @@ class Builder:
         self.versions: dict[Hashable, list[Value]] = {}
         self._donated: list[str] = []
         self._namesakes = dict.fromkeys(reserved, 0)  # for every name the last number that was added to it
-        self._uncut: dict[tuple[int, Place], tuple[tuple[Part, ...], Group]] = {}  # of nests that the operations keep
+        self._uncut: dict[
+            tuple[int, Place], tuple[tuple[ScheduledNest, ...], Group]
+        ] = {}  # of nests that the operations keep
 
     def input(
         self, name: str, form: DistType | str, place: Place, dtype: str = "float32", windows: Sequence[int] = ()
@@ -115,7 +117,7 @@ class Builder:
         if cut is None and not any(carried) and (id(nest), place) in self._uncut:
             parts, group = self._uncut[id(nest), place]
         else:
-            parts = (Part(nest, _cut(nest, cut, place), carried if any(carried) else ()),)
+            parts = (ScheduledNest(nest, _cut(nest, cut, place), carried if any(carried) else ()),)
             group = group_of(nest.name, parts, place)
             if cut is None and not any(carried):
                 self._uncut[id(nest), place] = parts, group
@@ -235,7 +237,7 @@ class Builder:
     def add(
         self,
         name: str,
-        parts: Sequence[Part],
+        parts: Sequence[ScheduledNest],
         place: Place,
         reads: Iterable[tuple[str, Hashable, Value]],
         writes: Iterable[tuple[str, Value]],

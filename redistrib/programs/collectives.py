@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from redistrib.programs.direct import pulls
+from redistrib.programs.direct import direct_sends
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.program import Move, Program
@@ -62,15 +62,15 @@ def _together(flat: Program, run: list[int]) -> Sends:
         op = flat.ops[k]
         assert isinstance(op, Move)
         root = began[op.out.name] = began.get(op.value, op.value)
-        for pull in pulls(flat.values[op.value], op.out):
-            box = (root, pull.start, pull.size)
+        for send in direct_sends(flat.values[op.value], op.out):
+            box = (root, send.start, send.size)
             if box not in origin:
                 held = flat.values[root]
-                origin[box] = {pull.sender} if pull.sender in held.place.devices else set(held.place.devices)
-            reached[box].add(pull.receiver)
-            if pull.sender != pull.receiver:
+                origin[box] = {send.sender} if send.sender in held.place.devices else set(held.place.devices)
+            reached[box].add(send.receiver)
+            if send.sender != send.receiver:
                 messages += 1
-                devices |= {pull.sender, pull.receiver}
+                devices |= {send.sender, send.receiver}
     travelled = {}
     for box, receivers in reached.items():
         if receivers - origin[box]:

@@ -30,7 +30,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.nest import reached
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, placement_of
 
@@ -147,7 +147,7 @@ class Compute:
     """
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[ScheduledNest, ...]
     place: Place
     ins: tuple[tuple[str, str], ...]
     outs: tuple[tuple[str, Value], ...]

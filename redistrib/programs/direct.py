@@ -19,7 +19,7 @@ from redistrib.theory.placement import Placement
 _Ints = tuple[int, ...]
 
 
-class Pull(NamedTuple):
+class DirectSend(NamedTuple):
     """A box that one device takes from another, or keeps where both are one.
 
     Attributes:
@@ -34,7 +34,7 @@ class Pull(NamedTuple):
     size: _Ints
 
 
-def pulls(value: Value, out: Value) -> list[Pull]:
+def direct_sends(value: Value, out: Value) -> list[DirectSend]:
     """The boxes that travel in a move without a plan, receiver by receiver.
 
     A device keeps the boxes that it holds already. Receivers of one tile are spread over the holders of that tile. The
@@ -44,15 +44,15 @@ def pulls(value: Value, out: Value) -> list[Pull]:
     >>> from redistrib.lang.types import DistType
     >>> from redistrib.programs.program import Place
     >>> root, both = Place(Mesh(()), (0,)), Place(Mesh.of("x=2"))
-    >>> pulls(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
-    [Pull(sender=0, receiver=0, start=(0,), size=(2,)), Pull(sender=0, receiver=1, start=(2,), size=(2,))]
+    >>> direct_sends(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
+    [DirectSend(sender=0, receiver=0, start=(0,), size=(2,)), DirectSend(sender=0, receiver=1, start=(2,), size=(2,))]
     """
-    return pulls_between(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)
+    return direct_sends_between(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)
 
 
-def pulls_between(
+def direct_sends_between(
     source: Placement, holders: Sequence[int], boxes: Sequence[Box], receivers: Sequence[int]
-) -> list[Pull]:
+) -> list[DirectSend]:
     """The boxes that travel from devices with tiles of equal size to devices that need other boxes of the array.
 
     Args:
@@ -74,7 +74,7 @@ def pulls_between(
             if receiver not in held[index]:
                 sender = held[index][asked[index] % len(held[index])]
                 asked[index] += 1
-            result.append(Pull(sender, receiver, part.start, part.size))
+            result.append(DirectSend(sender, receiver, part.start, part.size))
     return result
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from redistrib.errors import InconsistentGroupError, ProgramError
 from redistrib.lang.types import DistType
 from redistrib.programs.data import Place, Value
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Group:
     windows: dict[str, tuple[int, ...]]
 
 
-def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
+def group_of(name: str, parts: tuple[ScheduledNest, ...], place: Place) -> Group:
     """The signature of fused nests, in which all accesses to one array agree: equal tiles on every device.
 
     Names of axes and meshes do not count, so grids of different rank may agree.
@@ -32,10 +32,10 @@ def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
     Raises:
         InconsistentGroupError: if two accesses to one array need different tiles, or summands are read that the group
             would have to combine first.
-        ProgramError: of any of the nests, see `Part.signature`.
+        ProgramError: of any of the nests, see `ScheduledNest.signature`.
     """
     group = Group({}, {}, {})
-    first: dict[str, tuple[Part, Value]] = {}
+    first: dict[str, tuple[ScheduledNest, Value]] = {}
     for part in parts:
         signature = part.signature(place.mesh)
         for access, needed in zip(part.nest.reads, signature.ins, strict=True):
@@ -56,7 +56,9 @@ def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
     return group
 
 
-def _agree(name: str, array: str, first: tuple[Part, Value], second: tuple[Part, Value], *, written: bool) -> None:
+def _agree(
+    name: str, array: str, first: tuple[ScheduledNest, Value], second: tuple[ScheduledNest, Value], *, written: bool
+) -> None:
     (before, a), (after, b) = first, second
     ends = ((before.nest.name, after.nest.name), (a.form, b.form))
     if not replace(a, type=DistType(a.type.dims)).means(replace(b, type=DistType(b.type.dims))):

@@ -18,7 +18,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Call, Compute, Loop, Move, Op, Place, Program, Value
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.text import PLAIN, Body
 
 _T = TypeVar("_T")
@@ -225,14 +225,14 @@ class _Reader:
             self.expect(end)
         return lists
 
-    def _part(self) -> Part:
+    def _part(self) -> ScheduledNest:
         """`part: NAME "cut" TYPE ("carried" ("(" NAME* ")")+)?`."""
         nest = self._known(self.nests, "nest")
         self.expect("cut")
         cut = self._type()
         if not self.take("carried"):
-            return Part(nest, cut)
-        return Part(nest, cut, tuple(self._group(self.name) for _ in nest.linear))
+            return ScheduledNest(nest, cut)
+        return ScheduledNest(nest, cut, tuple(self._group(self.name) for _ in nest.linear))
 
     def _value(self) -> Value:
         """`value: name ":" TYPE ("windows" "(" numbers ")")? NAME "@" NAME`."""

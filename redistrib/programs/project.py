@@ -14,7 +14,7 @@ from redistrib.errors import ProgramError
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
-from redistrib.programs.direct import pulls
+from redistrib.programs.direct import direct_sends
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
@@ -204,15 +204,15 @@ def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankO
     old, new = (dict(zip(one.place.devices, one.placement.start.tolist(), strict=True)) for one in (value, out))
     boxes: dict[int, list[tuple[int, _Ints]]] = {device: [] for device in out.place.devices}
     kept: dict[int, list[tuple[_Ints, _Ints, _Ints]]] = {device: [] for device in out.place.devices}
-    for pull in pulls(value, out):
-        if not math.prod(pull.size):
+    for send in direct_sends(value, out):
+        if not math.prod(send.size):
             continue
-        offset, goes = _minus(pull.start, old[pull.sender]), _minus(pull.start, new[pull.receiver])
-        if pull.sender == pull.receiver:
-            kept[pull.receiver].append((offset, goes, pull.size))
+        offset, goes = _minus(send.start, old[send.sender]), _minus(send.start, new[send.receiver])
+        if send.sender == send.receiver:
+            kept[send.receiver].append((offset, goes, send.size))
         else:
-            boxes[pull.receiver].append((pull.sender, goes))
-            ops[pull.sender].append(Send(value.name, pull.receiver, offset, pull.size, tag))
+            boxes[send.receiver].append((send.sender, goes))
+            ops[send.sender].append(Send(value.name, send.receiver, offset, send.size, tag))
     for device in out.place.devices:
         own_value = value.name if device in old else ""
         parts = (tuple(boxes[device]), own_value, tuple(kept[device]))

@@ -51,7 +51,7 @@ class Signature(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class ScheduledNest:
     """A nest and how its work is cut.
 
     Attributes:

@@ -10,7 +10,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import highest_peak_bytes, renames
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.report import counted, rendered
 
 COLUMNS = ("operation", "line", "cut", "flops", "received", "plan", "price")
@@ -98,7 +98,7 @@ def label_of(op: Loop) -> str:
     return f"{op.name}, {'loop' if op.condition is None else 'while'} x {op.steps:,}"
 
 
-def cut_text(part: Part) -> str:
+def cut_text(part: ScheduledNest) -> str:
     """Which axes cut which iteration dimensions: `b by d, h by t`."""
     dims = zip(part.nest.position, part.cut.dims, strict=True)
     return ", ".join(f"{name} by {','.join(reversed(dim.axes))}" for name, dim in dims if dim.axes)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import Call, Compute, Loop, Move, Op, Place, ProgramData, Value
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 
 Body: TypeAlias = Callable[..., Any]
 
@@ -129,7 +129,7 @@ class _Printer:
         order = " reverse" if op.reverse else ""
         return f"loop {quoted(op.name)} x {op.steps}{order} {step}{test} ({ins}) -> ({outs})"
 
-    def _part(self, part: Part) -> str:
+    def _part(self, part: ScheduledNest) -> str:
         nest = part.nest
         if id(nest) not in self.nests:
             self.nests[id(nest)] = (f"n{len(self.nests)}", nest)

@@ -20,7 +20,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
 from redistrib.programs.data import Compute, Move, Place, ProgramData, Value
-from redistrib.programs.direct import gathering, pulls, scattering
+from redistrib.programs.direct import direct_sends, gathering, scattering
 from redistrib.programs.live import renames
 from redistrib.simulator.machine import Machine
 from redistrib.theory.placement import Int64, Placement
@@ -123,7 +123,7 @@ def _direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedSta
     if len(ends[1]) == 1:
         root, *others = gathering(value, *ends[1]).members or ends[1]
         return links.at_root("gather", [(other, root) for other in others], math.prod(value.tile))
-    return links.sends([(math.prod(pull.size), pull.sender, pull.receiver) for pull in pulls(value, out)])
+    return links.sends([(math.prod(send.size), send.sender, send.receiver) for send in direct_sends(value, out)])
 
 
 class _Links:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from redistrib.programs.data import Call, Compute, Loop, Move, Place, ProgramData, Value
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import RULES, Part
+from redistrib.programs.pullback import RULES, ScheduledNest
 
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
-SHOWN = (Access, Nest, Part, Place, Value, Compute, Move, Call, Loop, ProgramData)
+SHOWN = (Access, Nest, ScheduledNest, Place, Value, Compute, Move, Call, Loop, ProgramData)
 
 
 def rules() -> str:

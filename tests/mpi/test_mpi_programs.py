@@ -73,13 +73,13 @@ def test_t16_the_boxes_are_of_unequal_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.syspath_prepend(str(PROGRAMS))
     import program_cases
 
-    from redistrib.programs.direct import pulls
+    from redistrib.programs.direct import direct_sends
 
     for case in program_cases.between(4):
         if "columns" in case.name:  # every device needs as much from each
             continue
         (move,) = case.program.moves
-        boxes = pulls(case.program.values[move.value], move.out)
+        boxes = direct_sends(case.program.values[move.value], move.out)
         assert len({box.size for box in boxes if box.sender != box.receiver}) > 1, case.name
 
 

@@ -12,7 +12,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Place, Program, Value
-from redistrib.programs.pullback import Part, cut_of
+from redistrib.programs.pullback import ScheduledNest, cut_of
 from redistrib.programs.spec import nest
 from redistrib.theory.placement import placement_of
 
@@ -114,7 +114,7 @@ def arrays_for(one: Nest) -> list[np.ndarray]:
     return [rng.integers(-50, 50, one.shape(access)) for access in one.reads]
 
 
-def program_of(part: Part, mesh: Mesh) -> Program:
+def program_of(part: ScheduledNest, mesh: Mesh) -> Program:
     """One operation whose inputs are as it needs them."""
     place, signature = Place(mesh), part.signature(mesh)
     reads, writes = part.nest.reads, part.nest.writes

@@ -25,7 +25,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
-from redistrib.programs.pullback import Part, cut_of
+from redistrib.programs.pullback import ScheduledNest, cut_of
 from redistrib.programs.reference import run_by_rank, run_whole
 
 SPECS = ["ij->ij", "ij->ji", "ij,ij->ij", "ij,ji->ij", "ij,jk->ik", "ij,kj->ik", "ij->i", "i,ij->ij", "i,j->ji"]
@@ -132,7 +132,7 @@ def bounds_of(kernel: GriddedKernel, place: Place) -> tuple[int, list[BoundKerne
     pairs = list(zip(kernel.nests, kernel.grids, strict=True))
     own = Place(mesh_of(max(kernel.grids, key=math.prod), kernel.ranks))
     for one in (place, own):
-        each = [[Part(nest, cut) for cut in cuts(nest, grid, one.mesh)] for nest, grid in pairs]
+        each = [[ScheduledNest(nest, cut) for cut in cuts(nest, grid, one.mesh)] for nest, grid in pairs]
         if all(each):
             break
     agreed = []

@@ -14,7 +14,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
 from redistrib.programs.program import Call, Compute, Move, Place, Program, Value
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
 from redistrib.programs.spec import nest
 from redistrib.synthesis.synthesize import synthesize
@@ -33,7 +33,7 @@ def value(name: str, form: DistType = ROWS, place: Place = LEFT) -> Value:
 
 
 def compute(made: Any, source: str, out: Value) -> Compute:
-    return Compute(made.name, (Part(made, out.type),), out.place, (("a", source),), (("out", out),))
+    return Compute(made.name, (ScheduledNest(made, out.type),), out.place, (("a", source),), (("out", out),))
 
 
 def plan(source: DistType, target: DistType) -> Plan:

@@ -15,7 +15,7 @@ from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.check import check
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access, Nest, reached
-from redistrib.programs.pullback import RULES, Part
+from redistrib.programs.pullback import RULES, ScheduledNest
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.spec import nest
 from redistrib.theory.placement import placement_of
@@ -42,9 +42,9 @@ def test_types_are_what_the_points_touch(case: Case, mesh: Mesh) -> None:
         tiles = all(max(s) - min(s) + 1 == len(s) for dims in sets.values() for s in dims)
         if not tiles:
             with pytest.raises(CutInnerFactorError):
-                Part(case.nest, cut).signature(mesh)
+                ScheduledNest(case.nest, cut).signature(mesh)
             continue
-        signature = Part(case.nest, cut).signature(mesh)
+        signature = ScheduledNest(case.nest, cut).signature(mesh)
         for (k, d), dims in sets.items():
             placement = placement_of(DistType((*signature.ins, *signature.outs)[k].dims), mesh)
             starts, tile = placement.start[d].tolist(), reached(placement.tile, accesses[k].windows)
@@ -60,7 +60,7 @@ def test_ranks_and_whole_agree_with_numpy(case: Case, mesh: Mesh) -> None:
     ran = 0
     for cut in cuts(case.nest, mesh):
         try:
-            program = check(program_of(Part(case.nest, cut), mesh))
+            program = check(program_of(ScheduledNest(case.nest, cut), mesh))
         except CutInnerFactorError:
             continue
         ran += 1
@@ -83,7 +83,7 @@ def test_summands_pass_through_linear_groups(case: Case, mesh: Mesh) -> None:
                 tuple(axis for axis, k in zip(free, choice, strict=True) if k == group)
                 for group in range(len(case.nest.linear))
             )
-            part = Part(case.nest, cut, carried)
+            part = ScheduledNest(case.nest, cut, carried)
             try:
                 program = check(program_of(part, mesh))
             except CutInnerFactorError:
@@ -112,7 +112,7 @@ def test_a_table_of_five_rules() -> None:
     ],
 )
 def test_signatures(made: Nest, cut: str, types: list[str]) -> None:
-    signature = Part(made, DistType.of(cut)).signature(Mesh.of("x=4,y=2"))
+    signature = ScheduledNest(made, DistType.of(cut)).signature(Mesh.of("x=4,y=2"))
     assert [str(form) for form in (*signature.ins, *signature.outs)] == types
 
 
@@ -122,7 +122,7 @@ def test_signatures(made: Nest, cut: str, types: list[str]) -> None:
 def test_an_inner_factor_is_named() -> None:
     made = nest("bs(chd)->cbhsd", {"b": 2, "s": 4, "c": 3, "h": 16, "d": 8}, name="split", reads=["qkv"])
     with pytest.raises(CutInnerFactorError) as caught:
-        Part(made, DistType.of("[2, 4, 3, 4{x}16, 8]")).signature(Mesh.of("x=4"))
+        ScheduledNest(made, DistType.of("[2, 4, 3, 4{x}16, 8]")).signature(Mesh.of("x=4"))
     assert str(caught.value) == (
         "operation 'split', array 'qkv': dimension 2 is made of 'c', 'h', 'd', major to minor, and 'h' is cut while "
         "'c' above it is not cut into single elements, so what a device works on is no tile; "
@@ -135,17 +135,17 @@ def test_an_inner_factor_is_named() -> None:
 def test_no_combiner_is_named() -> None:
     made = nest("ij->i", (4, 4), combine=None, fn=lambda a: a, name="last")
     with pytest.raises(NoCombinerError) as caught:
-        Part(made, DistType.of("[4, 1{x}4]")).signature(Mesh.of("x=4"))
+        ScheduledNest(made, DistType.of("[4, 1{x}4]")).signature(Mesh.of("x=4"))
     assert str(caught.value) == (
         "operation 'last', array 'out': iteration dimension 'j' is cut over x and not written, and nothing says how "
         "its results combine; leave it whole, or give combine={'j': 'sum'} (rule Combine)"
     )
-    Part(made, DistType.of("[1{x}4, 4]")).signature(Mesh.of("x=4"))
+    ScheduledNest(made, DistType.of("[1{x}4, 4]")).signature(Mesh.of("x=4"))
 
 
 def test_an_axis_of_one_device_makes_no_summands() -> None:
     made = nest("ij->i", (4, 4), combine=None, fn=lambda a: a)
-    assert str(Part(made, DistType.of("[4, 4{x}4]")).signature(Mesh.of("x=1")).outs[0]) == "[4]"
+    assert str(ScheduledNest(made, DistType.of("[4, 4{x}4]")).signature(Mesh.of("x=1")).outs[0]) == "[4]"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_an_axis_of_one_device_makes_no_summands() -> None:
 )
 def test_cuts_that_cannot_be(cut: str, message: str) -> None:
     with pytest.raises(CutError, match=exactly(message)) as caught:
-        Part(nest("ij->i", (8, 8), whole="j", name="sort"), DistType.of(cut)).signature(Mesh.of("x=4"))
+        ScheduledNest(nest("ij->i", (8, 8), whole="j", name="sort"), DistType.of(cut)).signature(Mesh.of("x=4"))
     assert caught.value.operation == "sort"
     assert caught.value.rule and caught.value.rule[0].isupper()  # a rule of docs/programs.md
     assert str(caught.value).endswith(f"(rule {caught.value.rule})")
@@ -179,7 +179,7 @@ def test_cuts_that_cannot_be(cut: str, message: str) -> None:
 
 def test_results_combine_in_one_way_at_a_time() -> None:
     made = Nest("odd", {"i": 4, "j": 4}, [], [Access("out", ())], combine={"i": "sum", "j": "max"})
-    assert str(Part(made, DistType.of("[2{x}4, 4]")).signature(Mesh.of("x=2,y=2")).outs[0]) == "[] sum{x}"
+    assert str(ScheduledNest(made, DistType.of("[2{x}4, 4]")).signature(Mesh.of("x=2,y=2")).outs[0]) == "[] sum{x}"
     with pytest.raises(
         ProgramError,
         match=exactly(
@@ -187,7 +187,7 @@ def test_results_combine_in_one_way_at_a_time() -> None:
             "'y': 'max'}; cut the dimensions of one reduction only (rule Combine)"
         ),
     ):
-        Part(made, DistType.of("[2{x}4, 2{y}4]")).signature(Mesh.of("x=2,y=2"))
+        ScheduledNest(made, DistType.of("[2{x}4, 2{y}4]")).signature(Mesh.of("x=2,y=2"))
 
 
 def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
@@ -199,7 +199,7 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
             "type [2{x}4, 4] sum{x}; an axis may do one of the two (rule Linear)"
         ),
     ) as caught:
-        Part(made, DistType.of("[2{x}4, 4]"), (("x",),)).signature(Mesh.of("x=2"))
+        ScheduledNest(made, DistType.of("[2{x}4, 4]"), (("x",),)).signature(Mesh.of("x=2"))
     assert caught.value.rule == "Linear"
 
 
@@ -255,7 +255,7 @@ def test_specs_that_do_not_fit_their_sizes() -> None:
 
 def test_a_body_must_give_what_its_nest_says() -> None:
     made = nest("ij->i", (4, 4), body=lambda at, a: a)
-    program = program_of(Part(made, DistType.of("[2{x}4, 4]")), Mesh.of("x=2"))
+    program = program_of(ScheduledNest(made, DistType.of("[2{x}4, 4]")), Mesh.of("x=2"))
     with pytest.raises(
         ProgramError, match=exactly("operation 'ij->i', array 'out': the body gives shape (4, 4), not (4,) (rule Nest)")
     ):
@@ -264,7 +264,7 @@ def test_a_body_must_give_what_its_nest_says() -> None:
     with pytest.raises(
         ProgramError, match=exactly("operation 'bare': the nest has no body; give one to run it (rule Nest)")
     ):
-        run_whole(program_of(Part(bare, DistType.of("[2{x}4]")), Mesh.of("x=2")), [])
+        run_whole(program_of(ScheduledNest(bare, DistType.of("[2{x}4]")), Mesh.of("x=2")), [])
 
 
 def test_a_dimension_that_is_used_twice_is_refused() -> None:

@@ -16,7 +16,7 @@ from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Place, Program
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.reference import run_whole
 from redistrib.programs.text import bodies_of, to_text
 from tests.messages import exactly
@@ -43,7 +43,7 @@ def test_every_kind_of_nest(case: object) -> None:
     for mesh in MESHES:
         cut = list(cuts(one, mesh))[-1]
         try:
-            program = program_of(Part(one, cut), mesh)
+            program = program_of(ScheduledNest(one, cut), mesh)
         except ProgramError:  # a cut that is refused makes no program
             continue
         round_trip(program)

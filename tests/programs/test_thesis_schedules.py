@@ -16,7 +16,7 @@ from redistrib.lang.types import DistType
 from redistrib.partitioning.grids import mesh_of
 from redistrib.plans.reference import scatter
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.theory.placement import placement_of
 from tests.messages import exactly
@@ -260,7 +260,7 @@ def test_t11_grid_mapped_arrays(mapping: str, form: str, tiles: list[np.ndarray]
 def test_t12_access_patterns(access: Access, form: str) -> None:
     """Section 5.1.1, in a map over i and j on a grid of (2, 2)."""
     made = Nest("map", {"i": 4, "j": 6}, [access], [])
-    assert str(Part(made, DistType.of("[2{r0}4, 3{r1}6]")).signature(mesh_of((2, 2), 4)).ins[0]) == form
+    assert str(ScheduledNest(made, DistType.of("[2{r0}4, 3{r1}6]")).signature(mesh_of((2, 2), 4)).ins[0]) == form
 
 
 def test_t13_a_block_must_be_the_dimension_over_the_grid() -> None:

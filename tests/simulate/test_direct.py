@@ -12,7 +12,7 @@ import redistrib as rd
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.builder import Builder
-from redistrib.programs.direct import pulls
+from redistrib.programs.direct import direct_sends
 from redistrib.programs.program import Place, Program
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation
@@ -155,10 +155,10 @@ def test_a_collective_is_never_slower_than_sends_in_turn(
     found = rd.simulate(program, machine)
     (move,) = program.moves
     in_turn = 0.0
-    for pull in pulls(program.inputs[0], move.out):
-        if pull.sender != pull.receiver:
-            alone = (Place(Mesh(()), (device,)) for device in pull[:2])
-            text = f"[{pull.size[0]}]"
+    for send in direct_sends(program.inputs[0], move.out):
+        if send.sender != send.receiver:
+            alone = (Place(Mesh(()), (device,)) for device in send[:2])
+            text = f"[{send.size[0]}]"
             here, there = alone
             in_turn += rd.simulate(moved(text, here, text, there), machine).seconds
     assert found.seconds <= in_turn * (1 + 1e-9)

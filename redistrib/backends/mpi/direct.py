@@ -25,7 +25,7 @@ from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import default_accumulation
 from redistrib.plans.reduction import Accumulator, identity, view
 from redistrib.plans.strided import Bytes, copy, runs_in, runs_in_both
-from redistrib.programs.direct import gathering, pulls, scattering
+from redistrib.programs.direct import direct_sends, gathering, scattering
 from redistrib.programs.program import Value
 from redistrib.theory.boxes import Box
 
@@ -183,7 +183,7 @@ class BoxExchange(DirectMove):
         super().__init__(out, groups)
         members = sorted({*value.place.devices, *out.place.devices})
         number = {device: k for k, device in enumerate(members)}
-        messages = [pull for pull in pulls(value, out) if math.prod(pull.size)]
+        messages = [send for send in direct_sends(value, out) if math.prod(send.size)]
         sends = [(number[p.receiver], Box(p.start, p.size)) for p in messages if p.sender == self.rank != p.receiver]
         receives = [(number[p.sender], Box(p.start, p.size)) for p in messages if p.receiver == self.rank != p.sender]
         retained = [Box(p.start, p.size) for p in messages if p.sender == p.receiver == self.rank]
@@ -195,7 +195,7 @@ class BoxExchange(DirectMove):
             self._local_copies = [runs_in_both(box, before, after, size) for box in retained]
         else:
             self._local_copies = []
-        comm = groups.among([members]) if any(pull.sender != pull.receiver for pull in messages) else None
+        comm = groups.among([members]) if any(send.sender != send.receiver for send in messages) else None
         self._send, self._receive = (
             [self._placed(boxes, tile, size) for _, boxes in by_device(moves)] if tile is not None else []
             for moves, tile in ((sends, before), (receives, after))
