@@ -12,7 +12,7 @@ from redistrib.programs.check import check
 from redistrib.programs.data import Compute, Loop, Move, Op, ProgramData, Value, used_by
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Program
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import ScheduledNest
 
 
 def gathered_ahead(program: Program) -> Program:
@@ -112,4 +112,6 @@ def _nest(out: Value, array: Value, *, stacked: bool) -> tuple[Nest, DistType]:
 
 def _compute(nest: Nest, cut: DistType, array: Value, out: Value, op: Loop) -> Compute:
     kind = "roll" if len(out.shape) == len(array.shape) else "entry"
-    return Compute(out.name, (Part(nest, cut),), array.place, (("a0", array.name),), (("out", out),), kind, op.source)
+    return Compute(
+        out.name, (ScheduledNest(nest, cut),), array.place, (("a0", array.name),), (("out", out),), kind, op.source
+    )

@@ -1,7 +1,7 @@
 """More operations of random JAX functions: those that look like sums or are linear only in part.
 
-Convolutions, transforms, parts of complex numbers, branches, loops with a test, derivatives, indices that are computed,
-and what works on bits: each adds one operation to a function, if it has values that it takes.
+Convolutions, transforms, parts of complex numbers, indices that are computed, and what works on bits; branches, loops
+and derivatives come from `control_flow`: each adds one operation to a function, if it has values that it takes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.fuzz.values import INTEGERS, Function, Value
+from tests.fuzz.control_flow import branched, derived, looped
+from tests.fuzz.values import INTEGERS, Function, is_array
 
 _BOUND_OF_FINITE = 2.0**10  # of what is multiplied with itself
-
-
-def _array(value: Value) -> bool:
-    return bool(value.shape) and value.is_number
 
 
 def _convolved(function: Function) -> bool:
@@ -29,7 +26,7 @@ def _convolved(function: Function) -> bool:
     Of finite values: whether padding and the zeros between groups are multiplied, so that an infinity makes NaN of
     them, XLA for CPUs decides by the shapes.
     """
-    k = function.pick(lambda value: _array(value) and 2 <= len(value.shape) <= 3)
+    k = function.pick(lambda value: is_array(value) and 2 <= len(value.shape) <= 3)
     if k is None:
         return False
     one, rng = function.values[k], function.rng
@@ -51,7 +48,7 @@ def _convolved(function: Function) -> bool:
 
 
 def _batched_product(function: Function) -> bool:
-    k = function.pick(lambda value: _array(value) and len(value.shape) >= 2)
+    k = function.pick(lambda value: is_array(value) and len(value.shape) >= 2)
     if k is None:
         return False
     one = function.values[k]
@@ -99,7 +96,7 @@ def _transformed(function: Function) -> bool:
 
 def _taken_apart(function: Function) -> bool:
     """Other layouts: parts, other shapes, padding with something, two arrays in one."""
-    k = function.pick(_array)
+    k = function.pick(is_array)
     if k is None:
         return False
     value, rng, axis = function.values[k], function.rng, function.axis(k)
@@ -149,127 +146,9 @@ def _taken_apart(function: Function) -> bool:
     return function.add(name, run, *reads, bound=value.bound + more, grain=grain, sums=value.is_complex)
 
 
-def _branched(function: Function) -> bool:
-    """A branch of which one side adds up, or a loop until a test fails."""
-    k = function.pick(lambda value: _array(value) and not value.is_complex)
-    if k is None:
-        return False
-    value, rng = function.values[k], function.rng
-    size, scalar = value.shape[0], rng.choice((-3, 0, 2))
-
-    def test(x: Any) -> Any:
-        return lax.reduce_sum(x, tuple(range(x.ndim))) > jnp.asarray(max(scalar, 0), x.dtype)
-
-    how: dict[str, Any] = {"grain": value.grain, "sums": True}
-    kind = rng.choice(("cond", "switch", "while", "scan"))
-    if kind == "cond":
-        run = lambda x: lax.cond(test(x), lambda x: x.sum(0, dtype=x.dtype), lambda x: x[0] * 2, x)  # noqa: E731
-        return function.add("cond", run, k, bound=value.bound * max(size, 2), **how)
-    if kind == "switch":
-
-        def run(x: Any) -> Any:
-            number = jnp.where(test(x), 2, 0)
-            return lax.switch(number, [lambda x: x + x, lambda x: -x, lambda x: x - lax.rev(x, (0,))], x)
-
-        return function.add("switch", run, k, bound=2 * value.bound, **how)
-    if kind == "while":
-
-        def run(x: Any) -> Any:
-            def body(state: Any) -> Any:
-                return state[0] + 1, state[1] + lax.reduce_sum(x, (0,))
-
-            return lax.while_loop(lambda state: state[0] < 3, body, (0, jnp.zeros_like(x[0])))[1]
-
-        return function.add("while", run, k, bound=3 * size * value.bound, **how)
-
-    def run(x: Any) -> Any:
-        last, rows = lax.scan(lambda c, row: (c + row, c - row), jnp.zeros_like(x[0]), x, reverse=True)
-        return rows + last
-
-    return function.add("scan rows", run, k, bound=2 * (size + 1) * value.bound, **how)
-
-
-def _looped(function: Function) -> bool:
-    """A loop that carries sums, stacks what its steps make, changes places, holds another loop or a branch."""
-    k = function.pick(lambda value: _array(value) and not value.is_complex)
-    if k is None:
-        return False
-    value, rng, axis = function.values[k], function.rng, function.axis(k)
-    j = function.alike(k)
-    other, size = function.values[j], value.shape[axis]
-    both = value.bound + other.bound
-
-    def total(x: Any) -> Any:
-        return lax.reduce_sum(x, (axis,))
-
-    def swap(x: Any, y: Any) -> Any:
-        return lax.scan(lambda state, _: (state[::-1], None), (x, y), length=3)[0][0]
-
-    def stacked(x: Any, y: Any) -> Any:
-        rows = lax.scan(lambda c, row: (c + row, c - row), jnp.zeros_like(x[0]), x)[1]
-        return lax.scan(lambda c, row: (c, row + row), y, rows, reverse=True)[1]
-
-    def nested(x: Any, y: Any) -> Any:
-        return lax.fori_loop(0, 2, lambda _, c: lax.fori_loop(0, 2, lambda _, c: c - y, c), x)
-
-    def until(x: Any, y: Any) -> Any:
-        def goes_on(state: Any) -> Any:
-            return (state[0] < 3) & (lax.reduce_max(state[1], tuple(range(x.ndim))) < 64)
-
-        return lax.while_loop(goes_on, lambda state: (state[0] + 1, state[1] + y), (0, x))[1]
-
-    def branch(x: Any, y: Any) -> Any:
-        def one(c: Any, number: Any) -> Any:
-            return lax.cond(number > 0, lambda c: c + y, lambda c: -c, c), total(c)
-
-        return lax.scan(one, x, jnp.arange(3))[1]
-
-    kinds: dict[str, tuple[Callable[..., Any], float]] = {
-        "sums carried": (
-            lambda x, y: lax.scan(lambda c, _: (c + total(x), None), jnp.zeros_like(total(x)), length=3)[0] + total(y),
-            (3 * value.bound + other.bound) * max(size, 1),
-        ),
-        "swap": (swap, both),
-        "stacked": (stacked, 2 * (value.shape[0] + 1) * value.bound),
-        "nested": (nested, value.bound + 4 * other.bound),
-        "until": (until, value.bound + 3 * other.bound),
-        "branch": (branch, max(size, 1) * (value.bound + 3 * other.bound)),
-    }
-    name = rng.choice(sorted(kinds))
-    run, bound = kinds[name]
-    grain = min(value.grain, other.grain)
-    return function.add(f"loop {name}[{axis}]", run, k, j, bound=bound, grain=grain, sums=True)
-
-
-def _derived(function: Function) -> bool:
-    """The transpose of a linear function, on another value as its cotangent."""
-    k = function.pick(lambda value: _array(value) and value.is_float and not value.is_complex)
-    if k is None:
-        return False
-    j = function.alike(k)
-    one, other = function.values[k], function.values[j]
-    size, rows = one.shape[0], np.array([0, 1, 0]) % one.shape[0]
-    functions: dict[str, tuple[Callable[[Any], Any], float]] = {
-        "sum": (lambda x: x + lax.reduce_sum(x, (0,)), size + 1.0),
-        "scaled sum": (lambda x: x / jnp.asarray(2, x.dtype) + lax.reduce_sum(x, (0,)), size + 1.0),
-        "rows": (lambda x: x.at[jnp.asarray(rows) + 0].get().sum(0, dtype=x.dtype) + x, 4.0),
-        "scan": (lambda x: x + lax.scan(lambda c, row: (c + row, None), jnp.zeros_like(x[0]), x)[0], size + 1.0),
-        "remat": (lambda x: jax.checkpoint(lambda x: x + x.sum(0, dtype=x.dtype))(x), size + 1.0),
-        "long scan": (lambda x: lax.scan(lambda c, _: (c - x, None), x, None, length=130)[0], 132.0),
-    }
-    name = function.rng.choice(sorted(functions))
-    run, grown = functions[name]
-
-    def derived(x: Any, y: Any) -> Any:
-        return jax.vjp(run, x)[1](y)[0]
-
-    grain = other.grain / (2 if name == "scaled sum" else 1)
-    return function.add(f"gradient of {name}", derived, k, j, bound=other.bound * grown, grain=grain, sums=True)
-
-
 def _of_bits(function: Function) -> bool:
     """What works on bits, compares, counts or narrows: no sum passes it."""
-    k = function.pick(_array)
+    k = function.pick(is_array)
     if k is None:
         return False
     value, rng = function.values[k], function.rng
@@ -354,7 +233,7 @@ def _counted(function: Function) -> bool:
 
 def _picked_by_a_value(function: Function) -> bool:
     """A look-up or a scatter whose indices are computed, of any integer type and far out of range."""
-    k = function.pick(_array)
+    k = function.pick(is_array)
     j = function.pick(lambda value: value.is_integer and bool(value.shape))
     if k is None or j is None:
         return False
@@ -414,6 +293,6 @@ def _scaled_by_an_array(function: Function) -> bool:
 
 
 OPERATIONS: tuple[Callable[[Function], bool], ...] = (
-    _convolved, _batched_product, _transformed, _taken_apart, _taken_apart, _branched, _looped, _derived,
+    _convolved, _batched_product, _transformed, _taken_apart, _taken_apart, branched, looped, derived,
     _of_bits, _of_bits, _counted, _picked_by_a_value, _scaled_by_an_array,
 )  # fmt: skip

@@ -152,3 +152,7 @@ class Function:
         self.values.append(value)
         self.sums |= sums
         return True
+
+
+def is_array(value: Value) -> bool:
+    return bool(value.shape) and value.is_number

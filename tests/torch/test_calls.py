@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ranks import Ranks
 
-from redistrib.backends.torch.deadlocks import Call, CallsState, RankState, circles, late, other_call
+from redistrib.backends.torch.deadlocks import CallsState, RankState, RecentCall, circles, late, other_call
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def _state(beat: int, *calls: CallsState) -> RankState:
 
 
 def _calls(members: tuple[int, ...], *digests: int, waits: bool = True, compares: bool = False) -> CallsState:
-    recent = tuple(Call(number, digest, f"call {digest}") for number, digest in enumerate(digests, 1))
+    recent = tuple(RecentCall(number, digest, f"call {digest}") for number, digest in enumerate(digests, 1))
     return CallsState(members, 0, recent, waits, compares)
 
 

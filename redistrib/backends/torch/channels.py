@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from redistrib.arith import Int64
 from redistrib.backends.torch.agreement import Agreement, GroupCall
-from redistrib.backends.torch.deadlocks import Call, CallsState, Members, Verdict
+from redistrib.backends.torch.deadlocks import CallsState, Members, RecentCall, Verdict
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.watch import PATIENCE, TICK, Watch, error_of, verdict_on, watch
 from redistrib.errors import CommunicatorError, RedistribError
@@ -132,7 +132,7 @@ class Channel:
         self.since = 0.0
         self._number, self._history, self._compares = 0, 0, False
         self._known: set[int] = set()
-        self._recent: deque[Call] = deque(maxlen=_KEPT)
+        self._recent: deque[RecentCall] = deque(maxlen=_KEPT)
         self._refused: Verdict | None = None
         self._links: Links | None = None
         self._watch: Watch | None = None
@@ -171,7 +171,7 @@ class Channel:
         self._compares = compares
         self._number += 1
         words = f"{call.words}, compared" if compares else call.words
-        self._recent.append(Call(self._number, call.digest + compares, words))
+        self._recent.append(RecentCall(self._number, call.digest + compares, words))
         if not compares:
             self._history = _after(self._history, call.digest)
         self.since = time.monotonic()

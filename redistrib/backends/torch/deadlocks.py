@@ -14,7 +14,7 @@ Members = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Call:
+class RecentCall:
     """A call of a rank: its number among those with the same members, what it is, and its digest."""
 
     number: int
@@ -36,7 +36,7 @@ class CallsState:
 
     members: Members
     generation: int
-    recent: tuple[Call, ...]
+    recent: tuple[RecentCall, ...]
     waits: bool
     compares: bool
 
@@ -61,7 +61,7 @@ class RankState:
         said = json.loads(text)
         calls = tuple(
             CallsState(
-                tuple(one["members"]), one["generation"], tuple(Call(**call) for call in one["recent"]),
+                tuple(one["members"]), one["generation"], tuple(RecentCall(**call) for call in one["recent"]),
                 one["waits"], one["compares"],
             )
             for one in said["calls"]
