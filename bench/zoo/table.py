@@ -47,7 +47,7 @@ def page(records: Sequence[dict[str, Any]]) -> str:
     return "\n".join(
         [
             HEAD,
-            f"Of {len(records)} programs of {libraries} libraries {len(done)} are accepted and {right} are right; "
+            f"Of {len(records)} programs of {libraries} libraries {len(done)} have figures, and {right} are right; "
             f"{within} do at most 1.1 times the share of work of XLA's; {fewer} receive no more bytes; {exact} receive "
             f"what is predicted. Where both receive some, the geometric mean of the ratios is {mean:.2f}.",
             "",
