@@ -31,6 +31,7 @@ EXTRA_OF_CODE = {
     "pipelines/": "jax",
     "plans/dtypes.py": "mpi",
     "resharding/": "jax",
+    "autoshard/picture.py": "plot",
     "autoshard/": "jax",
     "simulator/picture.py": "plot",
     "testing/strategies.py": "testing",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from redistrib.autoshard.picture import draw
 from redistrib.autoshard.timed import Measured, Timed
-from redistrib.extras import need
 from redistrib.report import ShownInNotebooks, counted, rendered
 
 
@@ -39,26 +39,7 @@ class Ranking(ShownInNotebooks):
 
     def picture(self, path: str | Path) -> Path:
         """Draw predicted over measured seconds, a point for each candidate. Needs matplotlib."""
-        need("matplotlib")
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7, 6))
-        axes = figure.subplots()
-        measured = np.array([run[3].seconds for run in self.runs]) * 1e3
-        predicted = np.array([run[2] for run in self.runs]) * 1e3
-        spread = np.array([[min(run[3].each), max(run[3].each)] for run in self.runs]).T * 1e3
-        axes.errorbar(measured, predicted, xerr=abs(spread - measured), fmt="o", capsize=2, linewidth=0.8)
-        for place, (x, y) in enumerate(zip(measured, predicted, strict=True), start=1):
-            axes.annotate(str(place), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
-        ends = [min(spread.min(), predicted.min()) * 0.8, max(spread.max(), predicted.max()) * 1.25]
-        axes.plot(ends, ends, color="0.6", linewidth=0.8, label="predicted = measured")
-        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-        axes.set_xlabel("measured, ms: median, least and most of the calls")
-        axes.set_ylabel(f"predicted for {self.machine}, ms")
-        axes.set_title(f"{counted(len(self.runs), 'candidate', 'candidates')}, numbered from the fastest measured")
-        axes.legend(loc="lower right")
-        figure.tight_layout()
-        figure.savefig(Path(path), dpi=120)
+        draw(self.machine, [(predicted, ran) for _, _, predicted, ran in self.runs], Path(path))
         return Path(path)
 
     def __str__(self) -> str:

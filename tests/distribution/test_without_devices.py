@@ -71,9 +71,3 @@ def test_a_plan_between_specs_and_shardings_over_an_abstract_mesh() -> None:
     assert by_types == by_specs == by_shardings
     with pytest.raises(GlobalShapeError):
         rd.synthesize(*ends, ABSTRACT)
-
-
-def test_a_diagnosis_says_that_it_needs_devices() -> None:
-    form = jax.ShapeDtypeStruct((512, 64), np.float32, sharding=NamedSharding(ABSTRACT, PartitionSpec("data")))
-    with pytest.raises(ProgramError, match="an AbstractMesh names none"):
-        rd.diagnose(jax.jit(lambda x: x.sum()), form)

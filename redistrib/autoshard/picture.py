@@ -1,0 +1,36 @@
+"""Seconds predicted and measured as a picture: a point for each candidate that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from redistrib.autoshard.timed import Measured
+from redistrib.extras import need
+from redistrib.report import counted
+
+
+def draw(machine: str, runs: Sequence[tuple[float, Measured]], path: Path) -> None:
+    """Draw seconds predicted for a machine over those measured, both on logarithmic axes."""
+    need("matplotlib")
+    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+
+    figure = Figure(figsize=(7, 6))
+    axes = figure.subplots()
+    predicted = np.array([seconds for seconds, _ in runs]) * 1e3
+    measured = np.array([ran.seconds for _, ran in runs]) * 1e3
+    spread = np.array([[min(ran.each), max(ran.each)] for _, ran in runs]).T * 1e3
+    axes.errorbar(measured, predicted, xerr=abs(spread - measured), fmt="o", capsize=2, linewidth=0.8)
+    for place, point in enumerate(zip(measured, predicted, strict=True), start=1):
+        axes.annotate(str(place), point, xytext=(4, 4), textcoords="offset points", fontsize=8)
+    ends = [min(spread.min(), predicted.min()) * 0.8, max(spread.max(), predicted.max()) * 1.25]
+    axes.plot(ends, ends, color="0.6", linewidth=0.8, label="predicted = measured")
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set_xlabel("measured, ms: median, least and most of the calls")
+    axes.set_ylabel(f"predicted for {machine}, ms")
+    axes.set_title(f"{counted(len(runs), 'candidate', 'candidates')}, numbered from the fastest measured")
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
