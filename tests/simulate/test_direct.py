@@ -143,7 +143,10 @@ def test_what_is_there_already_takes_no_time() -> None:
 def test_a_collective_is_never_slower_than_sends_in_turn(
     power: int, form: str, grid: tuple[int, int], numbers: list[int], back: bool, machine: Machine
 ) -> None:
-    """And no faster than the links of the device that receives the most."""
+    """And no faster than the links of the device that receives the most.
+
+    Between hosts a tile may cross twice, to the first of its group and on to the others: then at most twice as slow.
+    """
     cuts = {"x": grid[0], "y": grid[1], "x,y": grid[0] * grid[1]}
     axes = form.partition("{{")[2].partition("}}")[0]
     n = 30 << power
@@ -161,7 +164,7 @@ def test_a_collective_is_never_slower_than_sends_in_turn(
             text = f"[{send.size[0]}]"
             here, there = alone
             in_turn += rd.simulate(moved(text, here, text, there), machine).seconds
-    assert found.seconds <= in_turn * (1 + 1e-9)
+    assert found.seconds <= in_turn * (1 if machine is ALIKE else 2) * (1 + 1e-9)
     links = machine.links
     assert isinstance(links, LatencyBandwidth)
     assert found.seconds >= max(found.received_bytes.values()) / links.bandwidth * (1 - 1e-9)
