@@ -56,7 +56,8 @@ class _Region:
         exact: bool,
     ) -> None:
         args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
-        traced = trace(function, args, [f"a{k}" for k in range(len(args))], {**RULES, **rules}, exact=exact)
+        names = [f"a{k}" for k in range(len(args))]
+        traced = trace(function, args, names, {**RULES, **rules}, exact=exact, unrolled_up_to=0)  # loops stay loops
         self.graph: Graph = traced.graph
         self.constants = traced.constants
         self.factors = [

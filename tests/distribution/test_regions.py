@@ -89,6 +89,19 @@ def test_summands_are_carried_from_what_they_begin_with() -> None:
     same(f, added, *args)
 
 
+def test_scans_in_a_branch_stay_scans() -> None:
+    def branched(x: Any, w: Any) -> Any:
+        def layers(c: Any) -> Any:
+            return lax.scan(lambda c, _: (lax.scan(lambda d, _: (d @ w, None), c, length=3)[0], None), c, length=5)[0]
+
+        return lax.cond(x.sum() > 0, layers, lambda c: c * 2, x)
+
+    args = (whole(16, 4), whole(4, 4))
+    f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert f.lower().as_text().count("dot_general") == 1  # and not 15
+    same(f, branched, *args)
+
+
 def test_a_loop_in_a_loop() -> None:
     def nested(x: Any) -> Any:
         return lax.scan(lambda c, _: (lax.fori_loop(0, LONG, lambda i, d: d + i, c), None), x, length=LONG)[0]

@@ -86,6 +86,7 @@ def trace(
     opens_loops: bool = False,
     platform: str = "",
     trip_count: int = 1,
+    unrolled_up_to: int = UNROLLED,
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -98,13 +99,20 @@ def trace(
         opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
         platform: of the devices, as JAX calls it; by default its own.
         trip_count: steps that a `while` is counted with.
+        unrolled_up_to: steps of the longest scan that is unrolled where loops do not become loops of the graph.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     tracer = _Tracer(
-        {**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend(), trip_count
+        {**RULES, **(rules or {})},
+        rules or {},
+        exact,
+        opens_loops,
+        platform or jax.default_backend(),
+        trip_count,
+        unrolled_up_to,
     )
     constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
@@ -143,6 +151,11 @@ def _of_platform(platforms: Sequence[tuple[str, ...] | None], platform: str) -> 
     return next(named, next(others, 0))
 
 
+def _is_unrolled(params: Mapping[str, Any]) -> bool:
+    """Whether the user has said that a scan is unrolled, or it has a single step."""
+    return bool(params["length"] == 1 or params["unroll"] >= params["length"] > 0)
+
+
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
@@ -151,6 +164,7 @@ class _Tracer:
     opens_loops: bool = False
     platform: str = ""
     trip_count: int = 1
+    unrolled_up_to: int = UNROLLED
     operations: list[Operation] = field(default_factory=list)
     loops: list[LoopScope] = field(default_factory=list)
     scope: int | None = None  # the innermost loop that is being traced
@@ -220,7 +234,7 @@ class _Tracer:
                 return others or ins[:1]
         if self.opens_loops and kind in ("scan", "while") and kind not in self.rules:
             return self.loop(eqn, ins, source)
-        if kind == "scan" and eqn.params["length"] <= UNROLLED:
+        if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or _is_unrolled(eqn.params)):
             return self.unrolled(eqn, ins, source)
         inner = None if kind in self.rules else opened(eqn)
         if inner is not None:
@@ -345,7 +359,7 @@ class _Tracer:
         params = eqn.params
         if eqn.primitive.name == "while":
             return loops.while_loop(self, eqn, ins, source, self.trip_count)
-        if params["length"] == 1 or params["unroll"] >= params["length"] > 0:
+        if _is_unrolled(params):
             return self.unrolled(eqn, ins, source)
         return loops.scan(self, eqn, ins, source)
 
