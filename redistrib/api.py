@@ -294,6 +294,8 @@ def distribute(
     from redistrib.distribution.prepared import prepare, require_trip_count
 
     require_trip_count(trip_count)
+    if not isinstance(ahead, bool):
+        raise ProgramError("", "", "Arguments", f"ahead is {ahead!r}; give True or False")
     if isinstance(schedule, str) and schedule == "auto":
         from redistrib.autoshard.entry import search
 

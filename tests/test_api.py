@@ -174,7 +174,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ("[2{x}8]", "[8]", {"x": 4}),
         {"cost_model": "fast"},
         errors.ChoiceError,
-        "no cost model 'fast'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu'",
+        "no cost model 'fast'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu', 'gloo'",
     ),
     (
         ("[2{x}8]", "[8]", {"x": 4}),

@@ -66,7 +66,7 @@ def test_a_model_of_ones_own_must_be_given() -> None:
     with pytest.raises(
         ChoiceError,
         match=exactly(
-            "no cost model 'mine'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu'"
+            "no cost model 'mine'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu', 'gloo'"
         ),
     ):
         weak_graph(plan)

@@ -17,7 +17,7 @@ class ChoiceError(RuleBroken):
     Traceback (most recent call last):
         ...
     redistrib.errors.ChoiceError: no cost model 'warp'; give a CostModel or one of the names 'paper', 'exact', 'tpu', \
-'gpu', 'cpu'
+'gpu', 'cpu', 'gloo'
     """
 
     wordings: ClassVar = {

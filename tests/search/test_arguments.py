@@ -82,6 +82,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "donate": (["nothing"], CutError, "no argument is called so"),
     "exact": ("yes", ProgramError, "exact is 'yes'; give True or False"),
     "trip_count": (-1, ProgramError, "trip_count is -1; give the steps of a while"),
+    "ahead": ("yes", ProgramError, "ahead is 'yes'; give True or False"),
 }
 
 
