@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.fuzz.values import INTEGERS, MANTISSA, Function, Value
+from tests.fuzz.values import INTEGERS, MANTISSA, Function, Value, factor
 
 
 def _numbers(value: Value) -> bool:
@@ -65,7 +65,7 @@ def _product(function: Function) -> bool:
     wide = wide if function.rng.random() < 0.5 else None
 
     def run(a: Any, b: Any) -> Any:
-        return lax.dot_general(a, b, (((axis,), (at,)), ((), ())), preferred_element_type=wide)
+        return lax.dot_general(factor(a), factor(b), (((axis,), (at,)), ((), ())), preferred_element_type=wide)
 
     bound = one.bound * other.bound * size * (2 if one.is_complex else 1)
     name = f"dot_general[{axis}, {at}{f', {wide}' if wide else ''}]"

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tests.fuzz.control_flow import branched, derived, looped
-from tests.fuzz.values import INTEGERS, Function, is_array
+from tests.fuzz.values import INTEGERS, Function, factor, is_array
 
 _BOUND_OF_FINITE = 2.0**10  # of what is multiplied with itself
 
@@ -60,7 +60,7 @@ def _batched_product(function: Function) -> bool:
     bound = one.bound * other.bound * size * (2 if one.is_complex else 1)
 
     def run(x: Any, y: Any) -> Any:
-        return lax.dot_general(x, y, dims)
+        return lax.dot_general(factor(x), factor(y), dims)
 
     return function.add(f"batched dot[{batch}]", run, k, j, bound=bound, grain=one.grain * other.grain, sums=True)
 
@@ -220,7 +220,7 @@ def _counted(function: Function) -> bool:
         "any": lambda x: lax.reduce_or(x, (axis,)),
         "all": lambda x: lax.reduce_and(x, (axis,)),
         "count": lambda x: x.sum(axis, dtype=dtype),
-        "matrix": lambda x: lax.dot_general(x, x, (((axis,), (axis,)), ((), ()))),
+        "matrix": lambda x: lax.dot_general(factor(x), factor(x), (((axis,), (axis,)), ((), ()))),
         "not": lax.bitwise_not,
         "most": lambda x: lax.reduce_max(x, (axis,)),
     }

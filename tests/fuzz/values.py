@@ -156,3 +156,11 @@ class Function:
 
 def is_array(value: Value) -> bool:
     return bool(value.shape) and value.is_number
+
+
+def factor(x: Any) -> Any:
+    """An array as a factor of a product of matrices: complex ones without infinities and NaN.
+
+    By the shapes XLA for CPUs decides how it multiplies complex numbers, and so whether an infinity makes NaN.
+    """
+    return jnp.where(jnp.isfinite(x), x, 1) if jnp.iscomplexobj(x) else x

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ranks import Ranks
 
 from redistrib.backends.torch.deadlocks import CallsState, RankState, RecentCall, circles, late, other_call
 
+# Of two ranks that differ either may be the first that the others hear of.
+OTHER = r"rank ({0} makes another call than rank \d|\d makes another call than rank {0}):"
+
 
 @pytest.mark.parametrize(
-    ("which", "word"),
+    ("which", "words"),
     [
-        ("two known calls", "rank 2 makes another call than rank"),
-        ("a new call", "rank 4 makes another call than rank"),
-        ("a wrong tensor", "rank 3: the local tensor has shape [2, 8]"),
-        ("wrong placements", "rank 6 makes another call than rank 0: a call that is wrong"),
-        ("compared by one", "rank 5 makes another call than rank"),
-        ("nothing travels", "rank 1 makes another call than rank"),
-        ("a tree", "rank 7 makes another call than rank 0: reshard of 1 tensors"),
+        ("two known calls", OTHER.format(2)),
+        ("a new call", OTHER.format(4)),
+        ("a wrong tensor", r"rank 3: the local tensor has shape \[2, 8\]"),
+        ("wrong placements", OTHER.format(6) + ".*a call that is wrong"),
+        ("compared by one", OTHER.format(5)),
+        ("nothing travels", OTHER.format(1)),
+        ("a tree", OTHER.format(7) + ".*reshard of 1 tensors"),
     ],
 )
-def test_one_error_on_every_rank(ranks: Ranks, which: str, word: str) -> None:
+def test_one_error_on_every_rank(ranks: Ranks, which: str, words: str) -> None:
     said = ranks.run("calls.different", which, longest=90.0)
     assert all(one == said[0] for one in said), said
-    assert word in said[0][0]
+    assert re.search(words, said[0][0]), said[0][0]
 
 
 def test_calls_in_another_order(ranks: Ranks) -> None:
