@@ -197,4 +197,4 @@ def test_how_many_differ() -> None:
     both = set().union(*(compared(name)[1] for name in ALL))
     differ = {kind for _, kind in DIFFER}
     assert differ <= both
-    assert (len(both), len(differ)) == (106, 22)
+    assert (len(both), len(differ)) == (119, 31)

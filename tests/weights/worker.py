@@ -57,7 +57,7 @@ def loads() -> None:
     for name, shardings in layouts.items():
         for local in (False, True) if name == "grid" else (False,):
             CountingFile.reads.clear()
-            loaded = rd.load(PATH, shardings, local=local, memory_limit="2MB")
+            loaded = rd.load(PATH, shardings, local=local, memory_limit="3MB")
             bad = sum(wrong(array, values[tensor]) for tensor, array in loaded.items())
             bad += sum(array.sharding != shardings[tensor] for tensor, array in loaded.items())
             print("RESULT", json.dumps([name, local, bad, CountingFile.reads]))
