@@ -24,7 +24,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
 from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, form_of, whole
 from redistrib.backends.jax.trace.indexed import bits_looked_up
 from redistrib.backends.jax.trace.keys import nest_of_keys
-from redistrib.backends.jax.trace.opened import UNCHANGED, opened
+from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
 from redistrib.backends.jax.trace.ranges import of_constant, of_result
 from redistrib.backends.jax.trace.reduce import of_booleans
 from redistrib.backends.jax.trace.sums import passing
@@ -143,19 +143,6 @@ def trace(
     )
 
 
-def _of_platform(platforms: Sequence[tuple[str, ...] | None], platform: str) -> int:
-    """The number of the form for a platform; None stands for all others."""
-    names = {"gpu": ("gpu", "cuda", "rocm")}.get(platform, (platform,))
-    named = (k for k, form in enumerate(platforms) if form is not None and any(name in form for name in names))
-    others = (k for k, form in enumerate(platforms) if form is None)
-    return next(named, next(others, 0))
-
-
-def _is_unrolled(params: Mapping[str, Any]) -> bool:
-    """Whether the user has said that a scan is unrolled, or it has a single step."""
-    return bool(params["length"] == 1 or params["unroll"] >= params["length"] > 0)
-
-
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
@@ -218,7 +205,7 @@ class _Tracer:
         if isinstance(self.rules.get(called), CallRule):
             return self.equation(eqn, ins, source, called)
         if kind == "platform_index" and kind not in self.rules:  # of a function with a form for each platform
-            return [Lit(np.int32(_of_platform(eqn.params["platforms"], self.platform)))]
+            return [Lit(np.int32(of_platform(eqn.params["platforms"], self.platform)))]
         if kind == "cond" and isinstance(ins[0], Lit):
             branches = eqn.params["branches"]
             return self.inlined(branches[min(max(int(ins[0].value), 0), len(branches) - 1)], ins[1:], source)
@@ -234,7 +221,7 @@ class _Tracer:
                 return others or ins[:1]
         if self.opens_loops and kind in ("scan", "while") and kind not in self.rules:
             return self.loop(eqn, ins, source)
-        if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or _is_unrolled(eqn.params)):
+        if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
             return self.unrolled(eqn, ins, source)
         inner = None if kind in self.rules else opened(eqn)
         if inner is not None:
@@ -359,7 +346,7 @@ class _Tracer:
         params = eqn.params
         if eqn.primitive.name == "while":
             return loops.while_loop(self, eqn, ins, source, self.trip_count)
-        if _is_unrolled(params):
+        if loops.is_unrolled(params):
             return self.unrolled(eqn, ins, source)
         return loops.scan(self, eqn, ins, source)
 

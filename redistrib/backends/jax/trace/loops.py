@@ -32,6 +32,11 @@ class Tracer(Protocol):
     def materialized(self, atom: Atom, form: Form) -> str: ...
 
 
+def is_unrolled(params: Mapping[str, Any]) -> bool:
+    """Whether the user has said that a scan is unrolled, or it has a single step."""
+    return bool(params["length"] == 1 or params["unroll"] >= params["length"] > 0)
+
+
 def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
     """Add a scan; returns what it carries at the end, then what it stacks."""
     params = eqn.params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -49,3 +50,11 @@ def _contains(jaxpr: Any, primitive: Any) -> bool:
 def _inside(eqn: Any) -> list[Any]:
     values = [one for value in eqn.params.values() for one in (value if isinstance(value, tuple | list) else (value,))]
     return [getattr(value, "jaxpr", value) for value in values if isinstance(value, jex.ClosedJaxpr | jex.Jaxpr)]
+
+
+def of_platform(platforms: Sequence[tuple[str, ...] | None], platform: str) -> int:
+    """The number of the form for a platform; None stands for all others."""
+    names = {"gpu": ("gpu", "cuda", "rocm")}.get(platform, (platform,))
+    named = (k for k, form in enumerate(platforms) if form is not None and any(name in form for name in names))
+    others = (k for k, form in enumerate(platforms) if form is None)
+    return next(named, next(others, 0))
