@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
 from redistrib.backends.torch.agreement import GroupCall
-from redistrib.backends.torch.channels import Channel, channel_of
+from redistrib.backends.torch.channels import Channel, channel_of, compare
 from redistrib.backends.torch.dtypes import name_of
 from redistrib.backends.torch.executor import TorchExecutor
 from redistrib.backends.torch.reductions import reduce_over
@@ -378,11 +378,4 @@ def tell(members: tuple[int, ...], problem: RedistribError) -> None:
     """Let the other ranks of a call know what is wrong with it here, and raise the error that all of them raise."""
     if not dist.is_initialized() or dist.get_rank() not in members:
         return
-    call, channel = GroupCall("a call that is wrong", len(members)), channel_of(members)
-    try:
-        channel.begin(call, compares=True)
-        channel.agree(call, problem)
-    except RuntimeError as error:
-        raise channel.explain(error) from error
-    finally:
-        channel.end()
+    compare(members, GroupCall("a call that is wrong", len(members)), problem)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from redistrib.backends.torch.agreement import GroupCall
-from redistrib.backends.torch.channels import channel_of
+from redistrib.backends.torch.channels import channel_of, compare
 from redistrib.backends.torch.private import finished
 from redistrib.cache import Cache
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
@@ -77,14 +77,7 @@ def reshard(
 
 def _agree(call: GroupCall, problem: RedistribError | None = None) -> None:
     """Compare calls on all ranks of the default group."""
-    channel = channel_of(tuple(range(dist.get_world_size())))
-    try:
-        channel.begin(call, compares=True)
-        channel.agree(call, problem)
-    except RuntimeError as error:
-        raise channel.explain(error) from error
-    finally:
-        channel.end()
+    compare(tuple(range(dist.get_world_size())), call, problem)
 
 
 def reshard_plan(

@@ -303,6 +303,22 @@ def channel_of(members: Members) -> Channel:
     return channel
 
 
+def compare(members: Members, call: GroupCall, problem: RedistribError | None = None) -> None:
+    """Compare calls on these ranks, or let them know what is wrong with this rank's.
+
+    Raises:
+        RedistribError: on every rank, if the calls differ, or one has a problem.
+    """
+    channel = channel_of(members)
+    try:
+        channel.begin(call, compares=True)
+        channel.agree(call, problem)
+    except RuntimeError as error:
+        raise channel.explain(error) from error
+    finally:
+        channel.end()
+
+
 def clear() -> None:
     """Forget all calls: the default group may have been destroyed."""
     _CHANNELS.clear()

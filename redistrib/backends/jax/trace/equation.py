@@ -279,3 +279,28 @@ def whole(equation: Equation) -> Nest:
 def letters(prefix: str, shape: Sequence[int]) -> dict[str, int]:
     """A name for each dimension."""
     return {f"{prefix}{k}": size for k, size in enumerate(shape)}
+
+
+def product_letters(left: Sequence[int], right: Sequence[int], numbers: tuple[Any, Any]) -> tuple[list[str], list[str]]:
+    """Names of the batch dimensions and of the contracted ones of a product's operands; of all others empty.
+
+    Args:
+        left, right: shapes of the operands.
+        numbers: contracted dimensions and batch dimensions of both, as `lax.dot_general` takes them.
+    """
+    (left_sum, right_sum), (left_batch, right_batch) = numbers
+    a, b = [""] * len(left), [""] * len(right)
+    for prefix, pairs in (
+        ("b", zip(left_batch, right_batch, strict=True)),
+        ("k", zip(left_sum, right_sum, strict=True)),
+    ):
+        for number, (i, j) in enumerate(pairs):
+            a[i] = b[j] = f"{prefix}{number}"
+    return a, b
+
+
+def name_the_rest(a: list[str], b: list[str]) -> None:
+    """Name the dimensions that one operand of a product has alone: `m0`, `n0`, ..."""
+    for prefix, dims in (("m", a), ("n", b)):
+        for number, k in enumerate([k for k, name in enumerate(dims) if not name]):
+            dims[k] = f"{prefix}{number}"

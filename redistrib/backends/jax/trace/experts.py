@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from redistrib.backends.jax.trace.equation import At, Dims, Equation, rule
+from redistrib.backends.jax.trace.equation import At, Dims, Equation, name_the_rest, product_letters, rule
 from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
@@ -19,25 +19,17 @@ def _ragged_dot(equation: Equation) -> Nest | None:
     rows of its groups, and what it makes of the others is zero, or left out. Contracted dimensions leave partial sums.
     """
     numbers, sizes_of_groups = equation.params["ragged_dot_dimension_numbers"], equation.ins[2].shape
-    (left_sum, right_sum), (left_batch, right_batch) = numbers.dot_dimension_numbers
+    (left_sum, _), (left_batch, _) = numbers.dot_dimension_numbers
     (rows,), at_groups = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
     in_batch = rows in left_batch
     wide = len(sizes_of_groups) != 1 or equation.literals or equation.params.get("group_offset") is not None
     if wide or in_batch or len(at_groups) > 1 or not can_be_summed(equation.outs[0].dtype):
         return None
     left, right = equation.ins[0].shape, equation.ins[1].shape
-    a, b = [""] * len(left), [""] * len(right)
-    for prefix, pairs in (
-        ("b", zip(left_batch, right_batch, strict=True)),
-        ("k", zip(left_sum, right_sum, strict=True)),
-    ):
-        for number, (i, j) in enumerate(pairs):
-            a[i] = b[j] = f"{prefix}{number}"
+    a, b = product_letters(left, right, numbers.dot_dimension_numbers)
     for k in at_groups:
         b[k] = "g"
-    for prefix, dims in (("m", a), ("n", b)):
-        for number, k in enumerate([k for k, name in enumerate(dims) if not name]):
-            dims[k] = f"{prefix}{number}"
+    name_the_rest(a, b)
     row = a[rows]
     sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True)) | {"g": sizes_of_groups[0]}
     contracts = rows in left_sum  # the gradient: a matrix for each group, first in the result

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
+from redistrib.backends.jax.trace.equation import Dims, Equation, letters, name_the_rest, product_letters, rule
 from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
@@ -70,19 +70,10 @@ def _added(equation: Equation, names: Sequence[str]) -> dict[str, Any]:
 
 @rule("dot_general")
 def _dot(equation: Equation) -> Nest:
-    (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    (left_sum, _), (left_batch, _) = equation.params["dimension_numbers"]
     left, right = equation.ins[0].shape, equation.ins[1].shape
-    a, b = [""] * len(left), [""] * len(right)
-    for prefix, pairs in (
-        ("b", zip(left_batch, right_batch, strict=True)),
-        ("k", zip(left_sum, right_sum, strict=True)),
-    ):
-        for number, (i, j) in enumerate(pairs):
-            a[i] = b[j] = f"{prefix}{number}"
-    for prefix, dims in (("m", a), ("n", b)):
-        free = [k for k, name in enumerate(dims) if not name]
-        for number, k in enumerate(free):
-            dims[k] = f"{prefix}{number}"
+    a, b = product_letters(left, right, equation.params["dimension_numbers"])
+    name_the_rest(a, b)
     sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True))
     batch = [a[i] for i in left_batch]
     out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
