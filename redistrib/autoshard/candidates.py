@@ -109,7 +109,7 @@ def _ways(
     if axis not in fixed:
         yield from (((axis, None), *more) for more in _ways(propagation, number, rest, fixed, sums))
     for dim in dims:
-        if not propagation.why_not(number, axis, dim):
+        if propagation.may_cut(number, axis, dim):
             cuts[axis] = dim
             yield from [((axis, dim), *more) for more in _ways(propagation, number, rest, fixed, sums)]
             del cuts[axis]

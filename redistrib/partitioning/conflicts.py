@@ -18,7 +18,7 @@ def reshard_instead(propagation: Propagation, axis: str) -> None:
         free = [
             dim
             for dim in operation.nest.position
-            if conflicts and all(dim in access.names for access in everywhere) and not propagation.why_not(k, axis, dim)
+            if conflicts and all(dim in access.names for access in everywhere) and propagation.may_cut(k, axis, dim)
         ]
         if free:
             taken = min(free, key=lambda dim: propagation.to_move(operation, axis, dim))

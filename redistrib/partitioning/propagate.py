@@ -21,7 +21,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.nest import Access
-from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.pullback import ScheduledNest, may_combine, uncut_above
 
 
 class Choice(NamedTuple):
@@ -131,9 +131,8 @@ class Propagation:
             error = CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
             raise error.at(operation.source)
         self._seen(axis)
-        why = self.why_not(number, axis, dim)
-        if why:
-            raise self._refusal(number, axis, dim, why)
+        if not self.may_cut(number, axis, dim):
+            raise self._refusal(number, axis, dim)
         self.cuts[number][axis] = dim
         self._moves(number)
 
@@ -144,12 +143,16 @@ class Propagation:
                 for k, _ in self.readers.get(array.name, ()):
                     self._moves(k)
 
-    def _refusal(self, number: int, axis: str, dim: str, why: str) -> ProgramError:
-        """The error of the rule of derivation that a cut breaks; where it breaks none, why it cannot be."""
-        operation = self.graph.operations[number]
-        cuts = dict(self.cuts[number])
-        if axis not in cuts:
-            self.cuts[number][axis] = dim
+    def _refusal(self, number: int, axis: str, dim: str) -> ProgramError:
+        """The error of a cut that an operation may not have: of the rule of derivation that it breaks, if any."""
+        operation, cuts = self.graph.operations[number], self.cuts[number]
+        why = "more devices along the axis could not cut it either"
+        if axis in cuts:
+            why = f"it cuts {cuts[axis]!r}"
+        elif not self._agrees_with_pin(operation, axis, dim):
+            why = "a sharding constraint has it otherwise"
+        else:
+            cuts[axis] = dim
             try:
                 ScheduledNest(operation.nest, self.cut(number)).signature(self.mesh)
             except ProgramError as error:
@@ -158,7 +161,7 @@ class Propagation:
                 broken = f"the cut of ({', '.join(operation.nest.position)}): {error}"
                 return CutError(operation.name, "", "Nest", broken).at(operation.source)
             finally:
-                self.cuts[number] = cuts
+                del cuts[axis]
         refused = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
         return refused.at(operation.source)
 
@@ -196,35 +199,24 @@ class Propagation:
             dims.add(self.wants[name][axis])
         return next(iter(dims)) if len(dims) == 1 else None
 
-    def why_not(self, number: int, axis: str, dim: str) -> str:
-        """Why an axis cannot cut a dimension of an operation; empty if it can."""
-        nest, cuts = self.graph.operations[number].nest, self.cuts[number]
-        if axis in cuts:
-            return f"it cuts {cuts[axis]!r}"
-        if dim in nest.whole:
-            return "it must stay whole"
-        pinned = self.graph.operations[number].pinned
-        if pinned and dim not in pinned.free and (axis, dim) not in ((a, d) for a, _, d in pinned.cut):
-            return "a sharding constraint has it otherwise"
-        tile = self._tile(number, dim)
-        size = self.mesh.axis(axis).size
-        if tile % size:
-            return f"{size} parts do not divide the {tile} points that are left"
+    def may_cut(self, number: int, axis: str, dim: str) -> bool:
+        """Whether an axis may cut a dimension of an operation beside the cuts that are decided."""
+        operation, cuts = self.graph.operations[number], self.cuts[number]
+        nest = operation.nest
+        if axis in cuts or dim in nest.whole or not self._agrees_with_pin(operation, axis, dim):
+            return False
+        if self._tile(number, dim) % self.mesh.axis(axis).size:
+            return False
         for access in (*nest.reads, *nest.writes):
             for names in access.dims:
-                if dim in names:
-                    for major in names[: names.index(dim)]:
-                        if self._tile(number, major) > 1:
-                            return f"{major!r} above it is not cut into single elements"
-        for access in nest.writes:
-            if dim in access.names:
-                continue
-            if dim not in nest.combiner:
-                return "it is not written, and nothing says how its results combine"
-            kinds = {nest.combiner[other] for other in cuts.values() if other not in access.names}
-            if kinds - {nest.combiner[dim]}:
-                return "results would be combined in two ways at once"
-        return ""
+                if dim in names and uncut_above(names, dim, lambda name: self._tile(number, name)) is not None:
+                    return False
+        return all(may_combine(nest, access, (*cuts.values(), dim)) for access in nest.writes)
+
+    def _agrees_with_pin(self, operation: Operation, axis: str, dim: str) -> bool:
+        """Whether the sharding constraint of an operation, if it is one, leaves a cut free or asks for it."""
+        pinned = operation.pinned
+        return not pinned or dim in pinned.free or (axis, dim) in ((a, d) for a, _, d in pinned.cut)
 
     def _tile(self, number: int, dim: str) -> int:
         parts = math.prod(self.mesh.axis(a).size for a, d in self.cuts[number].items() if d == dim)
@@ -234,7 +226,7 @@ class Propagation:
         """The factor of an array dimension that an axis would cut."""
         for name in names:
             if self._tile(number, name) > 1:
-                return None if self.why_not(number, axis, name) else name
+                return name if self.may_cut(number, axis, name) else None
         return None
 
     # ------------------------------------------------------------------------------------- two directions

@@ -7,7 +7,7 @@ is written may then be summands. `RULES` is the table that docs/programs.md show
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -156,23 +156,28 @@ def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
             extent = next(extents)
             dims.append(DimType(extent, (), extent))
             continue
-        factors = [cut.dims[nest.position[name]] for name in names]
-        _check_factors(nest, access, i, factors)
-        axes = tuple(axis for factor in reversed(factors) for axis in factor.axes)
-        tile, size = (math.prod(getattr(factor, field) for factor in factors) for field in ("tile", "size"))
-        dims.append(DimType(tile, axes, size))
+        factors = {name: cut.dims[nest.position[name]] for name in names}
+        tiles = {name: factor.tile for name, factor in factors.items()}
+        for name, factor in factors.items():  # a tile is contiguous
+            major = uncut_above(names, name, tiles.__getitem__) if factor.tile != factor.size else None
+            if major is not None:
+                whole, sizes = nest.shape(access), [each.size for each in factors.values()]
+                apart = [*whole[:i], *sizes, *whole[i + 1 :]]
+                raise CutInnerFactorError(nest.name, access.array, i, names, name, major, apart)
+        axes = tuple(axis for name in reversed(names) for axis in factors[name].axes)
+        dims.append(DimType(math.prod(tiles.values()), axes, math.prod(each.size for each in factors.values())))
     return DistType(tuple(dims))
 
 
-def _check_factors(nest: Nest, access: Access, dim: int, factors: Sequence[DimType]) -> None:
-    """A tile is contiguous: above a factor that is cut, every factor is cut into single elements."""
-    for k, minor in enumerate(factors):
-        for name, major in zip(access.dims[dim][:k], factors, strict=False):
-            if minor.tile != minor.size and major.tile > 1:
-                shape = nest.shape(access)
-                apart = [*shape[:dim], *(factor.size for factor in factors), *shape[dim + 1 :]]
-                names = access.dims[dim]
-                raise CutInnerFactorError(nest.name, access.array, dim, names, names[k], name, apart)
+def uncut_above(factors: Sequence[str], name: str, tile: Callable[[str], int]) -> str | None:
+    """The first factor above one of an array dimension's factors that is not cut into single elements, if any."""
+    return next((major for major in factors[: factors.index(name)] if tile(major) > 1), None)
+
+
+def may_combine(nest: Nest, access: Access, cut: Iterable[str]) -> bool:
+    """Whether the results of a written array can be combined over the iteration dimensions that are cut."""
+    kinds = {nest.combiner.get(name) for name in cut if name not in access.names}
+    return None not in kinds and len(kinds) < 2
 
 
 def cut_of(nest: Nest, axes: Mapping[str, Sequence[str]], mesh: Mesh) -> DistType | None:
