@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Generator
 
-from bench.children import progress
+from bench.children import Child, progress
 from bench.job import Job
 from bench.network import Network, why_not
 from bench.problems import MEGABYTE, Problem
@@ -31,14 +31,20 @@ def jax_job(network: Network, devices: int = DEVICES_PER_HOST, module: str = "be
     return Job(network, module, environment)
 
 
+def records(
+    ranks: Job | Child, problems: list[Problem], options: Settings, limit: float, title: str
+) -> Generator[Record]:
+    """One record per problem, scaled to the megabytes of the settings: what the ranks answer to it and the options."""
+    for problem in progress(problems, title):
+        small = problem.scaled(int(options["megabytes"] * MEGABYTE))
+        yield {**small.record(), **ranks.ask({**options, "problem": small.to_json()}, limit)}
+
+
 def measure(problems: list[Problem], settings: Settings, limit: float) -> Generator[Record]:
     """One record per problem, each of 8 devices."""
     options = {**settings, "topology": settings["hosts"]}
-    with Network(HOSTS, settings["rate"]) as network, jax_job(network) as cluster:
-        for problem in progress(problems, "emulated cluster"):
-            small = problem.scaled(int(settings["megabytes"] * MEGABYTE))
-            answer = cluster.ask({**options, "problem": small.to_json()}, limit)
-            yield {**small.record(), **answer}
+    with Network(HOSTS, settings["rate"]) as network, jax_job(network) as ranks:
+        yield from records(ranks, problems, options, limit, "emulated cluster")
 
 
 def stream(rate: str) -> float:

@@ -14,10 +14,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 from bench import cluster
-from bench.children import Child, progress
-from bench.cluster import CONSECUTIVE, DEVICES_PER_HOST, FULL, HOSTS, SAMPLE
+from bench.children import Child
+from bench.cluster import CONSECUTIVE, DEVICES_PER_HOST, FULL, HOSTS, SAMPLE, records
 from bench.network import Network, why_not
-from bench.problems import MEGABYTE, Problem
+from bench.problems import Problem
 from bench.results import Record
 from bench.suite import Settings, Suite
 
@@ -65,10 +65,7 @@ def measure(problems: list[Problem], settings: Settings, limit: float) -> Genera
     with Network(HOSTS, settings["rate"]) as network, tempfile.TemporaryDirectory() as folder:
         start = command(network, Path(folder) / "enter")
         with Child("bench.worker_mpi", ENVIRONMENT, prefix=start) as ranks:
-            for problem in progress(problems, "MPI on the emulated cluster"):
-                small = problem.scaled(int(settings["megabytes"] * MEGABYTE))
-                answer = ranks.ask({**settings, "problem": small.to_json()}, limit)
-                yield {**small.record(), **answer}
+            yield from records(ranks, problems, settings, limit, "MPI on the emulated cluster")
 
 
 def prepared(settings: Settings) -> Settings:

@@ -19,9 +19,6 @@ class Job:
 
     Each process finds in its environment `BENCH_CLUSTER_ADDRESS` (host:port to meet at), `BENCH_CLUSTER_PROCESSES` and
     its own `BENCH_CLUSTER_NUMBER`.
-
-    Attributes:
-        restarts: how often the whole job had to be started again.
     """
 
     def __init__(
@@ -38,7 +35,6 @@ class Job:
         self._per_host = per_host
         self._interpreter = interpreter
         self._children: list[Child] = []
-        self.restarts = 0
 
     def __enter__(self) -> Job:
         return self
@@ -62,7 +58,6 @@ class Job:
             answer.pop("times", None)
             answer["log"] = bad[0].get("log", "")
             self.stop()
-            self.restarts += 1
         elif all("times" in a for a in answers):
             names = answer["times"]
             answer["times"] = {n: [max(t) for t in zip(*(a["times"][n] for a in answers), strict=True)] for n in names}

@@ -12,12 +12,11 @@ import statistics
 from collections.abc import Generator
 
 from bench import cluster
-from bench.children import progress
-from bench.cluster import CONSECUTIVE, DEVICES_PER_HOST, HOSTS
+from bench.cluster import CONSECUTIVE, DEVICES_PER_HOST, HOSTS, records
 from bench.dtensor import PYTHON, missing, torch_version
 from bench.job import Job
 from bench.network import Network, why_not
-from bench.problems import MEGABYTE, Problem
+from bench.problems import Problem
 from bench.results import Record
 from bench.suite import Settings, Suite
 from bench.summary import OURS
@@ -41,9 +40,7 @@ def measure(problems: list[Problem], settings: Settings, limit: float) -> Genera
         Network(HOSTS, settings["rate"]) as network,
         Job(network, "bench.worker_torch_cluster", ENVIRONMENT, DEVICES_PER_HOST, PYTHON) as ranks,
     ):
-        for problem in progress(problems, "PyTorch on the emulated cluster"):
-            small = problem.scaled(int(settings["megabytes"] * MEGABYTE))
-            yield {**small.record(), **ranks.ask({**settings, "problem": small.to_json(), "ways": WAYS}, limit)}
+        yield from records(ranks, problems, {**settings, "ways": WAYS}, limit, "PyTorch on the emulated cluster")
 
 
 def speeds(records: list[Record], way: str) -> list[float]:

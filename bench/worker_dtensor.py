@@ -24,7 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from bench.children import serve
 from bench.problems import Cut, Problem
 
-SHIPPED, DIJKSTRA = "shipped", "dijkstra"
+DIJKSTRA = "dijkstra"
 
 
 def mesh_for(sizes: tuple[int, ...], made: dict[tuple[int, ...], DeviceMesh]) -> DeviceMesh:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
-from redistrib.backends.jax.profiling.inspect import _visit
+from redistrib.backends.jax.profiling.inspect import visits
 
 _ARITHMETIC = {
     "abs", "add", "atan2", "ceil", "cosine", "divide", "erf", "exponential", "exponential-minus-one", "floor", "log",
@@ -22,10 +22,7 @@ def work(compiled: Any) -> int:
     A loop whose steps the compiler does not know counts once, on all sides alike.
     """
     module = parse_module(compiled.as_text())
-    return sum(
-        visit.times * _of(module, visit.computation, visit.instruction)
-        for visit in _visit(module, module.entry, 1, True, False)
-    )
+    return sum(visit.times * _of(module, visit.computation, visit.instruction) for visit in visits(module))
 
 
 def _of(module: HloModule, computation: str, instruction: Instruction) -> int:

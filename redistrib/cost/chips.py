@@ -17,7 +17,6 @@ GPU_LAUNCH = 5e-6  # seconds of a kernel, a round figure of the order that runti
 TPU_LAUNCH = 2e-6
 GPU_LATENCY = Latency(12e-6, 1e-7)  # of a collective, round figures for groups of up to thousands
 TPU_LATENCY = Latency(5e-6, 1e-7)
-FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz")
 
 
 class Chip(NamedTuple):

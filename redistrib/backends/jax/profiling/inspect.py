@@ -167,7 +167,7 @@ def inspect(program: Compiled | str) -> Inspection:
     collectives: list[HloCollective] = []
     arrays: dict[str, HloArray] = {}
     copied = 0
-    for visit in _visit(module, module.entry, 1, True, fused=False):
+    for visit in visits(module):
         collective = _collective(visit, module)
         if collective is not None:
             collectives.append(collective)
@@ -208,7 +208,17 @@ def _written(module: HloModule, computation: str, instruction: Instruction) -> i
 
 
 @dataclass(frozen=True)
-class _Visit:
+class Visit:
+    """An instruction that runs.
+
+    Attributes:
+        instruction, computation: the instruction, and the name of its computation.
+        times: how often it runs.
+        exact: whether that number is known; a loop of unknown length counts once.
+        fused: whether it is inside a fusion.
+        asynchronous: whether it is inside an asynchronous computation.
+    """
+
     instruction: Instruction
     computation: str
     times: int
@@ -217,13 +227,17 @@ class _Visit:
     asynchronous: bool
 
 
-def _visit(
-    module: HloModule, name: str, times: int, exact: bool, fused: bool, asynchronous: bool = False
-) -> Iterator[_Visit]:
+def visits(module: HloModule) -> Iterator[Visit]:
     """Every instruction that runs, with how often; every branch of a conditional counts."""
+    return _visits(module, module.entry, 1, True, fused=False)
+
+
+def _visits(
+    module: HloModule, name: str, times: int, exact: bool, fused: bool, asynchronous: bool = False
+) -> Iterator[Visit]:
     computation = module.computations[name]
     for instruction in computation.instructions.values():
-        yield _Visit(instruction, name, times, exact, fused, asynchronous)
+        yield Visit(instruction, name, times, exact, fused, asynchronous)
         opcode = instruction.opcode
         if opcode.endswith(("-done", "-update")):  # the start has been followed
             continue
@@ -235,7 +249,7 @@ def _visit(
             wrapped = asynchronous or opcode == "async-start" or _sugar(opcode)
             if _sugar(opcode) and _canonical(opcode) is not None:  # all-to-all-start with its own computation
                 continue
-            yield from _visit(module, callee, times * trips, exact and exact_trips, inside, wrapped)
+            yield from _visits(module, callee, times * trips, exact and exact_trips, inside, wrapped)
 
 
 def _sugar(opcode: str) -> bool:
@@ -247,7 +261,7 @@ def _canonical(opcode: str) -> str | None:
     return kind if kind in KINDS else None
 
 
-def _collective(visit: _Visit, module: HloModule) -> HloCollective | None:
+def _collective(visit: Visit, module: HloModule) -> HloCollective | None:
     instruction = visit.instruction
     kind = _canonical(instruction.opcode)
     if kind is None:
