@@ -26,12 +26,68 @@ from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
 
 
+@dataclass(frozen=True)
+class _Array:
+    """An input or a result.
+
+    Attributes:
+        shape, dtype: of the array.
+        tile: the shape of a tile.
+        boxes: the box of each device.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    tile: tuple[int, ...]
+    boxes: dict[Any, Box]
+
+    @property
+    def largest_tile_bytes(self) -> int:
+        """Bytes of the largest tile."""
+        return max(math.prod(_size(box)) for box in self.boxes.values()) * itemsize_of(self.dtype)
+
+    def account(self, alive: dict[Any, int], sign: int = 1) -> None:
+        """Add its tiles to the bytes of each device, or take them off."""
+        for device, box in self.boxes.items():
+            alive[device] = alive.get(device, 0) + sign * math.prod(_size(box)) * itemsize_of(self.dtype)
+
+
+@dataclass(frozen=True)
+class _Result(_Array):
+    """A result.
+
+    Attributes:
+        path: of the leaf.
+        forms: for each device how its box is made of boxes of inputs.
+        reads: the inputs that it is made of, by number, in the order in which they come first.
+    """
+
+    path: str
+    forms: dict[Any, Form]
+    reads: tuple[int, ...]
+
+
 def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
-    """The box of each device."""
     return {
         device: tuple(part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True))
         for device, index in sharding.devices_indices_map(shape).items()
     }
+
+
+def _input(array: Any) -> _Array:
+    shape, sharding = tuple(array.shape), array.sharding
+    return _Array(shape, str(array.dtype), sharding.shard_shape(shape), _boxes(sharding, shape))
+
+
+def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards) -> _Result:
+    shape = tuple(leaf.value.shape)
+    try:
+        boxes = _boxes(target, shape)
+    except ValueError as error:
+        raise LeafError(leaf.path, str(error)) from None
+    forms = {device: backwards.form(number, box) for device, box in boxes.items()}
+    tile, reads = _size(next(iter(boxes.values()))), _in_order_of_use(forms.values())
+    return _Result(shape, str(leaf.value.dtype), tile, boxes, leaf.path, forms, reads)
 
 
 # Messages, rounds, bytes that are lacking, and the program, by devices, tiles and forms.
@@ -59,40 +115,33 @@ def plan_of(
         ThroughError, LeafError: as `PreparedThrough` does.
     """
     backwards = Backwards(closed)
-    sources = [_boxes(array.sharding, array.shape) for array in inputs]
-    wanted = []
-    for leaf, target in zip(leaves, targets, strict=True):
-        try:
-            wanted.append(_boxes(target, leaf.value.shape))
-        except ValueError as error:
-            raise LeafError(leaf.path, str(error)) from None
-    forms = [{device: backwards.form(k, box) for device, box in boxes.items()} for k, boxes in enumerate(wanted)]
-    used = [frozenset(fetch.leaf for form in each.values() for fetch in fetches(form)) for each in forms]
-    buckets: list[ThroughBucket] = []
-    items = _items(leaves, inputs, sources, wanted, forms, used)
+    sources = [_input(array) for array in inputs]
+    results = [_result(k, *pair, backwards) for k, pair in enumerate(zip(leaves, targets, strict=True))]
+    items = _items(results, sources)
     packed = [[k] for k in range(len(items))] if one_by_one else _packed(items)
-    last = {k: number for number, results in enumerate(packed) for result in results for k in used[result]}
+    last = {k: number for number, numbers in enumerate(packed) for result in numbers for k in results[result].reads}
     alive: dict[Any, int] = {}
-    for array, boxes in zip(inputs, sources, strict=True):
-        _account(alive, boxes, array.dtype)
+    for array in sources:
+        array.account(alive)
+    buckets: list[ThroughBucket] = []
     bound = 0
-    for number, results in enumerate(packed):
+    for number, numbers in enumerate(packed):
         given_up = tuple(sorted(k for k, when in last.items() if when == number))
-        bucket, lacking = _bucket(results, inputs, leaves, sources, wanted, forms, used, given_up, alive)
+        bucket, lacking = _bucket(numbers, results, sources, given_up, alive)
         buckets.append(bucket)
         bound += lacking
-        for result in results:
-            _account(alive, wanted[result], leaves[result].value.dtype)
+        for k in numbers:
+            results[k].account(alive)
         for k in given_up if donate else ():
-            _account(alive, sources[k], inputs[k].dtype, -1)
-    devices = {device for boxes in (*sources, *wanted) for device in boxes}
+            sources[k].account(alive, -1)
+    devices = {device for array in (*sources, *results) for device in array.boxes}
     processes = tuple(sorted({device.process_index for device in devices}))
-    text = [str(closed), *(f"{array.shape} {array.dtype}" for array in inputs), donate]
-    text += [sorted((device.id, box) for device, box in boxes.items()) for boxes in (*sources, *wanted)]
+    text = [str(closed), *(f"{array.shape} {array.dtype}" for array in sources), donate]
+    text += [sorted((device.id, box) for device, box in array.boxes.items()) for array in (*sources, *results)]
     return ThroughPlan(
-        tuple(leaf.path for leaf in leaves),
-        tuple(tuple(leaf.value.shape) for leaf in leaves),
-        tuple(str(leaf.value.dtype) for leaf in leaves),
+        tuple(result.path for result in results),
+        tuple(result.shape for result in results),
+        tuple(result.dtype for result in results),
         tuple(buckets),
         bound,
         processes,
@@ -100,21 +149,15 @@ def plan_of(
     )
 
 
-def _account(alive: dict[Any, int], boxes: Mapping[Any, Box], dtype: Any, sign: int = 1) -> None:
-    for device, box in boxes.items():
-        size = math.prod(b - a for a, b in box) * itemsize_of(str(dtype))
-        alive[device] = alive.get(device, 0) + sign * size
-
-
 @dataclass(frozen=True)
-class _Result:
+class _Item:
     """A result to be packed with others, see `Packable`.
 
     Attributes:
         index: its number.
         spec: the first result that is made alike.
-        devices: of its inputs, and its own.
-        source_bytes, target_bytes: of the largest tiles of its inputs, and of its own.
+        devices: of its inputs, and of the result.
+        source_bytes, target_bytes: of the largest tiles of its inputs, and of the result.
     """
 
     index: int
@@ -125,46 +168,35 @@ class _Result:
     donated: bool = False
 
 
-def _items(
-    leaves: Sequence[Leaf],
-    inputs: Sequence[Any],
-    sources: Sequence[Mapping[Any, Box]],
-    wanted: Sequence[Mapping[Any, Box]],
-    forms: Sequence[Mapping[Any, Form]],
-    used: Sequence[frozenset[int]],
-) -> list[_Result]:
+def _items(results: Sequence[_Result], sources: Sequence[_Array]) -> list[_Item]:
     """The results; those are alike that are made in the same way of inputs that are cut alike."""
     first: dict[Hashable, int] = {}
     cuts: dict[Hashable, int] = {}  # numbers for what inputs have in common
-    kinds = [
-        cuts.setdefault((tuple(boxes.items()), str(array.dtype)), len(cuts))
-        for boxes, array in zip(sources, inputs, strict=True)
-    ]
+    kinds = [cuts.setdefault((tuple(array.boxes.items()), array.dtype), len(cuts)) for array in sources]
     items = []
-    for k, leaf in enumerate(leaves):
-        sides = {frozenset(sources[number]) for number in used[k]}
+    for k, result in enumerate(results):
+        sides = {frozenset(sources[number].boxes) for number in result.reads}
         if len(sides) > 1:
             raise ThroughError(
                 "",
-                f"result {leaf.path or 'of the function'} is made of arrays on different sets of devices; reshard them "
-                "to one set first",
+                f"result {result.path or 'of the function'} is made of arrays on different sets of devices; reshard "
+                "them to one set first",
             )
-        order = _in_order_of_use(forms[k].values())
-        made = _renumbered(forms[k].values(), order)
-        key = (made, tuple(kinds[number] for number in order), tuple(wanted[k].items()), str(leaf.value.dtype))
+        formula = _renumbered(result.forms.values(), result.reads)
+        key = (formula, tuple(kinds[number] for number in result.reads), tuple(result.boxes.items()), result.dtype)
         items.append(
-            _Result(
+            _Item(
                 k,
                 first.setdefault(key, k),
-                (next(iter(sides), frozenset()), frozenset(wanted[k])),
-                sum(_largest(sources[number], inputs[number].dtype) for number in order),
-                _largest(wanted[k], leaf.value.dtype),
+                (next(iter(sides), frozenset()), frozenset(result.boxes)),
+                sum(sources[number].largest_tile_bytes for number in result.reads),
+                result.largest_tile_bytes,
             )
         )
     return items
 
 
-def _packed(items: Sequence[_Result]) -> list[list[int]]:
+def _packed(items: Sequence[_Item]) -> list[list[int]]:
     """Results in buckets: of one set of devices on either side, and of at most `BUCKET_BYTES` of a device's tiles.
 
     A launch takes little time, and a program long to compile. So buckets that share programs may be small.
@@ -173,9 +205,9 @@ def _packed(items: Sequence[_Result]) -> list[list[int]]:
     return sorted([item.index for group in bucket for item in group] for bucket in buckets)
 
 
-def _in_order_of_use(forms: Iterable[Form]) -> list[int]:
+def _in_order_of_use(forms: Iterable[Form]) -> tuple[int, ...]:
     """The inputs of forms, in the order in which they come first."""
-    return list(dict.fromkeys(fetch.leaf for form in forms for fetch in fetches(form)))
+    return tuple(dict.fromkeys(fetch.leaf for form in forms for fetch in fetches(form)))
 
 
 def _renumbered(forms: Iterable[Form], order: Sequence[int]) -> tuple[Form, ...]:
@@ -188,61 +220,55 @@ def _renumbered(forms: Iterable[Form], order: Sequence[int]) -> tuple[Form, ...]
     return tuple(with_fetches(form, renumbered) for form in forms)
 
 
-def _largest(boxes: Mapping[Any, Box], dtype: Any) -> int:
-    return max(math.prod(b - a for a, b in box) for box in boxes.values()) * itemsize_of(str(dtype))
-
-
 def _bucket(
-    results: Sequence[int],
-    inputs: Sequence[Any],
-    leaves: Sequence[Leaf],
-    sources: Sequence[Mapping[Any, Box]],
-    wanted: Sequence[Mapping[Any, Box]],
-    forms: Sequence[Mapping[Any, Form]],
-    used: Sequence[frozenset[int]],
+    numbers: Sequence[int],
+    results: Sequence[_Result],
+    sources: Sequence[_Array],
     given_up: tuple[int, ...],
     alive: Mapping[Any, int],
 ) -> tuple[ThroughBucket, int]:
-    """A bucket, and the bytes that its devices lack at least."""
-    there = sorted(wanted[results[0]], key=_place)
-    chosen = _in_order_of_use(forms[k][device] for k in results for device in there)
-    here = sorted(sources[chosen[0]], key=_place) if chosen else []
+    """A bucket of some results, and the bytes that its devices lack at least."""
+    chosen = [results[k] for k in numbers]
+    there = sorted(chosen[0].boxes, key=_place)
+    reads = _in_order_of_use(result.forms[device] for result in chosen for device in there)
+    read = [sources[k] for k in reads]
+    here = sorted(read[0].boxes, key=_place) if read else []
     devices = sorted({*here, *there}, key=_place)
     number = {device: k for k, device in enumerate(devices)}
-    tiles = [{number[device]: sources[k][device] for device in here} for k in chosen]
-    made = {number[device]: _renumbered((forms[k][device] for k in results), chosen) for device in there}
-    dtypes = [str(inputs[k].dtype) for k in chosen]
-    sides = []
-    for some, shapes in (
-        (here, [(inputs[k].sharding.shard_shape(inputs[k].shape), str(inputs[k].dtype)) for k in chosen]),
-        (there, [(_size(next(iter(wanted[k].values()))), str(leaves[k].value.dtype)) for k in results]),
-    ):
-        sides.append(ThroughSide(tuple(some), tuple(number[device] for device in some), tuple(shapes)))
+    tiles = [{number[device]: array.boxes[device] for device in here} for array in read]
+    forms = {number[device]: _renumbered((result.forms[device] for result in chosen), reads) for device in there}
+    dtypes = [array.dtype for array in read]
+    sides = [
+        ThroughSide(
+            tuple(some), tuple(number[device] for device in some), tuple((each.tile, each.dtype) for each in arrays)
+        )
+        for some, arrays in ((here, read), (there, chosen))
+    ]
     key = (
-        tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(made.items()), tuple(dtypes), *sides,
+        tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(forms.items()), tuple(dtypes), *sides,
     )  # fmt: skip
-    messages, rounds, program, lacking = _PROGRAMS.get(key, lambda: _program(devices, tiles, made, dtypes, *sides))
+    messages, rounds, program, lacking = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, dtypes, *sides))
     after = dict(alive)
-    for k in results:
-        _account(after, wanted[k], leaves[k].value.dtype)
+    for result in chosen:
+        result.account(after)
     peak = max(after.values(), default=0) + program.added_bytes
-    return ThroughBucket(tuple(results), tuple(chosen), messages, rounds, program, given_up, peak), lacking
+    return ThroughBucket(tuple(numbers), reads, messages, rounds, program, given_up, peak), lacking
 
 
 def _program(
     devices: Sequence[Any],
     tiles: Sequence[Mapping[int, Box]],
-    made: Mapping[int, Sequence[Form]],
+    forms: Mapping[int, Sequence[Form]],
     dtypes: Sequence[str],
     source: ThroughSide,
     target: ThroughSide,
 ) -> tuple[tuple[BoxMessage, ...], tuple[BoxRound, ...], ThroughProgram, int]:
     """The messages of a bucket, their rounds, the compiled program, and the bytes that devices lack at least."""
     senders = Senders(tiles, {k: device.process_index for k, device in enumerate(devices)})
-    messages, rounds, arrivals = scheduled(made, dtypes, senders)
+    messages, rounds, arrivals = scheduled(forms, dtypes, senders)
     origins = [{device: [a for a, _ in box] for device, box in each.items()} for each in tiles]
-    program = ThroughProgram(devices, source, target, origins, messages, rounds, arrivals, made)
-    return tuple(messages), tuple(rounds), program, _lacking(made, arrivals, tiles)
+    program = ThroughProgram(devices, source, target, origins, messages, rounds, arrivals, forms)
+    return tuple(messages), tuple(rounds), program, _lacking(forms, arrivals, tiles)
 
 
 def _place(device: Any) -> tuple[int, int]:
@@ -254,7 +280,7 @@ def _size(box: Box) -> tuple[int, ...]:
 
 
 def _lacking(
-    made: Mapping[int, Sequence[Form]],
+    forms: Mapping[int, Sequence[Form]],
     arrivals: Mapping[int, Mapping[Fetch, Arrival]],
     tiles: Sequence[Mapping[int, Box]],
 ) -> int:
@@ -263,7 +289,7 @@ def _lacking(
     It is counted from what is needed, not from what is sent.
     """
     total = 0
-    for device in made:
+    for device in forms:
         needed: dict[Any, set[Box]] = {}
         for fetch, arrival in arrivals[device].items():
             needed.setdefault((fetch.leaf, fetch.steps[: arrival.early], arrival.dtype), set()).add(fetch.box)
