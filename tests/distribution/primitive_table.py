@@ -191,3 +191,4 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    print(f"wrote {PAGE}")

@@ -7,9 +7,10 @@
 | `python -m bench ...`, `python -m bench.MODULE` | the bench parses the options; there is such a module |
 | `python examples/FILE.py`, also on MPI ranks | there is such a file, which tests of its own run |
 | `redistrib calibrate`, `redistrib demo` | the command parses the options |
-| any command between the words of a page | the same, but values may be words such as FILE: the help names the options |
+| a command in a docstring | the same, but values may be words such as FILE: the help names the options |
 
-Commands of a block of `sh` run too: most with their page, those that take minutes in the long tests.
+Commands of pages run too: most of a block of `sh` with their page; those that take minutes, and those between words, in
+the long tests.
 """
 
 from __future__ import annotations
@@ -57,6 +58,16 @@ def match(command: str, inline: bool = False) -> None:
         raise AssertionError(f"neither run nor matched: {command}")
 
 
+def steps_of_ci() -> list[str]:
+    """The steps of `.ci/run`, and the targets of the Makefile that they make first."""
+    steps = (ROOT / ".ci" / "run").read_text().splitlines()
+    rules = dict(re.findall(r"^([a-z-]+):(?!=) *([^#\n]*)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for step in steps:
+        if step.startswith("make "):
+            steps += [f"make {first}" for first in rules[step.split()[1]].split() if first in rules]
+    return steps
+
+
 def _words(command: str) -> list[str]:
     """The words of a command, without its variables and without what starts it on MPI ranks."""
     words = shlex.split(command, comments=True)
@@ -72,7 +83,8 @@ def _parse(command: str, accepts: argparse.ArgumentParser, words: list[str]) -> 
     try:
         accepts.parse_args(words)
     except SystemExit as ended:
-        raise AssertionError(f"its options do not parse: {command}") from ended
+        if ended.code:  # --help ends too
+            raise AssertionError(f"its options do not parse: {command}") from ended
 
 
 def _find_options(command: str, accepts: argparse.ArgumentParser, words: list[str]) -> None:

@@ -116,29 +116,39 @@ def test_commands_exist_and_their_options_parse(page: Path) -> None:
             for command in shell_lines(block.text):
                 commands.match(command)
     for command in inline_commands(text):
-        commands.match(command, inline=True)
+        commands.match(command)
 
 
 LATER = [
-    pytest.param(command, id=f"{page.name}: {command.partition('#')[0].strip()}")
+    pytest.param(page, command, id=f"{page.name}: {command.partition('#')[0].strip()}")
     for page in PAGES
-    for block in blocks_of(page.read_text())
-    if block.language == "sh"
-    for command in shell_lines(block.text)
-    if not commands.runs(command)
+    for command in (
+        *(
+            command
+            for block in blocks_of(page.read_text())
+            if block.language == "sh"
+            for command in shell_lines(block.text)
+            if not commands.runs(command)
+        ),
+        *dict.fromkeys(inline_commands(page.read_text())),
+    )
 ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", LATER)
-def test_commands_that_take_long_do_what_they_say(command: str, tmp_path: Path) -> None:
-    """`make` is a step of what every change must pass; `pip` fills an empty environment; the others run."""
+@pytest.mark.parametrize(("page", "command"), LATER)
+def test_commands_that_do_not_run_with_their_page_do_what_they_say(page: Path, command: str, tmp_path: Path) -> None:
+    """`make` is a step of what every change must pass; `pip` fills an empty environment; the others run.
+
+    Those that write into the project do so in a copy of it.
+    """
     words = shlex.split(command, comments=True)
     if words[0] == "make":
-        steps = (ROOT / ".ci" / "run").read_text().splitlines()
+        steps = commands.steps_of_ci()
         assert shlex.join(words) in steps, f"no step of .ci/run is {shlex.join(words)}"
         return
-    folder, environment = tmp_path, _environment(0)
+    text = page.read_text()
+    folder, environment = tmp_path, _environment(virtual_devices(text))
     if words[0] == "pip":
         folder = tmp_path / "checkout"
         shutil.copytree(ROOT / "redistrib", folder / "redistrib", ignore=shutil.ignore_patterns("__pycache__"))
@@ -150,8 +160,15 @@ def test_commands_that_take_long_do_what_they_say(command: str, tmp_path: Path) 
         command += " && cd / && python -c 'import redistrib as rd; rd.reshard'"
     elif words[-1].startswith("examples/"):
         folder = ROOT
+    elif words[0] == "python":
+        folder = tmp_path / "copy"
+        ignored = shutil.ignore_patterns(".*", "__pycache__", "_build")
+        shutil.copytree(ROOT, folder, ignore=ignored)
+        environment["PYTHONPATH"] = str(folder)
     elif words[0] == "mpiexec":
         pytest.importorskip("mpi4py")
+    else:  # what the page's blocks leave in its folder
+        assert not failures_of(page, folder)
     done = _shell(command, folder, environment, seconds=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout or words[0] == "pip"

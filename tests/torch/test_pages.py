@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
+
+import pytest
 from ranks import Ranks
+
+from redistrib.cli import main
+
+PAGE = Path(__file__).parents[2] / "docs" / "torch.md"
+
+
+def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    text = PAGE.read_text()
+    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
+    between = re.findall(r"`((?:redistrib|python|make|mpiexec|pip)\s[^`]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
+    for command in [*commands, *between]:
+        words = shlex.split(command)
+        if words[0] == "make":
+            assert command in (PAGE.parents[1] / ".ci" / "run").read_text().splitlines()
+            continue
+        assert words[0] == "redistrib", command
+        assert main(words[1:]) == 0
+        assert capsys.readouterr().out
 
 
 def test_the_page(ranks: Ranks) -> None:
