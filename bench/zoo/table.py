@@ -12,7 +12,7 @@ RESULTS, PAGE = ROOT / "bench" / "results" / "zoo.jsonl", ROOT / "docs" / "zoo.m
 
 HEAD = """# Programs of public libraries
 
-The target `zoo` of the Makefile installs the libraries in an environment of their own (pinned in `bench/zoo`), puts each
+The Makefile's `zoo` installs the libraries in an environment of their own (pinned in `bench/zoo`), puts each
 program through `rd.distribute` and through `jax.jit` with the same shardings of arguments and results, for 8 virtual
 CPU devices, and compares the results with those of one device. This page is drawn from `bench/results/zoo.jsonl`.
 
