@@ -1,4 +1,4 @@
-"""What DTensor's own planner does with the problem of a plan: its steps, bytes and largest tile, without running it."""
+"""A plan beside the plans of DTensor's planners for the same problem: steps, elements received, largest tile."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from redistrib.plans.plan import Plan
 
 
 def against_dtensor(plan: Plan) -> str:
-    """One paragraph: what DTensor's two planners would do in place of a plan, counted as the plan is counted.
+    """A paragraph that compares a plan with those of DTensor's two planners, which are not run.
 
     Raises:
         PartialTypeError, UnevenTypeError: if tiles are partial sums, or of unequal size.
-        SpecError: if the plan has two meshes, between which DTensor moves nothing.
     """
     require_whole("a comparison with DTensor", plan.source, plan.target)
     require_even("a comparison with DTensor", plan.source, plan.target)
@@ -50,7 +49,7 @@ def _counted(plan: Plan, moves: Sequence[tuple[int, str, str]]) -> tuple[int, in
     """Elements that each device receives, elements of the largest tile, and the steps, of moves along mesh dimensions.
 
     Raises:
-        UnevenTypeError: if a tile on the way is not even.
+        UnevenTypeError: if an axis does not divide a tile.
     """
     tile, received, steps = plan.before.tile_size, 0, []
     largest = tile

@@ -1,10 +1,9 @@
-"""Many tensors in one launch: the messages of all plans of a bucket, stage by stage, one between each two ranks."""
+"""Buckets of tensors: in every stage one message from rank to rank carries the parts of all tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -15,11 +14,11 @@ from redistrib.backends.torch.links import Links
 from redistrib.plans.plan import Plan
 from redistrib.plans.strided import runs_in_both
 
-_ALIGNED = 16  # bytes: where a tensor's part of a message begins, so that it can be seen as words
+_ALIGNED = 16  # bytes; a tensor's part of a message begins at a multiple, so that it can be viewed as words
 
 
 def can_share_a_launch(plan: Plan) -> bool:
-    """Whether a plan moves tiles only: reductions travel by themselves."""
+    """Whether a plan moves tiles only; reductions do not share a launch."""
     return max(plan.before.summands, plan.after.summands) == 1
 
 
@@ -32,12 +31,34 @@ class _Part:
     start: int
 
 
+@dataclass(frozen=True)
+class _Launch:
+    """One exchange of messages.
+
+    Attributes:
+        sends, receives: for each other rank the parts of the message to it, and of that from it.
+        sent_bytes, received_bytes: for each other rank the bytes of that message.
+        copies: boxes that stay on this rank, each with the number of its tensor.
+    """
+
+    sends: dict[int, list[_Part]]
+    receives: dict[int, list[_Part]]
+    sent_bytes: dict[int, int]
+    received_bytes: dict[int, int]
+    copies: list[tuple[int, Copy]]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of all messages."""
+        return sum(self.sent_bytes.values()) + sum(self.received_bytes.values())
+
+
 class Bucket:
     """The plans of several tensors, run together.
 
     Attributes:
-        launches: exchanges of messages.
-        scratch_bytes: bytes of messages that one of them sends and receives on this rank, at most.
+        launches: number of exchanges of messages.
+        scratch_bytes: bytes of the messages of the largest of them, sent and received by this rank.
         sent_bytes, received_bytes: bytes of tiles that this rank sends and receives.
     """
 
@@ -46,33 +67,31 @@ class Bucket:
         self._device = device
         self._plans = plans
         self._staged: list[StagedPlan] = [staged(plan, device) for plan in plans]
-        self.launches = max((len(one.stages) for one in self._staged), default=0)
-        self._last = [self._last_copy(one, plan) for one, plan in zip(self._staged, plans, strict=True)]
-        self._turns = [self._turn(k) for k in range(self.launches)]
-        self.scratch_bytes = max(
-            (sum(out.values()) + sum(into.values()) for _, _, out, into, _ in self._turns), default=0
-        )
-        stages = [stage for one in self._staged for stage in one.stages]
+        self.launches = max((len(plan_stages.stages) for plan_stages in self._staged), default=0)
+        self._last = [self._last_copy(plan_stages, plan) for plan_stages, plan in zip(self._staged, plans, strict=True)]
+        self._launches = [self._launch(k) for k in range(self.launches)]
+        self.scratch_bytes = max((launch.scratch_bytes for launch in self._launches), default=0)
+        stages = [stage for plan_stages in self._staged for stage in plan_stages.stages]
         self.sent_bytes = sum(stage.sent_bytes for stage in stages)
         self.received_bytes = sum(stage.received_bytes for stage in stages)
-        self.middle_bytes = sum(sum(one.middle) for one in self._staged)
+        self.middle_bytes = sum(sum(plan_stages.middle) for plan_stages in self._staged)
 
-    def _last_copy(self, one: StagedPlan, plan: Plan) -> Copy | None:
-        box = one.after.box(self._device)
-        if one.last == "target" or not box.volume:
+    def _last_copy(self, plan_stages: StagedPlan, plan: Plan) -> Copy | None:
+        box = plan_stages.after.box(self._device)
+        if plan_stages.last == "target" or not box.volume:
             return None
-        between = one.last_placement.box(self._device)
+        between = plan_stages.last_placement.box(self._device)
         return Copy.of(*runs_in_both(box, between, box, plan.itemsize), min(8, plan.itemsize))
 
-    def _turn(self, number: int) -> tuple[Any, Any, dict[int, int], dict[int, int], Any]:
-        """Messages and copies of one launch: parts to send and to receive by rank, bytes of each, copies by tensor."""
+    def _launch(self, number: int) -> _Launch:
+        """The messages and copies of a launch by its number."""
         sides: list[dict[int, list[_Part]]] = [{}, {}]
         lengths: list[dict[int, int]] = [{}, {}]
         copies: list[tuple[int, Copy]] = []
-        for leaf, one in enumerate(self._staged):
-            if number >= len(one.stages):
+        for leaf, plan_stages in enumerate(self._staged):
+            if number >= len(plan_stages.stages):
                 continue
-            stage: Stage = one.stages[number]
+            stage: Stage = plan_stages.stages[number]
             word = min(8, stage.itemsize)
             ends = ((stage.sends, stage.source), (stage.receives, stage.target()))
             for (moves, tile), parts, length in zip(ends, sides, lengths, strict=True):
@@ -82,7 +101,7 @@ class Bucket:
                     parts.setdefault(peer, []).append(_Part(leaf, message, start))
                     length[peer] = -(-(start + message.count * word) // _ALIGNED) * _ALIGNED
             copies += [(leaf, Copy.of(source, target, word)) for source, target in stage.local_copies()]
-        return sides[0], sides[1], lengths[0], lengths[1], copies
+        return _Launch(sides[0], sides[1], lengths[0], lengths[1], copies)
 
     def run(
         self, locals_: Sequence[torch.Tensor | None], device: torch.device, links: Links
@@ -91,7 +110,7 @@ class Bucket:
         memories: list[dict[str, torch.Tensor]] = []
         results: list[torch.Tensor | None] = []
         with torch.no_grad():
-            for plan, one, local in zip(self._plans, self._staged, locals_, strict=True):
+            for plan, plan_stages, local in zip(self._plans, self._staged, locals_, strict=True):
                 word = word_of(plan.itemsize)
                 size = plan.after.box(self._device).size
                 target = torch.empty(size, dtype=torch_dtype(plan.dtype), device=device)
@@ -100,36 +119,43 @@ class Bucket:
                 if local is not None:
                     source = words(local.detach().resolve_conj().resolve_neg().contiguous())
                 memory = {"source": source, "target": words(target)}
-                for k, nbytes in enumerate(one.middle):
+                for k, nbytes in enumerate(plan_stages.middle):
                     if nbytes:
                         memory[f"middle {k}"] = torch.empty(nbytes // min(8, plan.itemsize), dtype=word, device=device)
                 memories.append(memory)
-            for number, turn in enumerate(self._turns):
-                self._run_turn(number, turn, memories, device, links)
-            for one, last, memory in zip(self._staged, self._last, memories, strict=True):
+            for number, launch in enumerate(self._launches):
+                self._run(number, launch, memories, device, links)
+            for plan_stages, last, memory in zip(self._staged, self._last, memories, strict=True):
                 if last is not None:
-                    last.run(memory[one.last], memory["target"])
+                    last.run(memory[plan_stages.last], memory["target"])
         return results
 
-    def _run_turn(
-        self, number: int, turn: Any, memories: list[dict[str, torch.Tensor]], device: torch.device, links: Links
+    def _run(
+        self,
+        number: int,
+        launch: _Launch,
+        memories: list[dict[str, torch.Tensor]],
+        device: torch.device,
+        links: Links,
     ) -> None:
-        out, into, sent, received, copies = turn
-        receives = {peer: torch.empty(nbytes, dtype=torch.uint8, device=device) for peer, nbytes in received.items()}
+        receives = {
+            peer: torch.empty(nbytes, dtype=torch.uint8, device=device)
+            for peer, nbytes in launch.received_bytes.items()
+        }
         sends = {}
-        for peer, parts in out.items():
-            buffer = torch.empty(sent[peer], dtype=torch.uint8, device=device)
+        for peer, parts in launch.sends.items():
+            buffer = torch.empty(launch.sent_bytes[peer], dtype=torch.uint8, device=device)
             for part in parts:
                 stage = self._staged[part.leaf].stages[number]
                 part.message.pack_into(memories[part.leaf][stage.reads], self._place(buffer, part, stage))
             sends[peer] = buffer
         works = links.start(list(sends.items()), list(receives.items()))
-        for leaf, copy in copies:
+        for leaf, copy in launch.copies:
             stage = self._staged[leaf].stages[number]
             copy.run(memories[leaf][stage.reads], memories[leaf][stage.writes])
         for work in works:
             work.wait()
-        for peer, parts in into.items():
+        for peer, parts in launch.receives.items():
             for part in parts:
                 stage = self._staged[part.leaf].stages[number]
                 place = self._place(receives[peer], part, stage)

@@ -1,4 +1,4 @@
-"""Containers of a model state: mappings, lists, (named) tuples, dataclasses, and what PyTorch's pytrees know."""
+"""Containers of a model state: mappings, lists, (named) tuples, dataclasses, and classes registered as pytrees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redistrib.backends.torch.private import tree_children, tree_like
 
 @dataclasses.dataclass(frozen=True)
 class Child:
-    """A part of a container: its name in paths, its key, and its value."""
+    """A child of a container: its name in paths, its key, and its value."""
 
     label: str
     key: Any
@@ -22,7 +22,7 @@ class Child:
 
 
 def children_of(value: Any) -> list[Child] | None:
-    """The parts of a container, in order; None for a leaf."""
+    """The children of a container, in order; None for a leaf."""
     if isinstance(value, torch.Tensor):
         return None
     if isinstance(value, Mapping):
@@ -39,7 +39,7 @@ def children_of(value: Any) -> list[Child] | None:
 
 
 def rebuilt(value: Any, children: Sequence[Any]) -> Any:
-    """A container like another one, with other parts."""
+    """A container of the same class with other children."""
     if isinstance(value, MutableMapping):
         result = copy.copy(value)  # of the same class, with the same attributes
         for key, child in zip(list(value), children, strict=True):
@@ -57,7 +57,7 @@ def rebuilt(value: Any, children: Sequence[Any]) -> Any:
 
 
 def put(container: Any, key: Any, value: Any) -> None:
-    """Put a part in the place of another one, where the container can be changed."""
+    """Replace a child, if the container is mutable."""
     if isinstance(container, MutableMapping | list):
         container[key] = value
     elif isinstance(key, str) and not getattr(type(container), "__dataclass_params__").frozen:  # noqa: B009

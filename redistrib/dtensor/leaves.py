@@ -1,4 +1,4 @@
-"""Leaves of a model state: every tensor with its path, its target, and what it is moved by."""
+"""Leaves of a model state: each with its path, its container and the spec of its move."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class StateLeaf:
     """A tensor of the tree, or another leaf.
 
     Attributes:
-        path: where it is in the tree.
+        path: its path in the tree.
         value: the leaf.
-        spec: what it is moved by; None where it stays.
-        holder, key: the container that holds it, and under which key.
+        spec: the spec of its move; None if it stays.
+        holder, key: the container that holds it, and its key there.
     """
 
     path: str
@@ -40,7 +40,7 @@ def leaves_of(
     """The leaves of a tree, each with the move to its target.
 
     Raises:
-        LeafError: if a leaf has no target, or its target is none for it.
+        LeafError: if a leaf has no target, or one that does not fit it.
     """
     children = children_of(state)
     if children is None:
@@ -52,35 +52,35 @@ def leaves_of(
 
 
 def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> list[Any]:
-    """The targets of the parts of a container: one for each, or one for all.
+    """The target of each child of a container; a single target is that of all children.
 
     Raises:
-        LeafError: if there are others than the parts.
+        LeafError: if there are not as many targets as children, or one is missing.
     """
     if targets is None or isinstance(targets, torch.Tensor) or _is_target(targets):
         return [targets] * len(children)
     alike = isinstance(targets, Mapping | list | tuple) or type(targets) is type(state)
-    given = children_of(targets) if alike else None
-    if given is None:
+    target_children = children_of(targets) if alike else None
+    if target_children is None:
         return [targets] * len(children)
     if isinstance(targets, Mapping):
         for child in children:
             if child.key not in targets:
                 raise LeafError(path + child.label, "it has no target; give one, or None to keep it")
         return [targets[child.key] for child in children]
-    if len(given) != len(children):
-        raise LeafError(path, f"{len(given)} targets for {len(children)} tensors; give one for each")
-    return [one.value for one in given]
+    if len(target_children) != len(children):
+        raise LeafError(path, f"{len(target_children)} targets for {len(children)} tensors; give one for each")
+    return [child.value for child in target_children]
 
 
 def _is_target(value: Any) -> bool:
     pair = isinstance(value, tuple) and len(value) == 2 and is_device_mesh(value[0])
-    lists = isinstance(value, list | tuple) and any(isinstance(one, list | tuple) for one in value)
+    lists = isinstance(value, list | tuple) and any(isinstance(item, list | tuple) for item in value)
     return pair or (are_placements(value) and not lists)
 
 
 def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeSpec | None:
-    """What a leaf is moved by; None where it stays."""
+    """The spec of a leaf's move; None if it stays."""
     if target is None or not isinstance(value, torch.Tensor):
         return None
     try:

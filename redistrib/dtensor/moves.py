@@ -1,7 +1,7 @@
-"""What moves one DTensor: plans between its placements and others, prepared once for all tensors of a shape.
+"""The move of a DTensor from a layout to another: its plans, prepared once for all tensors of one spec.
 
-Most moves are one plan. Two cases take two, with another layout between: partial sums that go to other ranks are first
-added on their own, and so are partial sums in tiles of unequal size.
+Most moves are one plan. Partial sums that go to other ranks, or that have tiles of unequal size, are reduced first; the
+rest of the move is a second plan.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from redistrib.theory.topology import Topology
 
 @dataclass(frozen=True)
 class DTensorLayout:
-    """Where a DTensor lies: its mesh and a placement for each mesh dimension."""
+    """The mesh of a DTensor, and its placement for each mesh dimension."""
 
     mesh: Any
     placements: tuple[Any, ...]
@@ -47,7 +47,7 @@ class DTensorLayout:
     @property
     def partial(self) -> list[int]:
         """The mesh dimensions with partial placements."""
-        return [k for k, one in enumerate(self.placements) if kind_of(one) == "partial"]
+        return [k for k, placement in enumerate(self.placements) if kind_of(placement) == "partial"]
 
     def with_placements(self, placements: Sequence[Any]) -> DTensorLayout:
         """The same mesh with other placements."""
@@ -59,10 +59,10 @@ class DTensorLayout:
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan is chosen by.
+    """The options that choose a plan.
 
     Attributes:
-        memory_limit: bytes per rank for source, target and everything between; None for no limit.
+        memory_limit: bytes per rank for source, target and all memory between; None for no limit.
         cost_model: as for `redistrib.synthesize`; None for the preset of the mesh's devices.
         topology: the host of every rank of the default group, as numbers or names; None if unknown.
     """
@@ -74,7 +74,7 @@ class Options:
 
 @dataclass(frozen=True)
 class RedistributeSpec:
-    """Tensors of one spec share a move.
+    """Everything that determines a move; tensors with equal specs share it.
 
     Attributes:
         source, target: the layouts.
@@ -100,7 +100,7 @@ class RedistributeSpec:
 
     @property
     def planned_shape(self) -> tuple[int, ...]:
-        """The shape that plans are for: a line of one element can leave devices out, a scalar cannot."""
+        """The shape in plans: (1,) for a scalar between different ranks, because its plan uses all devices."""
         return self.shape if self.shape or self.same_ranks else (1,)
 
     def __str__(self) -> str:
@@ -114,15 +114,15 @@ class RedistributeSpec:
         return from_placements(layout.placements, self.planned_shape, mesh), mesh
 
     def typed_placement(self, layout: DTensorLayout) -> Placement:
-        """The placement of a layout on the devices; the summands of partial sums are left out."""
+        """The placement of a layout on the devices; partial sums count as replicas."""
         mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
-        whole = [Replicate() if kind_of(one) == "partial" else one for one in layout.placements]
+        whole = [Replicate() if kind_of(placement) == "partial" else placement for placement in layout.placements]
         return placement_of(from_placements(whole, self.planned_shape, mesh), mesh, len(self.members))
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """The ranks of the source's mesh reduce their tiles along these mesh dimensions, each to the whole sum."""
+    """An all-reduce of the tiles along mesh dimensions of the source."""
 
     dims: tuple[int, ...]
 
@@ -149,7 +149,7 @@ def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce]:
         if reduced is None:
             steps.append(Reduce(tuple(source.partial)))
             source = source.with_placements(
-                [Replicate() if kind_of(one) == "partial" else one for one in source.placements]
+                [Replicate() if kind_of(placement) == "partial" else placement for placement in source.placements]
             )
         else:
             inner = replace(spec, target=source.with_placements(reduced))
@@ -160,10 +160,9 @@ def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce]:
 
 
 def _require_target(source: DTensorLayout, target: DTensorLayout) -> None:
-    """A partial target keeps partial sums that the source has; any other is refused, by DTensor too."""
+    """Refuse a target with partial sums that the source does not have, as DTensor does."""
     for k in target.partial:
-        kept = source.mesh == target.mesh and source.placements[k] == target.placements[k]
-        if not kept:
+        if source.mesh != target.mesh or source.placements[k] != target.placements[k]:
             raise SpecError("partial target", value=target.placements[k])
 
 
@@ -172,7 +171,7 @@ def _uneven(spec: RedistributeSpec) -> bool:
 
 
 def _reduced(spec: RedistributeSpec) -> list[Any] | None:
-    """The source's placements with partial sums reduced into shards, evenly; None where no dimension allows it.
+    """The source's placements with partial sums reduced to shards, or to replicas; None if tiles are uneven.
 
     Raises:
         SpecError: if the target keeps partial sums, in tiles of unequal size.
@@ -185,13 +184,14 @@ def _reduced(spec: RedistributeSpec) -> list[Any] | None:
     parts = prod(int(source.mesh.mesh.shape[k]) for k in source.partial)
     tile = spec.typed_placement(source).tile
     for dim in sorted(range(len(tile)), key=lambda dim: -tile[dim]):
-        # A shard of a later mesh dimension would cut before.
+        # A shard of a later mesh dimension would cut first.
         cuts_later = any(
-            kind_of(one) in ("shard", "strided") and one.dim in (dim, dim - len(tile)) for one in source.placements
+            kind_of(placement) in ("shard", "strided") and placement.dim in (dim, dim - len(tile))
+            for placement in source.placements
         )
         if tile[dim] and tile[dim] % parts == 0 and not cuts_later:
-            return [Shard(dim) if kind_of(one) == "partial" else one for one in source.placements]
-    return [Replicate() if kind_of(one) == "partial" else one for one in source.placements]
+            return [Shard(dim) if kind_of(placement) == "partial" else placement for placement in source.placements]
+    return [Replicate() if kind_of(placement) == "partial" else placement for placement in source.placements]
 
 
 def _planned(spec: RedistributeSpec) -> Planned:
@@ -209,7 +209,7 @@ def _planned(spec: RedistributeSpec) -> Planned:
 
 
 class _Inner:
-    """A plan among some ranks of a call."""
+    """A plan that some ranks of a call run, on a channel of theirs."""
 
     def __init__(self, step: Planned, call: GroupCall) -> None:
         self._members, self._call = step.members, call
@@ -233,14 +233,14 @@ class _Inner:
 
 
 class PreparedRedistribute:
-    """A move, prepared by all its ranks together when it first runs.
+    """A move; all its ranks prepare it together when it first runs.
 
     Attributes:
-        spec: what it moves.
-        call: what all ranks compare before anything moves.
+        spec: the spec of the move.
+        call: the description that all ranks compare before data moves.
         takes_part, has_source, has_target: whether this rank is in one of the meshes, in the source's, in the target's.
-        result_spec: the layout of its results, as DTensors have it, once there is one.
-        problem: why the move cannot be made; None where it can.
+        result_spec: PyTorch's spec of its results; None before the first.
+        problem: the error that prevents the move, or None.
     """
 
     def __init__(self, spec: RedistributeSpec) -> None:
@@ -248,7 +248,7 @@ class PreparedRedistribute:
         rank = dist.get_rank()
         self.takes_part = rank in spec.members
         self.has_source, self.has_target = rank in spec.source.ranks, rank in spec.target.ranks
-        self._ready: Channel | None = None  # whose ranks have prepared it
+        self._ready: Channel | None = None  # of the ranks that have prepared it
         self.problem: RedistribError | None = None
         self._planned: list[Planned | Reduce] = []
         self._steps: list[Any] = []
@@ -270,9 +270,9 @@ class PreparedRedistribute:
                 self.target_shape = spec.typed_placement(spec.target).box(device).size if spec.shape else ()
             if spec.source.partial:
                 reduction_of(spec.source.placements)
-                averaged = [k for k in spec.source.partial if spec.source.placements[k].reduce_op == "avg"]
-                kept = [k for k in averaged if k in spec.target.partial]
-                self._divisor = prod(int(spec.source.mesh.mesh.shape[k]) for k in averaged if k not in kept)
+                reduced = [k for k in spec.source.partial if k not in spec.target.partial]
+                averaged = [k for k in reduced if spec.source.placements[k].reduce_op == "avg"]
+                self._divisor = prod(int(spec.source.mesh.mesh.shape[k]) for k in averaged)
             self._planned = steps_of(spec)
         except RedistribError as error:
             self.problem = error
@@ -289,7 +289,7 @@ class PreparedRedistribute:
         return [step.plan for step in self._planned if isinstance(step, Planned)]
 
     def wrong(self, local: torch.Tensor) -> TilesError | None:
-        """What is wrong with a local tensor, if anything."""
+        """The error of a local tensor that has another shape than the source; None if it fits."""
         if self._source_shape is None or tuple(local.shape) == self._source_shape:
             return None
         return TilesError(
@@ -298,7 +298,7 @@ class PreparedRedistribute:
         )
 
     def _prepare(self, channel: Channel) -> None:
-        """Make the executors; collective, after all ranks have agreed."""
+        """Create the executors; collective, after all ranks have agreed."""
         self._steps, self._inner = [], []
         for step in self._planned:
             if isinstance(step, Reduce):
@@ -315,14 +315,14 @@ class PreparedRedistribute:
         self._ready = channel
 
     def __call__(self, local: torch.Tensor, check: bool | None = None) -> torch.Tensor:
-        """The local tensor after the move, from the one before, which is ignored where the rank holds nothing.
+        """The local tensor after the move, from the local tensor before it.
 
         Args:
-            local: the tensor, which needs no gradient.
-            check: whether all ranks compare the call before anything moves; by default the first time.
+            local: the tensor, without gradient; ignored on a rank that holds nothing.
+            check: whether all ranks compare the call before data moves; by default the first time.
 
         Raises:
-            RedistribError: on every rank, if the ranks make different calls, or one has found a problem.
+            RedistribError: on every rank, if the ranks make different calls, or a rank has a problem.
         """
         if not self.takes_part:
             return local.new_empty(self._nothing)
@@ -335,7 +335,7 @@ class PreparedRedistribute:
                 channel.agree(self.call, problem)
             elif problem is not None:
                 raise channel.refuse_here(problem)
-            if self._ready is not channel or any(one.is_stale for one in self._inner):
+            if self._ready is not channel or any(inner.is_stale for inner in self._inner):
                 self._prepare(channel)
             return self._moved(local, channel)
         except RuntimeError as error:
@@ -375,7 +375,7 @@ def move_of(spec: RedistributeSpec) -> PreparedRedistribute:
 
 
 def tell(members: tuple[int, ...], problem: RedistribError) -> None:
-    """Let the other ranks of a call know what is wrong with it here, and raise the error that all of them raise."""
+    """Tell the other ranks of a call the problem of this rank; all of them raise the same error."""
     if not dist.is_initialized() or dist.get_rank() not in members:
         return
     compare(members, GroupCall("a call that is wrong", len(members)), problem)

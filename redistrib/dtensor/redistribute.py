@@ -1,4 +1,4 @@
-"""`redistribute`: a DTensor in, a DTensor out, with gradients."""
+"""`redistribute`: a DTensor on another layout, with gradients."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def redistribute(
     topology: Sequence[Hashable] | None = None,
     check: bool | None = None,
 ) -> DTensor:
-    """A DTensor on other placements, on its own mesh or on another one, by a plan; in place of `x.redistribute(...)`.
+    """Redistribute a DTensor by a plan, on its mesh or onto another one; in place of `x.redistribute(...)`.
 
-    To be called on all ranks of both meshes together. A rank of neither may call it too, and does nothing. The result
-    is differentiable as that of `DTensor.redistribute`: gradients of partial sums are replicated.
+    All ranks of both meshes call it together. Other ranks may call it too; for them it does nothing. The result is
+    differentiable as that of `DTensor.redistribute` is: gradients of partial sums are replicated.
 
     Args:
         x: the DTensor; never written.
-        device_mesh: the mesh of the result, over whatever ranks; by default that of `x`.
+        device_mesh: the mesh of the result, over any ranks; by default that of `x`.
         placements: the placements of the result, one for each mesh dimension: `Shard`, `Replicate`, `_StridedShard`, or
             `Partial` where `x` has it too; by default all are `Replicate`.
-        shard_order: for a tensor dimension the mesh dimensions that shard it, by number or name, in the order in which
-            they cut it. By default they cut in the order of the mesh.
-        memory_limit: bytes per rank for source, target and everything between: an integer or a text such as "2GiB".
+        shard_order: for each tensor dimension the mesh dimensions that shard it, by number or name, in the order in
+            which they cut it; by default in the order of the mesh.
+        memory_limit: bytes per rank for source, target and all memory between: an integer or a text such as "2GiB".
         cost_model: what the plan minimises, as for `redistrib.synthesize`; by default the preset of the mesh's devices.
         topology: the host of every rank of the default group, where links between hosts are slower.
-        check: whether all ranks compare their calls before anything moves, by one short message between each two. By
-            default they do when a call is made for the first time, and not again; where a rank then makes another call,
-            all of them find out after a second, and raise one error; those whose part has ended, at their next call.
+        check: whether all ranks compare their calls before data moves, by a short message between each pair. By
+            default they compare a call the first time only. If a rank makes another call later, all ranks raise the
+            same error after a second; a rank that has returned by then raises it at its next call.
 
     Returns:
         The DTensor. Its local tensor is contiguous. On an accelerator it is returned when the work has been enqueued.
@@ -59,8 +59,8 @@ def redistribute(
         LeafError: if `x` is no DTensor.
         SpecError: if placements have no meaning as a type.
         CommunicatorError: on every rank, if the ranks make different calls.
-        TilesError: on every rank, if the local tensor of one is not that of its placements.
-        MemoryLimitError: on every rank, if nothing fits the limit.
+        TilesError: on every rank, if the local tensor of a rank has another shape than its placements say.
+        MemoryLimitError: on every rank, if no plan fits the limit.
     """
     if not isinstance(x, DTensor):
         raise LeafError("", f"{type(x).__name__} is no DTensor; make one by DTensor.from_local or distribute_tensor")
@@ -117,7 +117,7 @@ def _planned(
 
 
 class _Moved(torch.autograd.Function):  # type: ignore[misc]
-    """The move of a local tensor; its gradient goes the way back, between the layouts that gradients have."""
+    """The move of a local tensor; its gradient moves back, between the layouts of gradients."""
 
     @staticmethod
     def forward(ctx: Any, local: torch.Tensor, move: PreparedRedistribute, check: bool | None) -> torch.Tensor:
@@ -136,38 +136,38 @@ class _Moved(torch.autograd.Function):  # type: ignore[misc]
 
 def gradient_layout(layout: DTensorLayout) -> DTensorLayout:
     """The layout of the gradient of a DTensor: replicated where the DTensor has partial sums."""
-    return layout.with_placements([Replicate() if kind_of(one) == "partial" else one for one in layout.placements])
+    return layout.with_placements([Replicate() if kind_of(p) == "partial" else p for p in layout.placements])
 
 
 def target_layout(
     mesh: Any, placements: Sequence[Any] | None, rank: int, shard_order: ShardOrder | None = None
 ) -> DTensorLayout:
-    """A layout from what a caller gives: dimensions counted from the front, and shard orders as strided shards.
+    """The layout of a caller's arguments: dimensions count from the front, and shard orders become strided shards.
 
     Raises:
         SpecError: if the placements or the order have no meaning.
     """
     axes = from_device_mesh(mesh)
-    given = [Replicate()] * len(axes.axes) if placements is None else list(placements)
-    if len(given) != len(axes.axes):
-        raise SpecError("placements", count=len(given), mesh=str(axes), axes=len(axes.axes))
-    for k, one in enumerate(given):
-        kind = kind_of(one)
-        if kind in ("shard", "strided") and not -rank <= one.dim < rank:
-            raise SpecError("placement dimension", value=one, rank=rank)
-        if kind == "shard" and one.dim < 0:
-            given[k] = Shard(one.dim + rank)
+    resolved = [Replicate()] * len(axes.axes) if placements is None else list(placements)
+    if len(resolved) != len(axes.axes):
+        raise SpecError("placements", count=len(resolved), mesh=str(axes), axes=len(axes.axes))
+    for k, placement in enumerate(resolved):
+        kind = kind_of(placement)
+        if kind in ("shard", "strided") and not -rank <= placement.dim < rank:
+            raise SpecError("placement dimension", value=placement, rank=rank)
+        if kind == "shard" and placement.dim < 0:
+            resolved[k] = Shard(placement.dim + rank)
         elif kind == "strided":
-            given[k] = strided_shard(one.dim % rank, int(one.split_factor))
+            resolved[k] = strided_shard(placement.dim % rank, int(placement.split_factor))
     for key, dims in (shard_order or {}).items():
         dim = key + rank if key < 0 else key
         names = [axes.names.index(k) if k in axes.names else k for k in dims]
-        expected = [k for k, one in enumerate(given) if kind_of(one) == "shard" and one.dim == dim]
+        expected = [k for k, placement in enumerate(resolved) if kind_of(placement) == "shard" and placement.dim == dim]
         if sorted(map(str, names)) != sorted(map(str, expected)):
             raise SpecError("shard order", value=shown(tuple(dims)), dim=dim, expected=tuple(map(str, expected)))
         for k, factor in split_factors([int(k) for k in names], axes).items():
-            given[k] = strided_shard(dim, factor)
-    return DTensorLayout(mesh, tuple(given))
+            resolved[k] = strided_shard(dim, factor)
+    return DTensorLayout(mesh, tuple(resolved))
 
 
 def as_dtensor(local: torch.Tensor, layout: DTensorLayout, shape: tuple[int, ...]) -> DTensor:

@@ -1,4 +1,4 @@
-"""Whole model states: many DTensors onto other layouts, in few launches, within a limit of memory."""
+"""Model states: trees of DTensors onto other layouts, in few launches, within a memory limit."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def reshard(
     cost_model: Any = None,
     topology: Sequence[Hashable] | None = None,
 ) -> Any:
-    """A tree of DTensors on other layouts: many tensors in one launch, by plans; to be called on all ranks together.
+    """Redistribute a tree of DTensors by plans, many tensors in a launch; all ranks call it together.
 
-    All arguments are checked and all plans are made before anything moves. If a rank gives other arguments, every rank
-    raises one error, and nothing has moved.
+    All arguments are checked and all plans are made before data moves. If a rank passes other arguments, every rank
+    raises the same error, and nothing has moved.
 
     Args:
         state: DTensors and plain tensors in containers, nested in any way; for example a `state_dict`. A plain tensor
-            is the whole tensor, which every rank of its target's mesh holds. Containers are mappings, lists, tuples,
-            named tuples, dataclasses, and what is registered with PyTorch's pytrees; other leaves stay.
+            is a whole tensor that every rank of its target's mesh holds. Containers are mappings, lists, tuples, named
+            tuples, dataclasses, and classes registered with PyTorch's pytrees; other leaves stay.
         targets: a target for every tensor, in containers with the same parts, or in mappings by their keys or names:
             `(mesh, placements)`, or placements for the mesh of the DTensor, or another DTensor, whose layout it gets;
-            or one target for a whole subtree. None keeps what it stands for.
-        donate: whether a tensor is given up as soon as it has moved: its result takes its place in the dict, list or
-            dataclass of `state`, so that its memory is free unless something else refers to it. After an error every
-            tensor is there still, moved or not.
+            or one target for a whole subtree. A subtree whose target is None stays.
+        donate: whether each tensor is released as soon as it has moved: the result replaces it in the dict, list or
+            dataclass of `state`, so that its memory is free unless something else refers to it. After an error `state`
+            holds every tensor, moved or not.
         memory_limit: bytes per rank for all tensors, before and after, and for messages: an integer or a text.
-        progress: called with (bytes moved, bytes of all) after each launch; True prints that on rank 0.
+        progress: called with (bytes moved, bytes in total) after each launch; True prints them on rank 0.
         cost_model, topology: as for `redistribute`.
 
     Returns:
@@ -89,7 +89,7 @@ def reshard_plan(
     cost_model: Any = None,
     topology: Sequence[Hashable] | None = None,
 ) -> StatePlan:
-    """What `reshard` will do with the same arguments, as a value; print it for a table. Nothing is sent."""
+    """The plan of `reshard` with the same arguments; print it for a table. Nothing is sent."""
     return _prepared(state, targets, donate, memory_limit, cost_model, topology).plan
 
 
@@ -99,9 +99,9 @@ class LaunchGroup:
 
     Attributes:
         paths: of the tensors.
-        launches: exchanges of messages, one after the other.
+        launches: number of exchanges of messages.
         received_bytes: bytes that all ranks receive.
-        peak_bytes: bytes alive on the fullest rank meanwhile, all tensors of the tree counted.
+        peak_bytes: bytes alive on the fullest rank during these launches, with all tensors of the tree.
     """
 
     paths: tuple[str, ...]
@@ -117,10 +117,10 @@ class StatePlan:
     Attributes:
         groups: tensors that travel together.
         kept: paths of the tensors that stay.
-        lower_bound_bytes: bytes that all ranks cannot do without receiving.
+        lower_bound_bytes: a lower bound on the bytes that all ranks receive.
         before_bytes: bytes of all tensors on the fullest rank before anything moves.
         memory_limit: bytes per rank, or None.
-        donate: whether memory of sources is freed on the way.
+        donate: whether memory of sources is released on the way.
     """
 
     groups: tuple[LaunchGroup, ...]
@@ -160,46 +160,50 @@ class StatePlan:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """The plans of a tree whose tensors have certain specs."""
+class _PlannedTree:
+    """The plans of a tree, for all trees whose tensors have the same specs.
+
+    Attributes:
+        groups: numbers of leaves, and the bucket that moves them; None where each moves alone.
+    """
 
     members: tuple[int, ...]
-    groups: tuple[tuple[tuple[int, ...], Any], ...]  # numbers of leaves, and what moves them
+    groups: tuple[tuple[tuple[int, ...], Bucket | None], ...]
     plan: StatePlan
     call: GroupCall
 
 
-_TREES: Cache[_Known] = Cache(64)
+_TREES: Cache[_PlannedTree] = Cache(64)
 
 
 class _Prepared:
     """A tree that has been checked and planned."""
 
-    def __init__(self, state: Any, leaves: list[StateLeaf], known: _Known, donate: bool) -> None:
-        self._state, self._known, self._donate = state, known, donate
+    def __init__(self, state: Any, leaves: list[StateLeaf], planned: _PlannedTree, donate: bool) -> None:
+        self._state, self._planned, self._donate = state, planned, donate
         self._specs = [leaf.spec for leaf in leaves]
         self._places = [(leaf.holder, leaf.key) for leaf in leaves]
         self._values = [leaf.value for leaf in leaves]  # sources, and then results
-        self.plan, self.call = known.plan, known.call
+        self.plan, self.call = planned.plan, planned.call
 
     def run(self, progress: Callable[[int, int], None] | bool | None) -> Any:
         """Move everything, and return the tree of results."""
-        known = self._known
-        total = sum(self._bytes(k) for numbers, _ in known.groups for k in numbers)
-        done = 0
-        for numbers, mover in known.groups:
+        planned = self._planned
+        total = sum(self._bytes(k) for numbers, _ in planned.groups for k in numbers)
+        moved_bytes = 0
+        for numbers, mover in planned.groups:
             self._launch(numbers, mover)
             for k in numbers:
                 if self._donate:
                     put(*self._places[k], self._values[k])
-                done += self._bytes(k)
+                moved_bytes += self._bytes(k)
             if callable(progress):
-                progress(done, total)
+                progress(moved_bytes, total)
             elif progress and dist.get_rank() == 0:
-                print(f"{done:,} of {total:,} bytes moved", flush=True)
+                print(f"{moved_bytes:,} of {total:,} bytes moved", flush=True)
         return _rebuilt(self._state, iter(self._values))
 
-    def _launch(self, numbers: tuple[int, ...], mover: Any) -> None:
+    def _launch(self, numbers: tuple[int, ...], mover: Bucket | None) -> None:
         rank = dist.get_rank()
         specs = [self._specs[k] for k in numbers]
         if isinstance(mover, Bucket):
@@ -254,8 +258,8 @@ def _prepared(
     leaves = list(leaves_of(state, targets, options))
     stays = tuple(_stays(leaf) for leaf in leaves)
     key = (tuple((leaf.path, leaf.spec) for leaf in leaves), stays, donate, limit)
-    known = _TREES.get(key, lambda: _planning(leaves, stays, donate, limit))
-    return _Prepared(state, leaves, known, donate)
+    planned = _TREES.get(key, lambda: _plan_tree(leaves, stays, donate, limit))
+    return _Prepared(state, leaves, planned, donate)
 
 
 def _stays(leaf: StateLeaf) -> int:
@@ -266,7 +270,7 @@ def _stays(leaf: StateLeaf) -> int:
     return int(local.nbytes)
 
 
-def _planning(leaves: list[StateLeaf], stays: tuple[int, ...], donate: bool, limit: int | None) -> _Known:
+def _plan_tree(leaves: list[StateLeaf], stays: tuple[int, ...], donate: bool, limit: int | None) -> _PlannedTree:
     """Plans and launches, the same on every rank: bytes are counted for all of them."""
     moving = {k: leaf.spec for k, leaf in enumerate(leaves) if leaf.spec is not None}
     members = tuple(sorted({rank for spec in moving.values() for rank in spec.members}))
@@ -283,43 +287,43 @@ def _planning(leaves: list[StateLeaf], stays: tuple[int, ...], donate: bool, lim
     alive = sum((before[spec] for spec in moving.values()), np.full(max(1, len(members)), sum(stays), dtype=np.int64))
     start = int(alive.max())
     order = sorted(moving, key=lambda k: _order(before[moving[k]], after[moving[k]], donate))
-    groups: list[tuple[tuple[int, ...], Any]] = []
-    shown: list[LaunchGroup] = []
+    groups: list[tuple[tuple[int, ...], Bucket | None]] = []
+    summaries: list[LaunchGroup] = []
     rank = dist.get_rank()
     while order:
         taken = _take(order, moving, steps, before, after, alive, limit)
         specs = [moving[k] for k in taken]
         peak = int((alive + _needed(specs, steps, after, place)).max())
         plans = [steps[spec][0].plan for spec in specs if len(steps[spec]) == 1 and isinstance(steps[spec][0], Planned)]
-        mover: Any = None
+        mover: Bucket | None = None
         same = len({spec.members for spec in specs}) == 1
         if len(plans) == len(specs) and same and all(map(can_share_a_launch, plans)):
             if rank in specs[0].members:
                 mover = Bucket(plans, specs[0].members.index(rank))
             launches = max((len(plan.steps) for plan in plans), default=0)
         else:
-            launches = sum(len(one.plan.steps) for spec in specs for one in steps[spec] if isinstance(one, Planned))
+            launches = sum(len(step.plan.steps) for spec in specs for step in steps[spec] if isinstance(step, Planned))
         received = sum(
-            sum(one.plan.received) * one.plan.itemsize
-            for spec in specs for one in steps[spec] if isinstance(one, Planned)
+            sum(step.plan.received) * step.plan.itemsize
+            for spec in specs for step in steps[spec] if isinstance(step, Planned)
         )  # fmt: skip
         groups.append((tuple(taken), mover))
-        shown.append(LaunchGroup(tuple(leaves[k].path for k in taken), launches, received, peak))
+        summaries.append(LaunchGroup(tuple(leaves[k].path for k in taken), launches, received, peak))
         for k in taken:
             alive = alive + after[moving[k]] - (before[moving[k]] if donate else 0)
             order.remove(k)
     bound = sum(
         steps[spec][-1].plan.least_received * spec.dtype.itemsize for spec in moving.values() if len(steps[spec]) == 1
     )
-    kept = tuple(leaf.path for leaf in leaves if leaf.spec is None)
-    plan = StatePlan(tuple(shown), kept, bound, start, limit, donate)
+    staying = tuple(leaf.path for leaf in leaves if leaf.spec is None)
+    plan = StatePlan(tuple(summaries), staying, bound, start, limit, donate)
     words = f"reshard of {len(moving)} tensors in {len(groups)} launches, donate={donate}, memory_limit={limit}"
     text = "\n".join([words, *(f"{leaf.path} {leaf.spec}" for leaf in leaves)])
-    return _Known(members, tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
+    return _PlannedTree(members, tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
 
 
 def _order(before: Any, after: Any, donate: bool) -> tuple[int, int]:
-    """The order of least peak: first what frees memory, the smallest first; then the largest first."""
+    """The sort key for the least peak: first tensors that free memory, the smallest first; then the largest first."""
     net = int((after - before).max()) if donate else int(after.max())
     return (0, int(after.max())) if net <= 0 else (1, -int(after.max()))
 
@@ -327,10 +331,10 @@ def _order(before: Any, after: Any, donate: bool) -> tuple[int, int]:
 def _take(
     order: list[int], moving: Any, steps: Any, before: Any, after: Any, alive: Any, limit: int | None
 ) -> list[int]:
-    """The next tensors that travel together: as many in their order as a launch and the limit hold.
+    """The next tensors that travel together: as many, in order, as fit a launch and the limit.
 
     Raises:
-        MemoryLimitError: if the first one does not fit.
+        MemoryLimitError: if the first does not fit alone.
     """
     taken: list[int] = []
     size, kind = 0, None
@@ -339,9 +343,9 @@ def _take(
         shares = (
             len(steps[spec]) == 1 and isinstance(steps[spec][0], Planned) and can_share_a_launch(steps[spec][0].plan)
         )
-        own = (shares, spec.members)
+        group = (shares, spec.members)
         more = int(before[spec].max() + after[spec].max())
-        if taken and (own != kind or not shares or size + more > BUCKET_BYTES):
+        if taken and (group != kind or not shares or size + more > BUCKET_BYTES):
             continue
         place = {rank: n for n, rank in enumerate(sorted({r for s in moving.values() for r in s.members}))}
         needed = int((alive + _needed([moving[j] for j in taken] + [spec], steps, after, place)).max())
@@ -350,24 +354,24 @@ def _take(
                 raise MemoryLimitError(limit, needed)
             continue
         taken.append(k)
-        kind, size = own, size + more
+        kind, size = group, size + more
     return taken
 
 
 def _needed(specs: Sequence[RedistributeSpec], steps: Any, after: Any, place: Mapping[int, int]) -> Any:
-    """`[ranks]` bytes that a launch adds: targets, tiles between, and messages both ways."""
+    """`[ranks]` bytes that a launch adds: targets, tiles between, and messages in both directions."""
     total: Any = 0
     for spec in specs:
         total = total + after[spec]
-        for one in steps[spec]:
-            if not isinstance(one, Planned):
+        for step in steps[spec]:
+            if not isinstance(step, Planned):
                 total = total + after[spec]
                 continue
-            numbers = [place[rank] for rank in one.members]
+            numbers = [place[rank] for rank in step.members]
             extra = np.zeros(len(place), dtype=np.int64)
-            moved = np.array(one.plan.received, dtype=np.int64) + np.array(one.plan.sent, dtype=np.int64)
-            extra[numbers] = moved * one.plan.itemsize
-            extra[numbers] += sum(step.after.tile_size for step in one.plan.steps[:-1]) * one.plan.itemsize
+            moved = np.array(step.plan.received, dtype=np.int64) + np.array(step.plan.sent, dtype=np.int64)
+            extra[numbers] = moved * step.plan.itemsize
+            extra[numbers] += sum(inner.after.tile_size for inner in step.plan.steps[:-1]) * step.plan.itemsize
             total = total + extra
     return total
 

@@ -59,12 +59,12 @@ def least_received(source: Placement, target: Placement) -> int:
     """
     if source.summands == target.summands == 1:
         return sum(lower_bound(source, target))
-    wanted = len(distinct_rows(target.index).rows) * target.tile_size
+    needed = len(distinct_rows(target.index).rows) * target.tile_size
     if target.summands == 1:
         local = _overlap(source, target, [source.index, target.index])
-        return (source.summands - 1) * wanted + target.devices * target.tile_size - local
+        return (source.summands - 1) * needed + target.devices * target.tile_size - local
     if source.summands > 1:
-        return source.summands * wanted - _overlap(source, target, [source.index, source.label[:, None], target.index])
+        return source.summands * needed - _overlap(source, target, [source.index, source.label[:, None], target.index])
     return _to_one_summand(source, target)
 
 
