@@ -76,7 +76,7 @@ def synthesize(
             of each accelerator, the process of each CPU device), and else is what the model assumes.
 
     Returns:
-        A verified plan.
+        A verified plan. On a `DeviceMesh` its table says at the end what DTensor's planners would do.
 
     Raises:
         RedistribError: one subclass for each thing that can be wrong with the arguments; `MemoryLimitError` if
@@ -98,7 +98,7 @@ def synthesize(
     both = is_sharding(source) and is_sharding(target)
     if both and has_devices(source.mesh) and has_devices(target.mesh):
         source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
-    return _synthesize(
+    plan = _synthesize(
         source_type,
         source_mesh,
         target_type,
@@ -112,6 +112,11 @@ def synthesize(
         order=order,
         topology=known if topology is None else topology if isinstance(topology, Topology) else Topology.of(topology),
     )
+    if is_device_mesh(mesh):
+        from redistrib.dtensor.against import beside
+
+        plan = replace(plan, beside=beside)
+    return plan
 
 
 DEFAULT_COST_MODEL = "tpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redistrib.backends.torch.private import planned_steps
-from redistrib.errors import UnevenTypeError
+from redistrib.errors import RedistribError, UnevenTypeError
 from redistrib.lang.types import DistType, require_even, require_whole
 from redistrib.plans.plan import Plan
 
@@ -37,6 +37,14 @@ def against_dtensor(plan: Plan) -> str:
         f"the largest tile has {plan.height:,}"
     )
     return "\n".join(lines)
+
+
+def beside(plan: Plan) -> str:
+    """`against_dtensor` for the table of a plan: empty where DTensor and the plan cannot be compared."""
+    try:
+        return against_dtensor(plan)
+    except RedistribError:
+        return ""
 
 
 def _axes(plan: Plan, dist_type: DistType) -> list[list[int]]:

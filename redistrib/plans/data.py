@@ -6,10 +6,10 @@ class `plan.Plan`, which has them as methods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -58,6 +58,8 @@ class PlanData:
             which the platform chooses the order of partial sums.
         step_costs: price of each step, if known; for display only, neither compared nor written to JSON.
         note: why the plan is above the optimum of its cost model; None if it is not. For display only, as `step_costs`.
+        beside: says how another library would move the array, for the last lines of the table; empty if it cannot tell.
+            For display only.
     """
 
     source: DistType
@@ -74,6 +76,7 @@ class PlanData:
     memory_limit: int | None = None
     step_costs: tuple[float, ...] | None = field(default=None, compare=False)
     note: str | None = field(default=None, compare=False)
+    beside: Callable[[Any], str] | None = field(default=None, compare=False, repr=False)
     accumulate: str | None = None
     order: Order = "any"
 

@@ -63,6 +63,8 @@ def render(plan: PlanData, width: int = 118) -> str:
             "" if cost is None else _cost(cost, plan.unit),
         )
     text = [*_head(plan), "", *_plain(table, width).splitlines(), "", *names.notes(), *_foot(plan)]
+    if plan.beside is not None:
+        text += plan.beside(plan).splitlines()
     lines = [part for line in text for part in (_folded(line, width) if len(line.rstrip()) > width else [line])]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ranks import Ranks
 from torch.distributed.tensor import Partial, Replicate, Shard
 
 import redistrib as rd
@@ -29,3 +30,7 @@ def test_placements_are_types() -> None:
     assert str(from_placements([Shard(1), Shard(0)], (7, 6), mesh)) == "[2^{y}7, 3{x}6]"
     assert str(from_placements([Partial("avg"), Replicate()], (8,), mesh)) == "[8] sum{x}"
     assert str(from_placements([Partial("max"), Shard(-1)], (8,), mesh)) == "[2{y}8] max{x}"
+
+
+def test_a_plan_on_a_device_mesh_says_what_dtensor_would_do(ranks: Ranks) -> None:
+    assert ranks.run("dtensors.printed_beside") == [(True, False)] * 8

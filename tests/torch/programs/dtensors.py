@@ -288,3 +288,11 @@ def other_calls() -> list[str]:
     )
     hold(rd.torch.redistribute(x, mesh, [Shard(1)]), whole, mesh, [Shard(1)], "afterwards")
     return errors
+
+
+def printed_beside() -> tuple[bool, bool]:
+    """Whether a plan on a DeviceMesh names DTensor's planners; and one of partial sums, which cannot be compared."""
+    mesh = mesh_of(tuple(range(8)), (2, 4))
+    plan = rd.synthesize([Shard(0), Shard(1)], [Shard(1), Shard(0)], mesh, shape=(8, 8))
+    sums = rd.synthesize([Partial(), Shard(1)], [Shard(1), Shard(0)], mesh, shape=(8, 8))
+    return "least cost: " in str(plan) and "this plan: " in str(plan), "DTensor" in str(sums)
