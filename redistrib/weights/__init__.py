@@ -1,1 +1,1 @@
-"""Weights in files: what `redistrib.load` and `redistrib.save` do over safetensors files and `resharding`."""
+"""Weights in safetensors files: `redistrib.load` and `redistrib.save`, which use `resharding`."""

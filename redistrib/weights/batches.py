@@ -1,4 +1,4 @@
-"""Which tensors are read and moved together, and which bytes of them this process reads."""
+"""Batches: the tensors that are read and moved together, and the pieces of them that this process reads."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from redistrib.backends.jax.rows import AXIS
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.reading import BoxPiece, PartsPiece, Piece
-from redistrib.weights.targets import WantedTensor
+from redistrib.weights.targets import TargetTensor
 
 BATCH_BYTES = 8 * 2**20  # of each device; while a batch moves the next one is read
-SMALL_BYTES = 64 * 2**20  # of small tensors that are gathered on every process at a time
-_ROUND = 4096  # bytes to a multiple of which a device's part of the small tensors is padded
+SMALL_BYTES = 64 * 2**20  # of small tensors that every process gathers at a time
+_ROUND = 4096  # a device's part of the small tensors is padded to a multiple of so many bytes
 
 
 @dataclass(frozen=True)
 class CutTensor:
-    """A tensor that is read in a layout of its own.
+    """A tensor that is cut over the devices for reading.
 
     Attributes:
         stored: the tensor.
         layout: how it is cut.
-        pieces: what each device of this process reads of it; None of one whose box is empty.
+        pieces: for each device of this process the box that it reads, which may be empty.
     """
 
     stored: StoredTensor
@@ -37,13 +37,13 @@ class CutTensor:
 
 @dataclass(frozen=True)
 class SmallTensors:
-    """Small tensors that are read together, as bytes one behind the other.
+    """Small tensors that are read together, as one sequence of bytes.
 
     Attributes:
         stored: the tensors, in order.
-        sharding: of their bytes, over all devices that take part.
+        sharding: of the bytes, over all devices that take part.
         part: bytes of each device.
-        pieces: what each device of this process reads.
+        pieces: for each device of this process the bytes that it reads.
     """
 
     stored: tuple[StoredTensor, ...]
@@ -54,11 +54,11 @@ class SmallTensors:
 
 @dataclass(frozen=True)
 class Batch:
-    """What is read, and then moved while the next one is read.
+    """Tensors that are read together, and then moved while the next batch is read.
 
     Attributes:
-        cut: tensors that are cut.
-        small: tensors that are not.
+        cut: tensors that are cut over the devices.
+        small: small tensors, or None.
     """
 
     cut: tuple[CutTensor, ...]
@@ -66,27 +66,27 @@ class Batch:
 
     @property
     def pieces(self) -> list[Piece]:
-        """What this process reads, in order."""
-        result: list[Piece] = [piece for each in self.cut for piece in each.pieces.values()]
+        """The pieces that this process reads, in order."""
+        result: list[Piece] = [piece for tensor in self.cut for piece in tensor.pieces.values()]
         return result + ([] if self.small is None else list(self.small.pieces.values()))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         small = () if self.small is None else self.small.stored
-        return sum(each.stored.nbytes for each in self.cut) + sum(stored.nbytes for stored in small)
+        return sum(tensor.stored.nbytes for tensor in self.cut) + sum(stored.nbytes for stored in small)
 
 
-def in_batches(wanted: Sequence[WantedTensor], line: Mesh) -> list[Batch]:
-    """The tensors that are wanted, each once, in batches: small ones first, then those that are cut, in file order.
+def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
+    """The tensors to load, each once, in batches: small tensors first, then those that are cut, in file order.
 
     Args:
-        wanted: what is asked for; a tensor may be there under several shardings.
+        tensors: to load; a tensor may occur under several shardings.
         line: the devices of all processes that take part.
     """
     targets: dict[StoredTensor, list[Sharding]] = {}
-    for each in wanted:
-        targets.setdefault(each.stored, []).append(each.sharding)
+    for tensor in tensors:
+        targets.setdefault(tensor.stored, []).append(tensor.sharding)
     cut: list[list[CutTensor]] = [[]]
     small: list[list[StoredTensor]] = [[]]
     filled = filled_small = 0
@@ -106,22 +106,22 @@ def in_batches(wanted: Sequence[WantedTensor], line: Mesh) -> list[Batch]:
         pieces = {device: BoxPiece(stored, box, tile) for device, box in layout.boxes(stored).items()}
         cut[-1].append(CutTensor(stored, layout, pieces))
         filled += stored.nbytes
-    together = [Batch((), _small(each, line)) for each in small if each]
-    return together + [Batch(tuple(each), None) for each in cut if each]
+    together = [Batch((), _small(group, line)) for group in small if group]
+    return together + [Batch(tuple(group), None) for group in cut if group]
 
 
 def _small(stored: Sequence[StoredTensor], line: Mesh) -> SmallTensors:
-    total = sum(each.nbytes for each in stored)
+    total = sum(tensor.nbytes for tensor in stored)
     part = max(_ROUND, -(-total // (line.size * _ROUND)) * _ROUND)
     pieces = {}
     for k, device in enumerate(line.devices.flat):
         if device.process_index != jax.process_index():
             continue
         parts, place = [], 0
-        for each in stored:  # its bytes are those from `place` on
-            first, last = max(place, k * part), min(place + each.nbytes, (k + 1) * part)
+        for tensor in stored:  # its bytes are those from `place` on
+            first, last = max(place, k * part), min(place + tensor.nbytes, (k + 1) * part)
             if first < last:
-                parts.append((each, first - place, last - first))
-            place += each.nbytes
+                parts.append((tensor, first - place, last - first))
+            place += tensor.nbytes
         pieces[device] = PartsPiece(tuple(parts), part)
     return SmallTensors(tuple(stored), NamedSharding(line, PartitionSpec(AXIS)), part, pieces)

@@ -1,4 +1,4 @@
-"""Reading where each process reads by itself: one process alone, or several that each have a copy of the files."""
+"""Reading by one process for its devices alone: a single process, or one of several that each have the files."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import numpy as np
 from redistrib.plans.dtypes import dtype_of
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import Box, box_of, shape_of
-from redistrib.weights.targets import WantedTensor
+from redistrib.weights.targets import TargetTensor
 
 
 @dataclass(frozen=True)
 class DirectTensor:
-    """What this process reads of a tensor.
+    """A tensor to load, and the boxes of it that this process reads.
 
     Attributes:
-        wanted: the tensor.
-        pieces: each either the box of some devices, or one box in which those of all are.
-        boxes: of each device of this process that has a tile.
+        target: the tensor.
+        pieces: the distinct boxes of devices, or one box that contains them all.
+        boxes: the tile of each device of this process.
     """
 
-    wanted: WantedTensor
+    target: TargetTensor
     pieces: tuple[BoxPiece, ...]
     boxes: dict[Any, Box]
 
 
-def direct_tensor(wanted: WantedTensor, most_bytes: int) -> DirectTensor:
+def direct_tensor(target: TargetTensor, most_bytes: int) -> DirectTensor:
     """The boxes of a tensor that this process needs, each byte once.
 
-    Where the boxes of the process fill whole rows they are read as one run, if that has at most so many bytes.
+    Boxes that fill whole rows are read as one run of at most `most_bytes`.
     """
-    stored = wanted.stored
-    indices = wanted.sharding.addressable_devices_indices_map(stored.shape)
+    stored = target.stored
+    indices = target.sharding.addressable_devices_indices_map(stored.shape)
     boxes = {device: box_of(index or (), stored.shape) for device, index in indices.items()}
     different = sorted(set(boxes.values()))
     if stored.shape and different:
@@ -47,16 +47,16 @@ def direct_tensor(wanted: WantedTensor, most_bytes: int) -> DirectTensor:
         if elements == sum(math.prod(shape_of(box)) for box in different) and elements * stored.itemsize <= most_bytes:
             different = [hull]
     pieces = tuple(BoxPiece(stored, box, shape_of(box)) for box in different)
-    return DirectTensor(wanted, pieces, boxes)
+    return DirectTensor(target, pieces, boxes)
 
 
-def put(each: DirectTensor, reader: PieceReader) -> jax.Array:
-    """Take what has been read of a tensor, and put it on the devices of this process."""
-    stored, sharding = each.wanted.stored, each.wanted.sharding
+def put(tensor: DirectTensor, reader: PieceReader) -> jax.Array:
+    """Take the pieces of a tensor from the reader, and put its tiles on the devices of this process."""
+    stored, sharding = tensor.target.stored, tensor.target.sharding
     dtype, tiles = dtype_of(stored.dtype), {}
-    for piece in each.pieces:
+    for piece in tensor.pieces:
         values = reader.next().view(dtype).reshape(piece.shape)
-        for device, box in each.boxes.items():
+        for device, box in tensor.boxes.items():
             if _is_inside(box, piece.box):
                 part = tuple(
                     slice(start - origin, stop - origin)
@@ -66,7 +66,7 @@ def put(each: DirectTensor, reader: PieceReader) -> jax.Array:
         jax.block_until_ready(list(tiles.values()))
         del values
         reader.release(piece.nbytes)
-    arrays = [tiles[device] for device in each.boxes]
+    arrays = [tiles[device] for device in tensor.boxes]
     return jax.make_array_from_single_device_arrays(stored.shape, sharding, arrays, dtype=dtype)
 
 
@@ -74,8 +74,8 @@ def _is_inside(box: Box, other: Box) -> bool:
     return all(first <= start and stop <= last for (start, stop), (first, last) in zip(box, other, strict=True))
 
 
-def from_host(values: np.ndarray, wanted: WantedTensor) -> jax.Array:
-    """A tensor that this process has whole, on its devices."""
-    indices = wanted.sharding.addressable_devices_indices_map(values.shape)
+def from_host(values: np.ndarray, target: TargetTensor) -> jax.Array:
+    """The array of a tensor that this process has whole."""
+    indices = target.sharding.addressable_devices_indices_map(values.shape)
     tiles: Sequence[jax.Array] = [jax.device_put(values[index], device) for device, index in indices.items()]
-    return jax.make_array_from_single_device_arrays(values.shape, wanted.sharding, tiles, dtype=values.dtype)
+    return jax.make_array_from_single_device_arrays(values.shape, target.sharding, tiles, dtype=values.dtype)

@@ -1,7 +1,7 @@
-"""Headers of safetensors files: which tensor lies where. A file, or a folder with its index, is checked before use.
+"""Headers of safetensors files: the place, shape and dtype of every tensor, checked before use.
 
-`safetensors` checks a header (its dtypes, that tensors neither overlap nor leave holes, that the file has all of them).
-It accepts a repeated name, and does not tell offsets, so the header's JSON is read here as well.
+The package `safetensors` checks the dtypes of a header, and that its tensors cover the file without gap or overlap. It
+accepts repeated names and does not show offsets, so this module reads the header's JSON as well.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class WeightFiles:
         files: their names in the folder.
         sizes: their sizes in bytes.
         tensors: the tensors by name.
-        tied: names that stand for the tensor of another name.
+        tied: names without a tensor of their own, each with the name of the tensor that it shares.
         metadata: texts of the headers, by key; where files disagree, those of the first.
     """
 
@@ -85,12 +85,12 @@ class WeightFiles:
         return self.folder / self.files[file]
 
     def __getitem__(self, name: str) -> StoredTensor:
-        found = self.tensors.get(name) or self.tensors.get(self.tied.get(name, ""))
-        if found is None:
+        tensor = self.tensors.get(name) or self.tensors.get(self.tied.get(name, ""))
+        if tensor is None:
             close = difflib.get_close_matches(name, [*self.tensors, *self.tied], 3)
             hint = f"close names are {', '.join(close)}" if close else f"there are {len(self.tensors)} others"
             raise WeightsFileError(self.shown, name, f"there is no tensor of this name; {hint}")
-        return found
+        return tensor
 
     @property
     def shown(self) -> str:
@@ -104,7 +104,7 @@ class WeightFiles:
 
     @staticmethod
     def from_json(folder: Path, text: str) -> WeightFiles:
-        """The headers that another process has read."""
+        """The headers as another process wrote them by `to_json`."""
         files, sizes, tensors, tied, metadata = json.loads(text)
         stored = [StoredTensor(name, file, start, tuple(shape), dtype) for name, file, start, shape, dtype in tensors]
         return WeightFiles(folder, tuple(files), tuple(sizes), {t.name: t for t in stored}, tied, metadata)
@@ -143,7 +143,7 @@ def read_headers(path: Path) -> WeightFiles:
             raise WeightsFileError(
                 str(folder), tensor, f"the index says that {name} has it, which has not; write the index again"
             )
-    tied = {name: kept for name, kept in metadata.items() if kept in tensors and name not in tensors}
+    tied = {name: other for name, other in metadata.items() if other in tensors and name not in tensors}
     return WeightFiles(folder, tuple(names), tuple(sizes), tensors, tied, metadata)
 
 
@@ -210,15 +210,15 @@ def _read_header(path: Path) -> tuple[int, dict[str, tuple[int, tuple[int, ...],
     metadata = parsed.pop("__metadata__", None) or {}
     for name, entry in parsed.items():
         if entry["dtype"] not in DTYPES:
-            known = ", ".join(sorted(DTYPES))
-            raise WeightsFileError(str(path), name, f"its dtype {entry['dtype']} is none of {known}; convert it first")
+            names = ", ".join(sorted(DTYPES))
+            raise WeightsFileError(str(path), name, f"its dtype {entry['dtype']} is none of {names}; convert it first")
         start = PREFIX_BYTES + length + int(entry["data_offsets"][0])
         tensors[name] = start, tuple(map(int, entry["shape"])), DTYPES[entry["dtype"]]
     return size, tensors, metadata
 
 
 def _check(path: Path) -> None:
-    """Have safetensors check a file."""
+    """Check a file by safetensors."""
     need("safetensors")
     from safetensors import SafetensorError, safe_open
 
@@ -230,7 +230,7 @@ def _check(path: Path) -> None:
 
 
 def _parsed(path: Path, text: bytes, subject: str) -> dict[str, Any]:
-    """A JSON object in which no name is repeated."""
+    """A JSON object without repeated names."""
 
     def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         result: dict[str, Any] = {}

@@ -1,8 +1,7 @@
-"""The layout of reading: which device's process reads which box of a tensor, so that each byte is read once.
+"""The layout of reading: for each device the box of a tensor that its process reads, so that each byte is read once.
 
-A tensor is cut into as many equal boxes as there are devices, along a dimension that gives long runs of bytes. So
-processes read as much as their devices are many. Which of these boxes a process reads is chosen by what its devices
-need of the tensor, so that the least moves between processes.
+A tensor is cut into equal boxes, one for each device, along a dimension that gives long runs of bytes. So each process
+reads in proportion to its devices. The boxes are assigned so that as few elements as possible move between processes.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from redistrib.cache import Cache
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.runs import Box, box_of
 
-LEAST_RUN = 64 * 2**10  # bytes of a run; tensors that cannot be cut into such are read together, as one
-MOST_PADDING = 1 / 8  # of a tensor's first dimension, as zeros; else another dimension is cut
+LEAST_RUN = 64 * 2**10  # bytes of a run; tensors that would have shorter runs are read together
+MOST_PADDING = 1 / 8  # zeros over elements, up to which dimensions count as equally good to cut
 
-_HOST_LINK = 16  # elements moved between devices of a host that take as long as one between hosts
+_HOST_LINK = 16  # elements that move within a host in the time of one between hosts
 
 _LAYOUTS: Cache[Any] = Cache(4096)
 
 
 @dataclass(frozen=True)
 class ReadingLayout:
-    """How a tensor is cut for reading.
+    """The cut of a tensor for reading.
 
     Attributes:
-        sharding: over all devices that take part, in a line; the device at a place of the line reads that box.
-        shape: of the array that is cut: the tensor's, with zeros behind it where the cut leaves a remainder.
+        sharding: over a line of all devices that take part; the device at place k of the line reads box k.
+        shape: of the array that is cut: the tensor's shape, with zeros at the end where the devices do not divide it.
     """
 
     sharding: NamedSharding
     shape: tuple[int, ...]
 
     def boxes(self, tensor: StoredTensor) -> dict[Any, Box]:
-        """The part of the tensor that each device of this process has, in file order; empty ones included."""
+        """For each device of this process its box of the tensor, in file order; a box may be empty."""
         indices = self.sharding.addressable_devices_indices_map(self.shape)
         boxes = {device: box_of(index or (), self.shape) for device, index in indices.items()}
         return {
@@ -55,14 +54,15 @@ class ReadingLayout:
 def reading_layout(
     tensor: StoredTensor, line: Mesh, targets: Sequence[Sharding], hosts: Mapping[Any, Hashable] | None = None
 ) -> ReadingLayout | None:
-    """How to read a tensor over the devices of a line; None if its runs would be too short.
+    """The layout of reading of a tensor over a line of devices; None if its runs would be too short.
 
-    Of the dimensions that give runs of at least `LEAST_RUN` bytes one is cut that needs little padding, or else that
-    which needs least; of several the one that leaves most where it is needed, or else the first.
+    The candidates are the dimensions that give runs of at least `LEAST_RUN` bytes. Those with padding up to
+    `MOST_PADDING` come first, then those with less padding; among equals the one that moves fewest elements between
+    hosts, then the first.
 
     Args:
-        tensor: in its file.
-        line: all devices that take part; those of a host side by side.
+        tensor: the tensor in its file.
+        line: all devices that take part, those of a host side by side.
         targets: the shardings under which it is loaded.
         hosts: the host of each device; by default its process.
     """
@@ -82,8 +82,8 @@ def _layout(
         if run < LEAST_RUN or size == 0:
             continue
         padding = part * line.size / size - 1
-        order, kept = _readers(tensor.shape, dim, part, line, targets, host)
-        ways.append((max(padding, MOST_PADDING), -kept, dim, part * line.size, order))
+        order, local = _readers(tensor.shape, dim, part, line, targets, host)
+        ways.append((max(padding, MOST_PADDING), -local, dim, part * line.size, order))
     if not ways:
         return None
     _, _, dim, padded, order = min(ways)
@@ -96,9 +96,9 @@ def _layout(
 def _readers(
     shape: Sequence[int], dim: int, part: int, line: Mesh, targets: Sequence[Sharding], host: Sequence[Hashable]
 ) -> tuple[list[int], int]:
-    """For each box the place in the line of the device that reads it, and the elements that stay on their host.
+    """For each box the place in the line of the device that reads it, and the number of elements that stay on a host.
 
-    As much as possible stays on its host, and then on its device; else boxes are in the order of the line.
+    The assignment keeps as many elements as possible on their host, then on their device; ties follow the line.
     """
     from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
 
@@ -106,7 +106,7 @@ def _readers(
     by_host, by_device = _needed(shape, dim, part, line, targets, host)
     numbers = {name: k for k, name in enumerate(dict.fromkeys(host))}
     row = np.array([numbers[name] for name in host])
-    in_order = (row[:, None] == row[None, :]) + np.eye(count)  # decides between what is equally good: 2 at most a box
+    in_order = (row[:, None] == row[None, :]) + np.eye(count)  # breaks ties; at most 2 for a box
     worth = (_HOST_LINK * by_host[row] + by_device) * (2 * count + 1) + in_order
     device, box = linear_sum_assignment(worth, maximize=True)
     return device[np.argsort(box)].tolist(), int(by_host[row[device], box].sum())
@@ -115,7 +115,7 @@ def _readers(
 def _needed(
     shape: Sequence[int], dim: int, part: int, line: Mesh, targets: Sequence[Sharding], host: Sequence[Hashable]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Elements of each box that a host's devices need, each once, by host; and that a device needs, by device."""
+    """`[hosts, boxes]` elements of a box that the devices of a host need, each once; `[devices, boxes]` by device."""
     first = np.arange(line.size, dtype=np.float64) * part
     numbers = {name: k for k, name in enumerate(dict.fromkeys(host))}
     place = {device: k for k, device in enumerate(line.devices.flat)}
@@ -136,6 +136,6 @@ def _needed(
 
 
 def line_sharding(shape: tuple[int, ...], line: Mesh) -> NamedSharding:
-    """The first dimension that the devices of a line divide is cut; none if they divide none."""
+    """The sharding that cuts the first dimension that the number of devices divides; replicated if it divides none."""
     dim = next((k for k, size in enumerate(shape) if size and size % line.size == 0), None)
     return NamedSharding(line, PartitionSpec(*[AXIS if k == dim else None for k in range(len(shape))]))

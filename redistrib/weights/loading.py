@@ -1,4 +1,4 @@
-"""`load`: tensors of safetensors files onto any sharding, each byte read once, moved by plans."""
+"""`load`: tensors of safetensors files under any shardings; each byte is read once, and plans move the tensors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from redistrib.weights.layout import line_sharding
 from redistrib.weights.meeting import Meeting, packed, unpacked
 from redistrib.weights.names import named_leaves
 from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
-from redistrib.weights.targets import WantedTree, is_place, wanted_tree
+from redistrib.weights.targets import TargetTree, is_place, target_tree
 
-IN_FLIGHT = 2  # batches that move while the next one is put on devices
+IN_FLIGHT = 2  # batches that move while the next is put on devices
 
 
 def load(
@@ -52,28 +52,27 @@ def load(
 ) -> Any:
     """Load tensors from safetensors files onto devices, under any shardings.
 
-    A file is read as an array under a layout of its own: each process reads one part of every tensor, in long runs and
-    in the order of the file. From there plans move tensors to their shardings, while the next ones are read. So each
-    byte is read once over all processes, whatever the shardings are. One process alone puts what it reads where it
-    belongs, without a plan.
+    Each process reads one part of every tensor, in long runs and in the order of the file. From this layout of reading,
+    plans move tensors to their shardings while the next tensors are read. So each byte is read once over all processes,
+    whatever the shardings are. A single process reads the tiles of its devices directly, without a plan.
 
-    With several processes of a `jax.distributed` job, each that owns a device of the shardings makes the same call. An
-    error of one is raised in all of them. See docs/weights.md.
+    With several processes of a `jax.distributed` job, each process that owns a device of the shardings makes the same
+    call. An error of one process is raised in all of them. See docs/weights.md.
 
     Args:
         path: a safetensors file, an index, or a folder.
         shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
-            `jax.ShapeDtypeStruct` with a sharding. The name of a tensor is the keys on the way to its leaf, joined by
-            dots; so a flat dict of names will do. Tensors that are not named are not read. One sharding for all loads
-            every tensor, into a flat dict.
-        through: a function of the flat dict of all tensors, as in `reshard`: its result is loaded, and `shardings` are
-            of that. Only tensors that the result is made of are read.
-        dtype: element type of the floating-point tensors of the file, or a dict of types by name. A tensor is cast
-            before it moves where that makes it smaller, and afterwards where it makes it larger.
-        memory_limit: bytes of host memory of a process for what has been read and is not yet on a device: an integer or
-            a text such as `"2GiB"`; by default 256 MiB, or one part of a tensor if that is larger.
-        local: whether each process has a copy of the files of its own. Then each reads what its devices need, and
-            nothing moves.
+            `jax.ShapeDtypeStruct` with a sharding. The name of a tensor is the keys on the path to its leaf, joined by
+            dots, so a flat dict by name works too. Tensors that are not named are not read. A single sharding loads
+            every tensor into a flat dict.
+        through: a function of the flat dict of all tensors, as in `reshard`; its result is loaded, under `shardings`.
+            Only tensors that the result depends on are read.
+        dtype: element type of the floating-point tensors of the file, or a dict of types by name. A cast to
+            a smaller type is done before the tensor moves, a cast to a larger type afterwards.
+        memory_limit: bytes of host memory of a process for data that is read and not yet on a device: an integer or a
+            text such as `"2GiB"`; by default 256 MiB, or the largest part of a tensor if that is larger.
+        local: whether each process has its own copy of the files. Then each process reads the tiles of its devices,
+            and nothing moves.
         cost_model: see `synthesize`; by default the preset of the devices' platform.
         progress: whether to show a bar on stderr; None shows one for long loads on a terminal.
 
@@ -81,12 +80,12 @@ def load(
         The tree of `shardings`, every array under exactly its sharding.
 
     Raises:
-        WeightsFileError: for a file that is missing, malformed or shrinks, a name that is missing, and a tensor of
-            another shape than is asked for; in every process the same.
-        LeafError: for a leaf of `shardings` that is none.
+        WeightsFileError: in every process, for a file that is missing, malformed or shrinks, a missing name, and a
+            tensor whose shape is not that of its leaf.
+        LeafError: for a leaf of `shardings` that is no sharding.
         ThroughError: if `through` has an operation that is neither a view nor element-wise.
         MemoryLimitError: if one part of a tensor is larger than the limit.
-        CommunicatorError: if processes make different calls, or one does not come.
+        CommunicatorError: if processes make different calls, or a process makes none.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
     call = _LoadCall(Path(path), shardings, dtype, limit, local, Planner(cost_model))
@@ -95,7 +94,7 @@ def load(
 
 @dataclass
 class _LoadCall:
-    """What one process does in a call of `load`."""
+    """A call of `load` in a process."""
 
     path: Path
     shardings: Any
@@ -111,20 +110,20 @@ class _LoadCall:
             return self._without_shards()
         meeting = Meeting(processes or [jax.process_index()])
         files = self._headers(meeting)
-        wanted, _ = meeting.agreed(lambda: wanted_tree(files, self.shardings, self.dtype))
+        tree, _ = meeting.agreed(lambda: target_tree(files, self.shardings, self.dtype))
         line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
-        total = sum({each.stored.name: each.stored.nbytes for each in wanted.tensors}.values())
+        total = sum({tensor.stored.name: tensor.stored.nbytes for tensor in tree.tensors}.values())
         with bytes_bar("loading", total, progress) as advance:
             if self.local or len(processes) < 2:
-                results = self._directly(meeting, files, wanted, advance)
+                results = self._directly(meeting, files, tree, advance)
             else:
-                results = self._by_plan(meeting, files, wanted, line, advance)
-        return jax.tree.unflatten(wanted.structure, [results[place] for place in wanted.places])
+                results = self._by_plan(meeting, files, tree, line, advance)
+        return jax.tree.unflatten(tree.structure, [results[place] for place in tree.places])
 
     def run_through(self, function: Callable[[Any], Any], progress: bool | None) -> Any:
-        """Load what a function needs, cut over all devices, and move its result.
+        """Load the tensors that a function depends on, cut over all devices, and move its result.
 
-        What the function may not do is refused before anything is read.
+        Operations that `through` may not have are refused before anything is read.
         """
         devices = _devices(self.shardings)
         processes = sorted({device.process_index for device in devices})
@@ -136,7 +135,7 @@ class _LoadCall:
 
         def prepared() -> tuple[PreparedThrough, Callable[[Any], Any], dict[str, NamedSharding]]:
             whole = NamedSharding(line, PartitionSpec())
-            every = wanted_tree(files, whole, self.dtype, strict=False)
+            every = target_tree(files, whole, self.dtype, strict=False)
             names = sorted({*files.tensors, *files.tied})
             shapes = {
                 name: jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(every.tensors[place].dtype))
@@ -166,13 +165,13 @@ class _LoadCall:
         return PreparedThrough(tensors, self.shardings, of_chosen, donate=True).run()
 
     def _without_shards(self) -> Any:
-        """What a process has that owns none of the devices."""
-        wanted = wanted_tree(read_headers(self.path), self.shardings, self.dtype)
-        arrays = [without_shards(each.stored.shape, jnp.dtype(each.dtype), each.sharding) for each in wanted.tensors]
-        return jax.tree.unflatten(wanted.structure, [arrays[place] for place in wanted.places])
+        """The result in a process that owns none of the devices: arrays without shards."""
+        tree = target_tree(read_headers(self.path), self.shardings, self.dtype)
+        arrays = [without_shards(t.stored.shape, jnp.dtype(t.dtype), t.sharding) for t in tree.tensors]
+        return jax.tree.unflatten(tree.structure, [arrays[place] for place in tree.places])
 
     def _headers(self, meeting: Meeting) -> WeightFiles:
-        """The headers, read by the first process, or by each where each has its own files; all must see the same."""
+        """The headers, read by the first process, or by each if each has its own files; all must be equal."""
         path = self.path
         if self.local or len(meeting.processes) == 1:
             files, _ = meeting.agreed(lambda: read_headers(path))
@@ -195,20 +194,20 @@ class _LoadCall:
     # ------------------------------------------------------------------------------------ one process by itself
 
     def _directly(
-        self, meeting: Meeting, files: WeightFiles, wanted: WantedTree, advance: Callable[[int], None]
+        self, meeting: Meeting, files: WeightFiles, tree: TargetTree, advance: Callable[[int], None]
     ) -> list[jax.Array]:
-        """Every tensor read and put by this process."""
+        """Load every tensor without other processes."""
 
         def act() -> list[jax.Array]:
             most = AHEAD_BYTES if self.limit is None else self.limit
-            order = _in_file_order(wanted)
-            tensors = {k: direct_tensor(wanted.tensors[k], most) for k in order}
-            pieces = [piece for each in tensors.values() for piece in each.pieces]
+            order = _in_file_order(tree)
+            tensors = {k: direct_tensor(tree.tensors[k], most) for k in order}
+            pieces = [piece for tensor in tensors.values() for piece in tensor.pieces]
             results: dict[int, jax.Array] = {}
             with PieceReader(files, pieces, self.limit) as reader:
-                for k, each in tensors.items():
-                    results[k] = cast(put(each, reader), wanted.tensors[k].dtype)
-                    advance(each.wanted.stored.nbytes)
+                for k, tensor in tensors.items():
+                    results[k] = cast(put(tensor, reader), tensor.target.dtype)
+                    advance(tensor.target.stored.nbytes)
             return [results[k] for k in range(len(results))]
 
         return meeting.agreed(act)[0]
@@ -216,10 +215,10 @@ class _LoadCall:
     # ------------------------------------------------------------------------------------ several, by plans
 
     def _by_plan(
-        self, meeting: Meeting, files: WeightFiles, wanted: WantedTree, line: Any, advance: Callable[[int], None]
+        self, meeting: Meeting, files: WeightFiles, tree: TargetTree, line: Any, advance: Callable[[int], None]
     ) -> list[jax.Array]:
-        """Every tensor read in parts by all processes, and moved by plans."""
-        batches = in_batches(wanted.tensors, line)
+        """Load every tensor in parts read by all processes, moved by plans."""
+        batches = in_batches(tree.tensors, line)
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
         reader, _ = meeting.agreed(lambda: PieceReader(files, pieces, self.limit))
         results: dict[int, jax.Array] = {}
@@ -229,7 +228,7 @@ class _LoadCall:
                 arrays, blob = ahead.next()
                 if len(moving) == IN_FLIGHT:
                     jax.block_until_ready(moving.popleft())
-                moved = self._moved(batch, arrays, blob, wanted)
+                moved = self._moved(batch, arrays, blob, tree)
                 del arrays, blob
                 moving.append(list(moved.values()))
                 results |= moved
@@ -237,49 +236,49 @@ class _LoadCall:
         return [results[k] for k in range(len(results))]
 
     def _moved(
-        self, batch: Batch, arrays: list[jax.Array], blob: jax.Array | None, wanted: WantedTree
+        self, batch: Batch, arrays: list[jax.Array], blob: jax.Array | None, tree: TargetTree
     ) -> dict[int, jax.Array]:
         by_name: dict[str, list[int]] = {}
-        for k, each in enumerate(wanted.tensors):
-            by_name.setdefault(each.stored.name, []).append(k)
+        for k, tensor in enumerate(tree.tensors):
+            by_name.setdefault(tensor.stored.name, []).append(k)
         places: list[int] = []
         sources: list[jax.Array] = []
-        targets: list[Sharding] = []
+        shardings: list[Sharding] = []
         shapes: list[tuple[int, ...] | None] = []
         for cut, array in zip(batch.cut, arrays, strict=True):
             for k in by_name[cut.stored.name]:
-                each = wanted.tensors[k]
+                target = tree.tensors[k]
                 places.append(k)
-                sources.append(cast(array, each.dtype, only_if_smaller=True))
-                targets.append(each.sharding)
+                sources.append(cast(array, target.dtype, only_if_smaller=True))
+                shardings.append(target.sharding)
                 shapes.append(cut.stored.shape if cut.layout.shape != cut.stored.shape else None)
         if blob is not None and batch.small is not None:
             sources.append(blob)
-            targets.append(NamedSharding(batch.small.sharding.mesh, PartitionSpec()))
+            shardings.append(NamedSharding(batch.small.sharding.mesh, PartitionSpec()))
             shapes.append(None)
         single = len({id(source) for source in sources}) == len(sources)
         del arrays
-        moved = move_tree(sources, targets, None, shapes, self.planner, donate=single, agreed=True)
-        results = {k: cast(array, wanted.tensors[k].dtype) for k, array in zip(places, moved, strict=False)}
+        moved = move_tree(sources, shardings, None, shapes, self.planner, donate=single, agreed=True)
+        results = {k: cast(array, tree.tensors[k].dtype) for k, array in zip(places, moved, strict=False)}
         if blob is not None and batch.small is not None:
-            results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, wanted)
+            results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, tree)
         return results
 
 
 def _small_results(
-    small: SmallTensors, data: np.ndarray, by_name: dict[str, list[int]], wanted: WantedTree
+    small: SmallTensors, data: np.ndarray, by_name: dict[str, list[int]], tree: TargetTree
 ) -> dict[int, jax.Array]:
     results, place = {}, 0
     for stored in small.stored:
         values = data[place : place + stored.nbytes].view(dtype_of(stored.dtype)).reshape(stored.shape)
         place += stored.nbytes
         for k in by_name[stored.name]:
-            results[k] = cast(from_host(values, wanted.tensors[k]), wanted.tensors[k].dtype)
+            results[k] = cast(from_host(values, tree.tensors[k]), tree.tensors[k].dtype)
     return results
 
 
 def cast(array: jax.Array, dtype: str, *, only_if_smaller: bool = False) -> jax.Array:
-    """An array of another element type, where it is."""
+    """An array cast in place of its tiles."""
     if str(array.dtype) == dtype or (only_if_smaller and itemsize_of(dtype) >= array.dtype.itemsize):
         return array
     return _casts(jnp.dtype(dtype), array.sharding)(array)
@@ -291,16 +290,16 @@ _CASTS: dict[Any, Any] = {}
 def _casts(dtype: Any, sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
     if (dtype, sharding) not in _CASTS:
         _CASTS[dtype, sharding] = jax.jit(lambda array: array.astype(dtype), out_shardings=sharding)
-    cast_there: Callable[[jax.Array], jax.Array] = _CASTS[dtype, sharding]
-    return cast_there
+    compiled: Callable[[jax.Array], jax.Array] = _CASTS[dtype, sharding]
+    return compiled
 
 
-def _in_file_order(wanted: WantedTree) -> list[int]:
+def _in_file_order(tree: TargetTree) -> list[int]:
     def place(k: int) -> tuple[int, int]:
-        stored = wanted.tensors[k].stored
+        stored = tree.tensors[k].stored
         return stored.file, stored.start
 
-    return sorted(range(len(wanted.tensors)), key=place)
+    return sorted(range(len(tree.tensors)), key=place)
 
 
 def _devices(shardings: Any) -> set[Any]:
@@ -324,18 +323,18 @@ def _described(shardings: Any) -> Iterable[str]:
 
 
 def _exists(path: Path) -> str:
-    """Nothing, where there is such a file or folder."""
+    """An empty note, if there is such a file or folder."""
     if not path.exists():
         raise WeightsFileError(str(path), "", "there is no such file or folder; every process must see the same files")
     return ""
 
 
 def _same_sizes(files: WeightFiles) -> None:
-    """Refuse files that have other sizes here than where their headers were read."""
+    """Refuse files whose sizes differ here and in the process that read their headers."""
     for number, size in enumerate(files.sizes):
         path = files.path(number)
-        there = path.stat().st_size if path.is_file() else None
-        if there != size:
+        actual = path.stat().st_size if path.is_file() else None
+        if actual != size:
             raise WeightsFileError(
-                str(path), "", f"the file has {there} bytes here, and {size} where its header was read"
+                str(path), "", f"the file has {actual} bytes here, and {size} where its header was read"
             )

@@ -1,4 +1,4 @@
-"""The processes that load or save together tell each other how far they are, so that an error of one is one of all."""
+"""Meetings of the processes that load or save together: an error of one process is raised in all of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import jax
 from redistrib.backends.jax import private
 from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
 
-WAIT_SECONDS = 300  # for a process that reads slowly, or never calls
+WAIT_SECONDS = 300  # for a process that is slow, or makes no call
 _CHUNK = 2**20  # characters of one note
 
 Value = TypeVar("Value")
 
-_TURNS: dict[tuple[int, ...], int] = {}  # how often some processes have met
+_TURNS: dict[tuple[int, ...], int] = {}  # number of meetings of these processes so far
 
 
 class Meeting:
@@ -41,7 +41,7 @@ class Meeting:
         return self.processes[0] == jax.process_index()
 
     def gathered(self, note: str) -> list[str]:
-        """What each process says, in the order of their numbers; one from each.
+        """The notes of all processes, in the order of their numbers.
 
         Raises:
             CommunicatorError: if a process does not come within `WAIT_SECONDS`.
@@ -52,9 +52,9 @@ class Meeting:
         _TURNS[self.processes] = turn + 1
         prefix = f"redistrib/weights/{'-'.join(map(str, self.processes))}"
         parts = [note[k : k + _CHUNK] for k in range(0, len(note), _CHUNK)] or [""]
-        mine = f"{prefix}/{turn}/{jax.process_index()}"
+        directory = f"{prefix}/{turn}/{jax.process_index()}"
         for k, part in enumerate(parts):
-            self._store.key_value_set(f"{mine}/{k:06d}", part)
+            self._store.key_value_set(f"{directory}/{k:06d}", part)
         try:
             self._store.wait_at_barrier(f"{prefix}/meet/{turn}", WAIT_SECONDS * 1000, process_ids=list(self.processes))
         except jax.errors.JaxRuntimeError as error:
@@ -66,15 +66,15 @@ class Meeting:
         for key, value in self._store.key_value_dir_get(f"{prefix}/{turn}/"):
             process, part = key.split("/")[-2:]
             notes[int(process)][part] = value
-        if turn > 0:  # all are in this meeting, so all have read the notes of the one before
+        if turn > 0:  # all are in this meeting, so all have read the notes of the last one
             self._store.key_value_delete(f"{prefix}/{turn - 1}/{jax.process_index()}/")
         return ["".join(parts[k] for k in sorted(parts)) for parts in notes.values()]
 
     def agreed(self, act: Callable[[], Value], note: Callable[[Value], str] | None = None) -> tuple[Value, list[str]]:
-        """Act, and meet; the result, and the note that each process has of its own.
+        """Call `act` in every process, and meet: the result of this process, and the notes of all.
 
         Raises:
-            RedistribError: the error of the first process that has one, in all of them.
+            RedistribError: in all processes, the error of the first that has one.
         """
         failed: Exception | None = None
         try:
@@ -84,15 +84,15 @@ class Meeting:
             if self._store is None:
                 raise
             failed, text = error, json.dumps({"error": _described(error)})
-        notes = [json.loads(each) for each in self.gathered(text)]
-        for process, each in zip(self.processes, notes, strict=True):
-            if "error" in each:
-                raise _error_of(process, each["error"]) from failed
-        return value, [each["note"] for each in notes]
+        entries = [json.loads(entry) for entry in self.gathered(text)]
+        for process, entry in zip(self.processes, entries, strict=True):
+            if "error" in entry:
+                raise _error_of(process, entry["error"]) from failed
+        return value, [entry["note"] for entry in entries]
 
 
 def packed(text: str) -> str:
-    """A long text for a note."""
+    """A long text, compressed for a note."""
     return b64encode(zlib.compress(text.encode(), 1)).decode()
 
 
@@ -110,7 +110,7 @@ def _described(error: Exception) -> dict[str, str]:
 
 
 def _error_of(process: int, note: dict[str, str]) -> RedistribError:
-    """The error of a process, with the same words in all of them."""
+    """The error of a process, with the same message in all processes."""
     if "reason" in note:
         return WeightsFileError(note["path"], note["tensor"], f"{note['reason']} (in process {process})")
     if "pickled" in note:  # by a process of this job

@@ -1,4 +1,4 @@
-"""Trees as tensors with names: keys and places on the way to a leaf, joined by dots."""
+"""Names of the leaves of a tree: the keys and indices on the path to a leaf, joined by dots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     """The leaves of a tree with their names, and its structure.
 
     Raises:
-        LeafError: if two leaves have one name.
+        LeafError: if two leaves have the same name.
 
     >>> named_leaves({"layers": [{"w": 1}, {"w": 2}], "norm.bias": 3})[0]
     [('layers.0.w', 1), ('layers.1.w', 2), ('norm.bias', 3)]
@@ -30,7 +30,7 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
 
 
 def _name_of(entry: Any) -> str:
-    """A key, an index or an attribute on the way to a leaf."""
+    """The text of a key, an index or an attribute."""
     for attribute in ("key", "idx", "name"):
         if hasattr(entry, attribute):
             return str(getattr(entry, attribute))

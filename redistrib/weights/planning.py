@@ -1,4 +1,4 @@
-"""`load_plan`: what a load reads, by host, and moves, beside the least of both, and how long that takes."""
+"""`load_plan`: the bytes that each host reads and that devices receive in a load, with bounds and predicted seconds."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from redistrib.theory.topology import Topology
 from redistrib.weights.headers import StoredTensor, read_headers
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.runs import box_of
-from redistrib.weights.targets import WantedTensor, wanted_tree
+from redistrib.weights.targets import TargetTensor, target_tree
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What `load` does with the same arguments. Print it for a table.
+    """The plan of `load` with the same arguments. Print it for a table.
 
     Attributes:
-        tensors: how many are loaded.
+        tensors: number of tensors that are loaded.
         read_bytes: bytes that each host reads.
-        moved_bytes: bytes that devices receive from others, all together.
-        bound_bytes: the least that they can receive from the layout of reading, all together.
-        reading_seconds: of the host that reads most; None where the storage's speed is not known.
-        moving_seconds: of all plans one after the other; None for models that do not count seconds.
+        moved_bytes: bytes that all devices receive from other devices.
+        bound_bytes: a lower bound on them, from the layout of reading.
+        reading_seconds: seconds of the host that reads most; None if the profile has no speed of the storage.
+        moving_seconds: seconds of all plans, one after the other; None for cost models without seconds.
     """
 
     tensors: int
@@ -50,14 +50,14 @@ class LoadPlan:
 
     @property
     def seconds(self) -> float | None:
-        """The longer of reading and moving, which overlap; None where one is not known."""
+        """The longer of reading and moving, which overlap; None if either is unknown."""
         if self.reading_seconds is None or self.moving_seconds is None:
             return None
         return max(self.reading_seconds, self.moving_seconds)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that all hosts read together: those of the tensors, each once."""
+        """Bytes that all hosts read: those of the tensors, each once."""
         return sum(self.read_bytes)
 
     def __str__(self) -> str:
@@ -85,22 +85,22 @@ def load_plan(
     hosts: int | None = None,
     cost_model: CostModel | str | None = None,
 ) -> LoadPlan:
-    """What `load` will read and move with the same arguments by several processes; only headers are read.
+    """The plan of `load` with the same arguments on several processes; only headers are read.
 
     Args:
         path, shardings, dtype: as for `load`.
-        hosts: how many hosts the devices belong to, in order, where it is not the processes that tell.
-        cost_model: a profile with `storage_bandwidth` tells how long reading takes; see `synthesize`.
+        hosts: the number of hosts that the devices belong to, in order; by default each process is a host.
+        cost_model: see `synthesize`; seconds of reading need a profile with `storage_bandwidth`.
 
     Raises:
         WeightsFileError, LeafError: as `load` does.
         ChoiceError: if the devices are no multiple of the hosts.
     """
     files = read_headers(Path(path))
-    wanted = wanted_tree(files, shardings, dtype)
+    tree = target_tree(files, shardings, dtype)
     devices: set[Any] = set()
-    for wanted_tensor in wanted.tensors:
-        devices |= wanted_tensor.sharding.device_set
+    for tensor in tree.tensors:
+        devices |= tensor.sharding.device_set
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     host = _hosts(ordered, hosts)
     line = line_of(ordered)
@@ -111,23 +111,23 @@ def load_plan(
     seconds = 0.0
     small: list[StoredTensor] = []
     targets: dict[StoredTensor, list[Sharding]] = {}
-    for tensor in wanted.tensors:
+    for tensor in tree.tensors:
         targets.setdefault(tensor.stored, []).append(tensor.sharding)
-    layouts = {each: reading_layout(each, line, shardings, host) for each, shardings in targets.items()}
-    for each, layout in layouts.items():
+    layouts = {stored: reading_layout(stored, line, shardings, host) for stored, shardings in targets.items()}
+    for stored, layout in layouts.items():
         if layout is None:
-            small.append(each)
+            small.append(stored)
             continue
         for device, index in layout.sharding.devices_indices_map(layout.shape).items():
-            box = zip(box_of(index or (), layout.shape), each.shape, strict=True)
+            box = zip(box_of(index or (), layout.shape), stored.shape, strict=True)
             elements = math.prod(min(stop, size) - min(start, size) for (start, stop), size in box)
-            read[host[device]] += elements * each.itemsize
-    total = sum(each.nbytes for each in small)
+            read[host[device]] += elements * stored.itemsize
+    total = sum(stored.nbytes for stored in small)
     for k, device in enumerate(ordered):
         read[host[device]] += total * (k + 1) // len(ordered) - total * k // len(ordered)
     moved += total * (len(ordered) - 1)
     bound += total * (len(ordered) - 1)
-    for tensor in wanted.tensors:
+    for tensor in tree.tensors:
         received, least, time = _moving(tensor, layouts[tensor.stored], planner, None if hosts is None else host)
         moved, bound, seconds = moved + received, bound + least, seconds + time
     speed = model.storage_bandwidth if isinstance(model, LatencyBandwidth) else None
@@ -150,9 +150,9 @@ def _hosts(devices: Sequence[Any], hosts: int | None) -> dict[Any, int]:
 
 
 def _moving(
-    tensor: WantedTensor, layout: ReadingLayout | None, planner: Planner, hosts: dict[Any, int] | None
+    tensor: TargetTensor, layout: ReadingLayout | None, planner: Planner, hosts: dict[Any, int] | None
 ) -> tuple[int, int, float]:
-    """Bytes that devices receive, the least of it, and seconds."""
+    """Bytes that devices receive, the lower bound, and seconds."""
     stored = tensor.stored
     if layout is None:
         return 0, 0, 0.0
@@ -174,7 +174,7 @@ def _moving(
 
 
 def cut_by_axes(shape: Sequence[int], mesh: Mesh) -> NamedSharding:
-    """Each axis of a mesh cuts the first dimension that it divides and no axis before it cuts."""
+    """The sharding in which each axis of a mesh cuts the first dimension that it divides and no earlier axis cuts."""
     spec: list[str | None] = [None] * len(shape)
     for name, count in mesh.shape.items():
         dim = next((k for k, n in enumerate(shape) if spec[k] is None and n and n % count == 0), None)

@@ -1,4 +1,4 @@
-"""Runs of bytes read from files, ahead of those who take them, within a budget of host memory."""
+"""Pieces of tensors, read from files by a thread ahead of their use, within a budget of host memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from redistrib.errors import CommunicatorError, MemoryLimitError, WeightsFileErr
 from redistrib.weights.headers import StoredTensor, WeightFiles
 from redistrib.weights.runs import Box, runs_of, shape_of
 
-AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, where no limit is given
-JOINED_GAP = 64 * 2**10  # bytes between two runs up to which both are read at once
+AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, by default
+JOINED_GAP = 64 * 2**10  # runs with gaps of at most so many bytes are read at once
 JOINED_BYTES = 8 * 2**20  # of runs that are read at once, gaps included
 
 
@@ -27,7 +27,7 @@ class StorageFile(Protocol):
     """A file that can be read from any place."""
 
     def read_into(self, buffer: memoryview, start: int) -> int:
-        """Fill a buffer from a byte of the file on, or less; returns how many bytes, 0 at the end of the file."""
+        """Read bytes from `start` on into a buffer; returns their number, which may be less, and is 0 at the end."""
 
     def close(self) -> None: ...
 
@@ -45,7 +45,7 @@ class LocalFile:
         os.close(self._descriptor)
 
 
-# What opens files; tests and benchmarks put one here that counts, or that is slow.
+# Opens a file; tests and benchmarks replace it by one that counts, or that is slow.
 open_file: Callable[[Path], StorageFile] = LocalFile
 
 
@@ -57,9 +57,9 @@ class BoxPiece:
     """A box of a tensor that this process reads.
 
     Attributes:
-        tensor: in its file.
-        box: which part of it.
-        shape: of the array that has the box at its front; zeros fill the rest.
+        tensor: the tensor in its file.
+        box: the part of it.
+        shape: of the array that begins with the box; zeros fill the rest.
     """
 
     tensor: StoredTensor
@@ -78,7 +78,7 @@ class BoxPiece:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes that reading takes besides the array: the box where it is padded, and runs with the gaps between."""
+        """Bytes of memory besides the array: the box if it is padded, and runs read at once with their gaps."""
         padded = 0 if shape_of(self.box) == self.shape else self.read_bytes
         starts, length = runs_of(self.tensor.shape, self.box)
         stride = self.tensor.itemsize * (int(starts[1] - starts[0]) if len(starts) > 1 else 0)
@@ -88,18 +88,18 @@ class BoxPiece:
         """The bytes of the array, as a flat array.
 
         Raises:
-            EOFError, OSError: if the file ends before, or cannot be read.
+            EOFError, OSError: if the file ends too early, or cannot be read.
         """
         return _read_box(opened(self.tensor.file), self)
 
 
 @dataclass(frozen=True)
 class PartsPiece:
-    """Parts of several tensors, one behind the other, that this process reads.
+    """Parts of several tensors that this process reads end to end.
 
     Attributes:
-        parts: of each the tensor, its first byte from the beginning of the tensor, and how many bytes.
-        nbytes: of the whole; zeros fill the rest.
+        parts: for each part the tensor, the first byte within it, and the number of bytes.
+        nbytes: of the array; zeros fill the rest.
     """
 
     parts: tuple[tuple[StoredTensor, int, int], ...]
@@ -107,7 +107,7 @@ class PartsPiece:
 
     @property
     def scratch_bytes(self) -> int:
-        """Reading takes no other bytes."""
+        """None: parts are read to their places."""
         return 0
 
     @property
@@ -133,12 +133,12 @@ Piece = BoxPiece | PartsPiece
 
 
 class PieceReader:
-    """Reads pieces in order, in a thread of its own, while those before are taken.
+    """Reads pieces in order, in a thread, while earlier pieces are taken.
 
     Args:
-        files: where tensors are.
-        pieces: what to read, in order.
-        memory_limit: bytes that have been read and not been released, at most; None for `AHEAD_BYTES`.
+        files: the files of the tensors.
+        pieces: to read, in order.
+        memory_limit: the most bytes that are read and not yet released; None for `AHEAD_BYTES`.
 
     Raises:
         MemoryLimitError: if one piece is larger than the limit.
@@ -153,7 +153,7 @@ class PieceReader:
         self._used = 0
         self._changed = threading.Condition()
         self._stopped = False
-        self._done: queue.SimpleQueue[np.ndarray | BaseException] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[np.ndarray | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="redistrib-reader", daemon=True)
 
     def __enter__(self) -> PieceReader:
@@ -167,19 +167,19 @@ class PieceReader:
         self._thread.join()
 
     def next(self) -> np.ndarray:
-        """The bytes of the next piece, when they have been read.
+        """The bytes of the next piece; waits until they have been read.
 
         Raises:
             WeightsFileError: if they cannot be read.
         """
-        result = self._done.get()
+        result = self._ready.get()
         if isinstance(result, BaseException):
-            self._done.put(result)  # whoever asks again gets the same
+            self._ready.put(result)  # for the next call too
             raise result
         return result
 
     def release(self, size: int) -> None:
-        """Say that so many bytes are no longer in the memory of the host."""
+        """Report that so many bytes are no longer in host memory."""
         with self._changed:
             self._used -= size
             self._changed.notify_all()
@@ -187,12 +187,12 @@ class PieceReader:
     def _run(self) -> None:
         try:
             for buffer in self._buffers():
-                self._done.put(buffer)
-                del buffer  # whoever takes it may free it
-            if self._stopped:  # nobody waits in vain
-                raise CommunicatorError("reading was broken off in this process; see its own error")
+                self._ready.put(buffer)
+                del buffer  # so that its taker can free it
+            if self._stopped:  # ends the wait of `next`
+                raise CommunicatorError("reading was broken off in this process; see the error there")
         except BaseException as error:
-            self._done.put(error)
+            self._ready.put(error)
 
     def _buffers(self) -> Iterator[np.ndarray]:
         with ExitStack() as stack:
@@ -222,7 +222,7 @@ class PieceReader:
         return WeightsFileError(str(self._files.path(piece.tensor.file)), piece.tensor.name, reason)
 
     def _reserve(self, size: int) -> bool:
-        """Wait until there is room for so many bytes; False if nobody takes them any more."""
+        """Wait until there is room for so many bytes; False if reading was stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._used + size <= self._room)
             self._used += size
@@ -244,9 +244,12 @@ def _read_box(file: StorageFile, piece: BoxPiece) -> np.ndarray:
 
 
 def runs_at_once(count: int, length: int, stride: int) -> int:
-    """How many of so many runs are read at once, gaps included; 0 where each is read to its place by itself.
+    """The number of runs that are read at once with their gaps; 0 if each is read to its place by itself.
 
-    They take no more memory than the runs themselves, but for one.
+    Args:
+        count: number of runs.
+        length: bytes of a run.
+        stride: bytes from the start of a run to the start of the next.
     """
     if count < 2 or not 0 < stride - length <= JOINED_GAP:
         return 0
@@ -264,10 +267,10 @@ def _read_runs(file: StorageFile, buffer: np.ndarray, starts: np.ndarray, length
         return
     rows = buffer.reshape(len(starts), length)
     for k in range(0, len(starts), together):
-        some = starts[k : k + together]
-        span = np.empty(int(some[-1] - some[0]) + length, np.uint8)
-        _fill(file, span, int(some[0]))
-        offsets = (some - some[0]).tolist()
+        group = starts[k : k + together]
+        span = np.empty(int(group[-1] - group[0]) + length, np.uint8)
+        _fill(file, span, int(group[0]))
+        offsets = (group - group[0]).tolist()
         for row, offset in zip(rows[k : k + together], offsets, strict=True):
             row[:] = span[offset : offset + length]
         del span

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Box = tuple[tuple[int, int], ...]  # the first element and the one behind the last, for each dimension
+Box = tuple[tuple[int, int], ...]  # for each dimension the first element and one past the last
 
 
 def box_of(index: Sequence[slice], shape: Sequence[int]) -> Box:

@@ -1,4 +1,4 @@
-"""`save`: arrays into safetensors files, each byte written once, by a process that holds it."""
+"""`save`: arrays into safetensors files; a process that holds a byte writes it, once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from redistrib.weights.names import named_leaves
 from redistrib.weights.runs import Box, box_of, runs_of, shape_of
 from redistrib.weights.writing import NewFile, NewTensor, check_leaf, new_files, owned_boxes
 
-JOINED_BYTES = 256 * 2**20  # of boxes of one tensor that are put together on the host, to be written as whole rows
-PARTIAL = ".partial"  # end of the name of a file that is not complete
+JOINED_BYTES = 256 * 2**20  # of the boxes of a tensor that are joined on the host and written as whole rows
+PARTIAL = ".partial"  # suffix of an incomplete file
 
 
 def save(
@@ -32,23 +32,23 @@ def save(
 ) -> None:
     """Save arrays in safetensors files.
 
-    Each byte is written once, by a process that holds it, to its place in the file: nothing is gathered. Files are
-    written beside their names and renamed when all of them are complete, so a crash leaves no torn file. With several
-    processes of a `jax.distributed` job, each that owns a device of the arrays makes the same call, and all see the
-    folder. See docs/weights.md.
+    A process that holds a byte writes it, once, to its place in the file: nothing is gathered. Files are written under
+    temporary names and renamed when all of them are complete, so a crash leaves no torn file. With several processes of
+    a `jax.distributed` job, each process that owns a device of the arrays makes the same call, and all see the folder.
+    See docs/weights.md.
 
     Args:
-        tree: any pytree of arrays. The name of a tensor is the keys on the way to its leaf, joined by dots. Leaves that
-            are one array, or have one buffer, are written once: the metadata tell under which name.
-        path: a file whose name ends in `.safetensors`, or a folder, which is made if it is not there. A folder gets
-            `model.safetensors`, or several files and their index.
+        tree: any pytree of arrays. The name of a tensor is the keys on the path to its leaf, joined by dots. Leaves
+            that are the same array, or share a buffer, are written once; the metadata name the tensor that they share.
+        path: a file whose name ends in `.safetensors`, or a folder, which is created if it does not exist. A folder
+            gets `model.safetensors`, or several files and their index.
         shard_bytes: bytes of the tensors in one file, unless one has more: an integer or a text such as `"5GB"`.
-        metadata: texts for the headers; by default `{"format": "pt"}`, which readers of such files ask for.
+        metadata: texts for the headers; by default `{"format": "pt"}`, which some readers require.
 
     Raises:
         LeafError: for a leaf that is no array, or of an element type that the format lacks.
-        WeightsFileError: if a file cannot be written; in every process the same. No file has changed then.
-        CommunicatorError: if processes make different calls, or one does not come.
+        WeightsFileError: in every process, if a file cannot be written; no file has changed then.
+        CommunicatorError: if processes make different calls, or a process makes none.
     """
     need("safetensors")
     leaves, _ = named_leaves(tree)
@@ -60,16 +60,16 @@ def save(
     path = Path(path)
     is_file = path.suffix == ".safetensors"
     folder = path.parent if is_file else path
-    kept, tied = _without_tied(leaves)
+    distinct, tied = _without_tied(leaves)
     alone = path.name if is_file else "model.safetensors"
     size = parse_size(shard_bytes)
-    files, tensors, index = new_files(kept, tied, texts, 2**62 if is_file else size, alone)
+    files, tensors, index = new_files(distinct, tied, texts, 2**62 if is_file else size, alone)
     devices: set[Any] = set()
-    for _, value in kept:
+    for _, value in distinct:
         devices |= value.sharding.device_set if isinstance(value, jax.Array) else set()
     processes = sorted({device.process_index for device in devices})
     meeting = Meeting(processes or [jax.process_index()])
-    call = digest_of([str(path), index, *(file.head for file in files), *(_where(value) for _, value in kept)])
+    call = digest_of([str(path), index, *(file.head for file in files), *(_where(value) for _, value in distinct)])
     _, calls = meeting.agreed(lambda: None, note=lambda _: call)
     if len(set(calls)) > 1:
         raise WeightsFileError(str(path), "", "the processes save different arrays; make the same call everywhere")
@@ -77,7 +77,7 @@ def save(
 
 
 class _Saving:
-    """Files that are written by several processes, and appear when all have done so."""
+    """Files that several processes write, and that appear when all have finished."""
 
     def __init__(self, meeting: Meeting, folder: Path, files: Sequence[NewFile], index: str) -> None:
         self._meeting, self._folder, self._files, self._index = meeting, folder, files, index
@@ -97,14 +97,14 @@ class _Saving:
         return self._folder / f".{name}{PARTIAL}"
 
     def _begin(self) -> None:
-        """Files of their full size with their headers."""
+        """Create the files with their headers, in full size."""
         names = {file.name for file in self._files}
         with self._naming(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         if self._index or names == {"model.safetensors"}:
-            there = {path.name for path in self._folder.glob("*.safetensors*")}
-            left = {name for name in there if name.endswith(PARTIAL)}  # by a crash; nobody reads them
-            others = there - left - (names if not self._index else set())
+            present = {path.name for path in self._folder.glob("*.safetensors*")}
+            left = {name for name in present if name.endswith(PARTIAL)}  # after a crash; no reader takes them
+            others = present - left - (names if not self._index else set())
             if others:
                 raise WeightsFileError(
                     str(self._folder),
@@ -117,13 +117,14 @@ class _Saving:
             with self._naming(path), path.open("wb") as handle:
                 handle.write(file.head)
                 handle.flush()
-                os.posix_fallocate(handle.fileno(), 0, file.size)  # a full disk is seen before minutes of writing
+                # a full disk fails here, not after minutes of writing
+                os.posix_fallocate(handle.fileno(), 0, file.size)
 
     def _write(self, tensors: Sequence[NewTensor], boxes: Sequence[Sequence[Box]]) -> None:
-        """The boxes of this process."""
+        """Write the boxes of this process."""
         for number, file in enumerate(self._files):
             path = self._partial(file.name)
-            mine = [
+            written = [
                 (tensor, parts)
                 for tensor, parts in zip(tensors, boxes, strict=True)
                 if tensor.stored.file == number and parts
@@ -131,14 +132,14 @@ class _Saving:
             with self._naming(path):
                 descriptor = os.open(path, os.O_WRONLY)
                 try:
-                    for tensor, parts in mine:
+                    for tensor, parts in written:
                         _write_tensor(descriptor, tensor, parts)
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
 
     def _finish(self) -> None:
-        """Names for the files; the index comes last."""
+        """Rename the files; the index comes last."""
         if self._index:
             path = self._partial(INDEX)
             with self._naming(path), path.open("w") as handle:
@@ -156,7 +157,7 @@ class _Saving:
 
     @contextlib.contextmanager
     def _naming(self, path: Path) -> Any:
-        """A context that tells what could not be written."""
+        """A context that turns errors of the operating system into errors of this path."""
         try:
             yield
         except OSError as error:
@@ -185,7 +186,7 @@ def _host_dtype(value: Any) -> Any:
 
 
 def _inside(box: Box, other: Box) -> tuple[slice, ...]:
-    """A box as slices of one that has it inside."""
+    """A box as slices of a box that contains it."""
     return tuple(slice(start - origin, stop - origin) for (start, stop), (origin, _) in zip(box, other, strict=True))
 
 
@@ -215,29 +216,29 @@ def _write_all(descriptor: int, data: memoryview, start: int) -> None:
 
 
 def _without_tied(leaves: Sequence[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-    """Each array once, and for the names of others that of the array they are.
+    """Each array once, and for each other name the name of the array that it shares.
 
-    Arrays are one where Python has one object, or, in one process, where they have the same buffers.
+    Names share an array if it is one Python object, or, within a process, if the buffers are the same.
     """
-    kept: list[tuple[str, Any]] = []
+    distinct: list[tuple[str, Any]] = []
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
     for name, value in leaves:
         keys: list[Any] = [id(value)]
         if isinstance(value, jax.Array) and value.is_fully_addressable and value.size:
             keys.append((value.shape, str(value.dtype), tuple(buffers(value))))
-        known = next((first[key] for key in keys if key in first), None)
-        if known is None:
-            kept.append((name, value))
+        shared = next((first[key] for key in keys if key in first), None)
+        if shared is None:
+            distinct.append((name, value))
         else:
-            tied[name] = known
+            tied[name] = shared
         for key in keys:
-            first.setdefault(key, known or name)
-    return kept, tied
+            first.setdefault(key, shared or name)
+    return distinct, tied
 
 
 def _where(value: Any) -> str:
-    """Which device has which box."""
+    """The box of each device, as text."""
     if not isinstance(value, jax.Array):
         return str(np.shape(value))
     boxes: Mapping[Any, Any] = value.sharding.devices_indices_map(value.shape)

@@ -1,4 +1,4 @@
-"""How fast a storage reads: for profiles."""
+"""The bandwidth of a storage, for profiles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from redistrib.errors import WeightsFileError
 from redistrib.weights.reading import LocalFile
 
 RUN_BYTES = 8 * 2**20
-MOST_BYTES = 2**30  # that are read
+MOST_BYTES = 2**30  # bytes that are read at most
 
 
 def storage_bandwidth(path: Path) -> float:
     """Bytes per second of reading a file from its beginning, in long runs, as `load` reads.
 
-    The kernel is asked to drop the file from memory first; a file system of memory does not.
+    The kernel is first asked to drop the file from its cache; a file system in memory does not.
 
     Raises:
         WeightsFileError: if there is no such file, it is empty, or it cannot be read.

@@ -1,4 +1,4 @@
-"""Which tensors a caller asks for, of which type, and where they are to be."""
+"""Targets of a load: the tensors that a caller names, with their shardings and element types."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from redistrib.weights.names import named_leaves
 
 
 @dataclass(frozen=True)
-class WantedTensor:
+class TargetTensor:
     """A tensor to be loaded.
 
     Attributes:
         stored: the tensor in its file.
-        sharding: where it is to be.
-        dtype: the element type that it is to have.
+        sharding: of the result.
+        dtype: element type of the result.
     """
 
     stored: StoredTensor
@@ -33,38 +33,38 @@ class WantedTensor:
 
 
 @dataclass(frozen=True)
-class WantedTree:
-    """What is asked for.
+class TargetTree:
+    """The tensors to load for a tree of results.
 
     Attributes:
-        tensors: those to load, each once, in the order of the leaves.
-        structure: of the result.
-        places: for each leaf of the result the number of its tensor; leaves of tied names have one.
+        tensors: each once, in the order of the leaves.
+        structure: of the tree.
+        places: for each leaf the number of its tensor; leaves of tied names share one.
     """
 
-    tensors: tuple[WantedTensor, ...]
+    tensors: tuple[TargetTensor, ...]
     structure: Any
     places: tuple[int, ...]
 
 
 def is_place(value: Any) -> bool:
-    """Whether a value says where an array is to be."""
+    """Whether a value says where an array is placed."""
     return isinstance(value, Sharding | PartitionSpec | jax.Device | jax.ShapeDtypeStruct)
 
 
-def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool = True) -> WantedTree:
+def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool = True) -> TargetTree:
     """The tensors that a tree of shardings names.
 
     Args:
-        files: where tensors are.
+        files: the files of the tensors.
         shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
             `jax.ShapeDtypeStruct` with a sharding; or one of these for all tensors, as a flat dict by name.
         dtype: of the result's floating-point tensors, a dict of types by name, or None for those of the files.
-        strict: whether types that JAX has not now are refused.
+        strict: whether to refuse element types that JAX lacks without `jax_enable_x64`.
 
     Raises:
-        WeightsFileError: if a name is missing, or a tensor has another shape than is asked for, or one that the
-            sharding does not divide.
+        WeightsFileError: if a name is missing, or the shape of a tensor is not that of its leaf, or its sharding does
+            not divide it.
         LeafError: if a leaf is no sharding.
     """
     tree = dict.fromkeys(sorted({*files.tensors, *files.tied}), shardings) if is_place(shardings) else shardings
@@ -74,24 +74,24 @@ def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
     for name in types:
         files[name]  # refuses names that are missing
     tensors: dict[tuple[Any, ...], int] = {}
-    result: list[WantedTensor] = []
+    result: list[TargetTensor] = []
     places = []
     for name, leaf in leaves:
         stored = files[name]
-        wanted = _wanted(
+        target = _target(
             files, name, stored, leaf, types.get(name, every if _is_floating(stored.dtype) else None), strict
         )
-        key = (stored.name, wanted.sharding, wanted.dtype)
+        key = (stored.name, target.sharding, target.dtype)
         if key not in tensors:
             tensors[key] = len(result)
-            result.append(wanted)
+            result.append(target)
         places.append(tensors[key])
-    return WantedTree(tuple(result), structure, tuple(places))
+    return TargetTree(tuple(result), structure, tuple(places))
 
 
-def _wanted(
+def _target(
     files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtype: str | None, strict: bool
-) -> WantedTensor:
+) -> TargetTensor:
     kind = dtype or stored.dtype
     if isinstance(leaf, jax.ShapeDtypeStruct):
         if leaf.sharding is None:
@@ -109,15 +109,15 @@ def _wanted(
         sharding.shard_shape(stored.shape)
     except ValueError as error:
         raise WeightsFileError(files.shown, name, f"its shape {stored.shape} is not the sharding's: {error}") from None
-    for each in (stored.dtype, kind) if strict else ():
-        if str(jax.dtypes.canonicalize_dtype(jnp.dtype(each))) != each:
+    for name_of_type in (stored.dtype, kind) if strict else ():
+        if str(jax.dtypes.canonicalize_dtype(jnp.dtype(name_of_type))) != name_of_type:
             raise WeightsFileError(
                 files.shown,
                 name,
-                f"JAX has no arrays of {each} unless jax_enable_x64 is set; set it, convert the file, or leave the "
-                "tensor out of the shardings",
+                f"JAX has no arrays of {name_of_type} unless jax_enable_x64 is set; set it, convert the file, or "
+                "leave the tensor out of the shardings",
             )
-    return WantedTensor(stored, sharding, kind)
+    return TargetTensor(stored, sharding, kind)
 
 
 def _is_floating(dtype: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which process writes which box of which tensor, and where in the files that is."""
+"""The files of a save, and the boxes of tensors that each process writes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from redistrib.weights.headers import DTYPES, PREFIX_BYTES, StoredTensor
 from redistrib.weights.runs import Box, box_of, shape_of
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-SPLIT_BYTES = 2**20  # of a box from which on its holders each write a part of it
-_ALIGNED = 8  # bytes to a multiple of which a header is filled up with blanks
+SPLIT_BYTES = 2**20  # boxes of at least so many bytes are split among their holders
+_ALIGNED = 8  # a header is filled with blanks to a multiple of so many bytes
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class NewTensor:
 def new_files(
     leaves: Sequence[tuple[str, Any]], tied: dict[str, str], metadata: dict[str, str], shard_bytes: int, alone: str
 ) -> tuple[list[NewFile], list[NewTensor], str]:
-    """Files for tensors, filled one after the other, and the index; an empty text where one file has them all.
+    """The files of tensors, filled one after the other, and the text of the index, empty if there is one file.
 
     Args:
         leaves: arrays with their names.
-        tied: names that stand for one of these.
+        tied: further names, each with the name of the tensor that it shares.
         metadata: texts for the headers.
         shard_bytes: bytes of tensors in a file, unless one tensor has more.
-        alone: the name of the file where it is the only one.
+        alone: the name of the file if there is only one.
     """
     sizes = {name: math.prod(np.shape(value)) * itemsize_of(str(value.dtype)) for name, value in leaves}
     shards: list[list[tuple[str, Any]]] = [[]]
@@ -77,7 +77,7 @@ def new_files(
         # The larger elements come first, so that every tensor is aligned.
         ordered = sorted(shard, key=lambda leaf: -itemsize_of(str(leaf[1].dtype)))
         header: dict[str, Any] = {}
-        texts = metadata | {name: kept for name, kept in tied.items() if kept in dict(shard)}
+        texts = metadata | {name: other for name, other in tied.items() if other in dict(shard)}
         if texts:
             header["__metadata__"] = texts
         place = 0
@@ -104,25 +104,25 @@ def new_files(
 
 
 def owned_boxes(tensors: Iterable[NewTensor], processes: Sequence[int]) -> list[list[Box]]:
-    """For each tensor the boxes of it that this process writes; those of all processes have every element once.
+    """For each tensor the boxes that this process writes; over all processes every element occurs once.
 
-    The holders of a large box write a part of it each; a small one is written by that which has least to write.
+    Each holder of a large box writes a part of it; the holder with least to write so far writes a small box.
     """
     busy = dict.fromkeys(processes, 0)
     result = []
     for tensor in tensors:
-        mine = []
+        written = []
         for box, holders in _holders(tensor, processes):
             for part, process in _shared(box, holders, busy, tensor.stored.itemsize):
                 busy[process] += math.prod(shape_of(part)) * tensor.stored.itemsize
                 if process == jax.process_index():
-                    mine.append(part)
-        result.append(mine)
+                    written.append(part)
+        result.append(written)
     return result
 
 
 def _holders(tensor: NewTensor, processes: Sequence[int]) -> list[tuple[Box, list[int]]]:
-    """The different boxes of a tensor, with the processes that have each."""
+    """The distinct boxes of a tensor, each with the processes that hold it."""
     shape = tensor.stored.shape
     if not isinstance(tensor.value, jax.Array):
         return [(tuple((0, size) for size in shape), [min(processes)])]
@@ -148,7 +148,7 @@ def _shared(box: Box, holders: Sequence[int], busy: dict[int, int], itemsize: in
 
 
 def check_leaf(name: str, value: Any) -> None:
-    """Refuse what a safetensors file cannot have.
+    """Refuse a value that safetensors cannot store.
 
     Raises:
         LeafError: with the name.

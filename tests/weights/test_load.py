@@ -32,7 +32,7 @@ from redistrib.weights.batches import in_batches
 from redistrib.weights.headers import read_headers
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import runs_of
-from redistrib.weights.targets import wanted_tree
+from redistrib.weights.targets import target_tree
 from tests.weights.files import CountingFile, arrays, same_bits, written
 
 
@@ -351,8 +351,8 @@ class _Told:
 
 def test_other_processes_are_told_that_a_load_has_been_broken_off(tmp_path: Path) -> None:
     files = read_headers(written(tmp_path, {f"w{k}": np.full((4096, 1024), k, np.float32) for k in range(6)}))
-    wanted = wanted_tree(files, everywhere(), None).tensors
-    batches = in_batches(wanted, line_of(jax.devices()[:8]))
+    targets = target_tree(files, everywhere(), None).tensors
+    batches = in_batches(targets, line_of(jax.devices()[:8]))
     assert len(batches) == 2
     told: Any = _Told()
     reader = PieceReader(files, [piece for batch in batches for piece in batch.pieces], None)
