@@ -9,10 +9,11 @@ import jax.numpy as jnp
 
 from redistrib.lang.types import DistType
 from redistrib.programs.check import check
-from redistrib.programs.data import Compute, Loop, Move, Op, ProgramData, Value, used_by
+from redistrib.programs.data import Compute, Loop, Move, Op, ProgramData, used_by
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Program
 from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.value import Value
 
 
 def gathered_ahead(program: Program) -> Program:

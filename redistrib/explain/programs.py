@@ -55,7 +55,7 @@ def _rows(program: ProgramData) -> Iterator[Row]:
                 yield _compute_row(pending)
                 pending = []
             received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
-            yield Row(op.out.name, 0, received, word_of(op.plan))
+            yield Row(op.out.name, 0, received, word_of(op))
         elif isinstance(op, Loop):
             if pending:
                 yield _compute_row(pending)

@@ -21,6 +21,7 @@ from redistrib.lang.types import DistType
 from redistrib.partitioning.arrays import ABSENT, Arrays, Need
 from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes, bindings, mesh_of
 from redistrib.programs.program import Place, Value
+from redistrib.programs.windows import Held
 
 MOST = 4096  # choices for a whole program up to which the best is found
 _NEAREST = 128  # ways to bind one operation, of which the one with the shortest moves is taken
@@ -162,7 +163,7 @@ class _Search:
         )
         return _Way(bound, tuple(map(self.arrays.need, needs)))
 
-    def _value(self, array: str, form: DistType, place: Place, windows: tuple[int, ...] = ()) -> Value:
+    def _value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
         return Value(array, form, place, self.arrays.options.dtype_of(array), windows)
 
     # ------------------------------------------------------------------------------------- all kernels

@@ -98,12 +98,16 @@ class _Build:
             signature = part.signature(self.place.mesh)
         except ProgramError as error:
             raise error.at(operation.source) from None
-        nest = operation.nest
+        nest, group = operation.nest, group_of(operation.name, (part,), self.place)
         reads = [
-            (access.array, array, self._value(self.found.arrays[array], needed))
+            (
+                access.array,
+                array,
+                replace(self._value(self.found.arrays[array], needed), windows=group.windows[access.array]),
+            )
             for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True)
         ]
-        made = group_of(nest.name, (part,), self.place).writes
+        made = group.writes
         outs = [
             (access.array, self._value(array, made[access.array]))
             for access, array in zip(nest.writes, operation.outs, strict=True)

@@ -21,7 +21,8 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.nest import Access
-from redistrib.programs.pullback import ScheduledNest, may_combine, uncut_above
+from redistrib.programs.pullback import ScheduledNest, may_combine, uncut_above, windows_of
+from redistrib.programs.windows import Reach, Stencil, refusal
 
 
 class Choice(NamedTuple):
@@ -205,7 +206,7 @@ class Propagation:
         nest = operation.nest
         if axis in cuts or dim in nest.whole or not self._agrees_with_pin(operation, axis, dim):
             return False
-        if self._tile(number, dim) % self.mesh.axis(axis).size:
+        if self._tile(number, dim) % self.mesh.axis(axis).size or not self._can_reach(number, axis, dim):
             return False
         for access in (*nest.reads, *nest.writes):
             for names in access.dims:
@@ -217,6 +218,19 @@ class Propagation:
         """Whether the sharding constraint of an operation, if it is one, leaves a cut free or asks for it."""
         pinned = operation.pinned
         return not pinned or dim in pinned.free or (axis, dim) in ((a, d) for a, _, d in pinned.cut)
+
+    def _can_reach(self, number: int, axis: str, dim: str) -> bool:
+        """Whether parts of a dimension can read their windows, if an axis cuts it too; partial sums have no halos."""
+        nest, carried = self.graph.operations[number].nest, self.carries[number].values()
+        points = self._tile(number, dim) // self.mesh.axis(axis).size
+        for read, access in enumerate(nest.reads):
+            stencils = [w for w, names in zip(access.windows, access.dims, strict=False) if dim in names and w != 1]
+            for stencil in stencils:
+                if isinstance(stencil, Stencil) and refusal(stencil, points, nest.size(dim)):
+                    return False
+            if stencils and any(read in nest.linear[group] for group in carried):
+                return False
+        return True
 
     def _tile(self, number: int, dim: str) -> int:
         parts = math.prod(self.mesh.axis(a).size for a, d in self.cuts[number].items() if d == dim)
@@ -307,8 +321,18 @@ class Propagation:
         kinds = {operation.nest.combiner[dim] for dim in self.cuts[number].values() if dim in operation.nest.combiner}
         if kinds - {"sum"} or not all(self._is_summed(name, axis) and self._is_carried_by_all(name) for name in names):
             return False
+        if any(self._has_halo(number, read) for read in groups[0]):
+            return False
         self.carries[number][axis] = operation.nest.linear.index(groups[0])
         return True
+
+    def _has_halo(self, number: int, read: int) -> bool:
+        """Whether devices read an array beyond their tiles."""
+        nest = self.graph.operations[number].nest
+        access = nest.reads[read]
+        return bool(access.windows) and any(
+            isinstance(held, Reach) for held in windows_of(nest, access, self.cut(number))
+        )
 
     def _accumulate(self, number: int, axis: str) -> bool:
         """Let a loop carry summands, if what is carried is then summands at the end of a step too.

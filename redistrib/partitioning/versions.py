@@ -74,6 +74,8 @@ class LayoutBuilder(Builder):
             value = self.outside.needed(key, target)
             self.constants[value.name] = value
             return value
+        if target.has_halos and not any(value.means(target) for value in self._kept(self.versions[key])):
+            self.moved(key, self.needed(key, replace(target, windows=())), target)
         nearest = self._nearest(key, target)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(target):

@@ -8,8 +8,9 @@ from typing import TypeVar
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
 from redistrib.programs.check_calls import check_ends
-from redistrib.programs.data import Compute, Move, Place, ProgramData, Value, called_by, made_by, name_of, used_by
+from redistrib.programs.data import Compute, Move, ProgramData, called_by, made_by, name_of, used_by
 from redistrib.programs.groups import Group, group_of
+from redistrib.programs.value import Place, Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType
-from redistrib.programs.data import Call, Loop, Value
+from redistrib.programs.data import Call, Loop
+from redistrib.programs.value import Value
 
 
 def check_ends(op: Call | Loop, live: Mapping[str, Value]) -> None:

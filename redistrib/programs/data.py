@@ -16,120 +16,15 @@ the value. Operations stand in the order in which each device runs them. Whether
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-import numpy as np
-
-from redistrib.errors import ProgramError
-from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.nest import reached
 from redistrib.programs.pullback import ScheduledNest
-from redistrib.theory.boxes import Boxes
-from redistrib.theory.placement import Int64, Placement, placement_of
-
-
-@dataclass(frozen=True)
-class Place:
-    """Devices that hold a value or run an operation together.
-
-    Attributes:
-        mesh: the mesh they form.
-        devices: the number that each has in the whole machine, by its number in the mesh; `0, 1, 2, ...` unless given.
-    """
-
-    mesh: Mesh
-    devices: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        devices = tuple(self.devices) or tuple(range(self.mesh.size))
-        if len(devices) != self.mesh.size or len(set(devices)) != len(devices):
-            raise ProgramError(
-                "", "", "Place", f"mesh {self.mesh} needs {self.mesh.size} different devices, got {devices}"
-            )
-        object.__setattr__(self, "devices", devices)
-
-    def __str__(self) -> str:
-        return f"{self.mesh}@{','.join(map(str, self.devices))}"
-
-
-@dataclass(frozen=True)
-class Value:
-    """An array over devices.
-
-    Attributes:
-        name: what the program calls it.
-        type: how it is cut, or of which summands it is made.
-        place: the devices that hold it.
-        dtype: name of the element type.
-        windows: where tiles overlap, see `Access`: the type is then that of the points, and every device holds what
-            its points read.
-    """
-
-    name: str
-    type: DistType
-    place: Place
-    dtype: str = "float32"
-    windows: tuple[int, ...] = ()
-
-    @property
-    def form(self) -> str:
-        """The type as text, and the windows."""
-        return f"{self.type} windows ({', '.join(map(str, self.windows))})" if self.windows else str(self.type)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole array, in elements."""
-        return reached(self.type.global_shape, self.windows)
-
-    @property
-    def tile(self) -> tuple[int, ...]:
-        """Shape of what each device holds, in elements."""
-        return reached(self.type.local_shape, self.windows)
-
-    @property
-    def placement(self) -> Placement:
-        """The tile, and the summand, of every device of the place, in the order of `place.devices`."""
-        return placement_of(self.type, self.place.mesh)
-
-    @property
-    def boxes(self) -> Boxes:
-        """What each device of the place holds of the whole array, in the order of `place.devices`."""
-        start = self.placement.start
-        return Boxes(start, np.broadcast_to(np.array(self.tile, dtype=np.int64), start.shape))
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that one device holds of it."""
-        elements = math.prod(self.tile) if self.windows else self.type.local_size
-        return elements * itemsize_of(self.dtype)
-
-    def means(self, other: Value) -> bool:
-        """Whether every device holds the same of both, whatever the meshes and axes are called."""
-        if self.windows != other.windows:
-            return False
-        if self.type == other.type and self.place == other.place:
-            return True
-        if {*self.place.devices} != {*other.place.devices}:
-            return False
-        return self._held == other._held
-
-    @cached_property
-    def _held(self) -> tuple[tuple[int, ...], Placement]:
-        """The devices, ascending, and what each holds."""
-        placement, devices = self.placement, self.place.devices
-        order = np.argsort(devices)
-        if (order[1:] < order[:-1]).any():
-            summand = None if placement.summand is None else placement.summand[order]
-            shape, grid, index = placement.shape, placement.grid, placement.index[order]
-            placement = Placement(shape, grid, index, summand, placement.summands, placement.reduction)
-        return tuple(sorted(devices)), placement
+from redistrib.programs.value import Place, Value, pulled
 
 
 @dataclass(frozen=True)
@@ -379,18 +274,3 @@ def used_by(op: Op) -> Iterable[str]:
             return op.ins
         case Move():
             return [op.value]
-
-
-def pulled(value: Value, out: Value) -> dict[int, int]:
-    """Elements of each device's new tile that it does not hold already, by its number in the machine."""
-    before, after = ({device: k for k, device in enumerate(one.place.devices)} for one in (value, out))
-    stays = [device for device in after if device in before]
-    counts = dict.fromkeys(after, math.prod(out.tile))
-    kept = value.boxes[_rows(before, stays)].meet(out.boxes[_rows(after, stays)])
-    for device, elements in zip(stays, kept.volumes(), strict=True):
-        counts[device] -= elements
-    return counts
-
-
-def _rows(number: dict[int, int], devices: list[int]) -> Int64:
-    return np.array([number[device] for device in devices], dtype=np.int64)

@@ -20,9 +20,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
 from redistrib.programs.inline import inlined
 from redistrib.programs.nest import Access, Nest
+from redistrib.programs.value import Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
 COPY = "copy of an operand"

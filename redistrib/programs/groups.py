@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from redistrib.errors import InconsistentGroupError, ProgramError
 from redistrib.lang.types import DistType
-from redistrib.programs.data import Place, Value
-from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.pullback import ScheduledNest, windows_of
+from redistrib.programs.value import Place, Value
+from redistrib.programs.windows import Held
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Group:
 
     reads: dict[str, DistType]
     writes: dict[str, DistType]
-    windows: dict[str, tuple[int, ...]]
+    windows: dict[str, tuple[Held, ...]]
 
 
 def group_of(name: str, parts: tuple[ScheduledNest, ...], place: Place) -> Group:
@@ -39,11 +40,11 @@ def group_of(name: str, parts: tuple[ScheduledNest, ...], place: Place) -> Group
     for part in parts:
         signature = part.signature(place.mesh)
         for access, needed in zip(part.nest.reads, signature.ins, strict=True):
-            array, read = access.array, Value("", needed, place, windows=access.windows)
+            array, read = access.array, Value("", needed, place, windows=windows_of(part.nest, access, part.cut))
             _agree(name, array, first.setdefault(array, (part, read)), (part, read), written=False)
             if array not in group.writes:
                 group.reads[array] = needed
-                group.windows[array] = access.windows
+                group.windows[array] = read.windows
         for access, written_type in zip(part.nest.writes, signature.outs, strict=True):
             array, written = access.array, Value("", written_type, place)
             _agree(name, array, first.get(array, (part, written)), (part, written), written=True)

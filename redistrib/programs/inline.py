@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData
+from redistrib.programs.value import Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from redistrib.programs.data import Call, Compute, Loop, Move, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, ProgramData
+from redistrib.programs.value import Value
 
 A = TypeVar("A")
 

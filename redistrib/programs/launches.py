@@ -11,14 +11,13 @@ from redistrib.programs.data import (
     Compute,
     Move,
     Op,
-    Place,
     ProgramData,
-    Value,
     is_effectful,
     made_by,
     used_by,
 )
 from redistrib.programs.inline import inlined
+from redistrib.programs.value import Place, Value
 
 
 @dataclass(frozen=True)

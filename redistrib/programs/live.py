@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
 from redistrib.programs.groups import group_of
+from redistrib.programs.value import Value
 
 
 class Change(NamedTuple):

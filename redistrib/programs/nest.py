@@ -15,6 +15,7 @@ from typing import Any
 from redistrib.arith import as_integer
 from redistrib.errors import ProgramError
 from redistrib.lang.notation import REDUCTIONS
+from redistrib.programs.windows import Window, reached, unfit
 
 
 def _pairs(value: Any) -> tuple[Any, ...]:
@@ -34,7 +35,8 @@ class Access:
             index `h * size(e) + e`. An empty tuple reads, or writes, the dimension whole at every point.
         extents: the sizes of the dimensions that are read whole, in order, in elements.
         windows: for every array dimension the elements that are read at a point, from its own index on; empty: one
-            each. The array is longer than the points by what the last of them reads further.
+            each. The array is longer than the points by what the last of them reads further. A `Stencil` says which
+            are read where that is not so simple, and how long the array is.
 
     >>> Access("A", (("i",), ()), (8,)).windows        # A[i, :] with 8 columns
     ()
@@ -45,7 +47,7 @@ class Access:
     array: str
     dims: tuple[tuple[str, ...], ...]
     extents: tuple[int, ...] = ()
-    windows: tuple[int, ...] = ()
+    windows: tuple[Window, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", tuple(map(tuple, self.dims)))
@@ -144,16 +146,9 @@ class Nest:
             return
         if access in self.writes:
             raise self.error("Window", "an array is written one element at each point", access.array)
-        wrong = len(access.windows) != len(access.dims) or any(
-            n < 1 or (n > 1 and not dim) for n, dim in zip(access.windows, access.dims, strict=True)
-        )
-        if wrong:
-            raise self.error(
-                "Window",
-                f"windows {access.windows} do not fit {len(access.dims)} dimensions; give one of at least 1 for each, "
-                f"and 1 for one that is read whole",
-                access.array,
-            )
+        why = unfit(access.dims, access.windows)
+        if why:
+            raise self.error("Window", why, access.array)
 
     def _known(self, names: Iterable[str], array: str = "") -> None:
         for name in names:
@@ -194,12 +189,3 @@ class Nest:
         extents = iter(access.extents)
         points = tuple(math.prod(map(self.size, dim)) if dim else next(extents) for dim in access.dims)
         return reached(points, access.windows)
-
-
-def reached(points: tuple[int, ...], windows: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements that so many neighbouring points read along each dimension.
-
-    >>> reached((4, 8), (2, 1))
-    (5, 8)
-    """
-    return tuple(n + more - 1 for n, more in zip(points, windows, strict=True)) if windows else points

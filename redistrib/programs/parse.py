@@ -20,6 +20,7 @@ from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Call, Compute, Loop, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.text import PLAIN, Body
+from redistrib.programs.windows import Held, Reach, Stencil, Window
 
 _T = TypeVar("_T")
 
@@ -139,8 +140,8 @@ class _Reader:
         return name, range(first, stop, self.number() or self._fail("a step other than 0"))
 
     def _access(self) -> Access:
-        """`access: NAME "[" ((NAME | "(" NAME* ")") ("+" NUMBER)? | ":" NUMBER)* "]"`."""
-        array, extents, windows = self.name(), list[int](), list[int]()
+        """`access: NAME "[" ((NAME | "(" NAME* ")") ("+" (NUMBER | "(" NUMBER* ")"))? | ":" NUMBER)* "]"`."""
+        array, extents, windows = self.name(), list[int](), list[Window]()
 
         def dim() -> tuple[str, ...]:
             if self.take(":"):
@@ -148,7 +149,12 @@ class _Reader:
                 windows.append(1)
                 return ()
             names = self._group(self.name) if self.peek("(") else (self.name(),)
-            windows.append(self.number() if self.take("+") else 1)
+            if not self.take("+"):
+                windows.append(1)
+            elif self.peek("("):
+                windows.append(Stencil(*self._many(len(Stencil._fields))))
+            else:
+                windows.append(self.number())
             return names
 
         dims = self.listed("[", "]", dim)
@@ -235,14 +241,22 @@ class _Reader:
         return ScheduledNest(nest, cut, tuple(self._group(self.name) for _ in nest.linear))
 
     def _value(self) -> Value:
-        """`value: name ":" TYPE ("windows" "(" numbers ")")? NAME "@" NAME`."""
+        """`value: name ":" TYPE ("windows" "(" (NUMBER | "(" NUMBER* ")")* ")")? NAME "@" NAME`."""
         name = self._used()
         self.expect(":")
         form = self._type()
-        windows = self.listed("(", ")", self.number) if self.take("windows") else ()
+        windows = self.listed("(", ")", self._held) if self.take("windows") else ()
         dtype = self.name()
         self.expect("@")
         return Value(name, form, self._known(self.places, "place"), dtype, tuple(windows))
+
+    def _held(self) -> Held:
+        return Reach(*self._many(len(Reach._fields))) if self.peek("(") else self.number()
+
+    def _many(self, count: int) -> tuple[int, ...]:
+        """So many numbers between brackets."""
+        numbers = self._group(self.number)
+        return numbers if len(numbers) == count else self._fail(f"{count} numbers, and not {len(numbers)}")
 
     def _type(self) -> DistType:
         return self._guarded(DistType.parse, self.match(_TYPE, "a type"))

@@ -8,14 +8,14 @@ from redistrib.programs.data import Compute as Compute
 from redistrib.programs.data import Loop as Loop
 from redistrib.programs.data import Move as Move
 from redistrib.programs.data import Op as Op
-from redistrib.programs.data import Place as Place
 from redistrib.programs.data import ProgramData
-from redistrib.programs.data import Value as Value
 from redistrib.programs.data import called_by as called_by
 from redistrib.programs.data import is_effectful as is_effectful
 from redistrib.programs.data import made_by as made_by
-from redistrib.programs.data import pulled as pulled
 from redistrib.programs.data import used_by as used_by
+from redistrib.programs.value import Place as Place
+from redistrib.programs.value import Value as Value
+from redistrib.programs.value import pulled as pulled
 from redistrib.report import ShownInNotebooks
 
 

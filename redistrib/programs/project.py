@@ -201,7 +201,7 @@ def _project_move(op: Move, tag: int, flat: ProgramData, ops: dict[int, list[Ran
 
 
 def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankOp]]) -> None:
-    old, new = (dict(zip(one.place.devices, one.placement.start.tolist(), strict=True)) for one in (value, out))
+    old, new = (dict(zip(one.place.devices, one.corner.tolist(), strict=True)) for one in (value, out))
     boxes: dict[int, list[tuple[int, _Ints]]] = {device: [] for device in out.place.devices}
     kept: dict[int, list[tuple[_Ints, _Ints, _Ints]]] = {device: [] for device in out.place.devices}
     for send in direct_sends(value, out):

@@ -15,6 +15,7 @@ from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, Typ
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, require_even
 from redistrib.programs.nest import Access, Nest
+from redistrib.programs.windows import Held, Reach, Stencil, cut_by, held_by, refusal
 
 
 class Rule(NamedTuple):
@@ -76,6 +77,8 @@ class ScheduledNest:
         carried = self._carried_by_read()
         ins = []
         for k, access in enumerate(self.nest.reads):
+            if carried.get(k) and any(isinstance(held, Reach) for held in windows_of(self.nest, access, self.cut)):
+                raise self.nest.error("Window", "summands are not read beyond their tile; add them first", access.array)
             ins.append(_summands(pulled_back(self.nest, access, self.cut), dict.fromkeys(carried.get(k, ()), "sum")))
         passed = tuple(axis for group in self.carried for axis in group)
         outs = [self._written(access, passed, mesh) for access in self.nest.writes]
@@ -166,7 +169,16 @@ def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
                 raise CutInnerFactorError(nest.name, access.array, i, names, name, major, apart)
         axes = tuple(axis for name in reversed(names) for axis in factors[name].axes)
         dims.append(DimType(math.prod(tiles.values()), axes, math.prod(each.size for each in factors.values())))
+        if access.windows and isinstance(window := access.windows[i], Stencil):
+            if why := refusal(window, dims[i].tile, dims[i].size):
+                raise nest.error("Window", f"{', '.join(names)} cannot be cut so: {why}", access.array, CutError)
+            dims[i] = cut_by(window, dims[i])
     return DistType(tuple(dims))
+
+
+def windows_of(nest: Nest, access: Access, cut: DistType) -> tuple[Held, ...]:
+    """What every device holds of an array beside its tile, under one access and a cut; see `Value`."""
+    return held_by(access.dims, access.windows, dict(zip(nest.position, cut.dims, strict=True)))
 
 
 def uncut_above(factors: Sequence[str], name: str, tile: Callable[[str], int]) -> str | None:

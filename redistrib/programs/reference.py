@@ -195,13 +195,18 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
     if value.windows:
         if given.shape != value.shape:
             raise TilesError(f"an array of shape {given.shape} cannot be placed as one of shape {value.shape}")
-        return {
-            device: np.array(view(given, box.start, box.size))
-            for device, box in zip(value.place.devices, value.boxes.rows(), strict=True)
-        }
+        boxes = zip(value.place.devices, value.boxes.rows(), value.corner.tolist(), strict=True)
+        return {device: _inside(view(given, box.start, box.size), box.start, at, value) for device, box, at in boxes}
     if placement.reduction is not None:
         given = np.stack(_summands(given, placement.summands, placement.reduction))
     return dict(zip(value.place.devices, reference.scatter(given, placement), strict=True))
+
+
+def _inside(part: Tile, start: Sequence[int], corner: Sequence[int], value: Value) -> Tile:
+    """What a device holds of an array, from its corner on, with a part of the array in it and zeros beside."""
+    held = np.zeros(value.tile, part.dtype)
+    held[tuple(slice(a - b, a - b + n) for a, b, n in zip(start, corner, part.shape, strict=True))] = part
+    return held
 
 
 def _summands(array: Tile, count: int, reduction: Reduction) -> list[Tile]:

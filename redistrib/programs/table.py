@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.plans.plan import Plan
 from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import highest_peak_bytes, renames
@@ -77,7 +76,7 @@ def _rows(program: ProgramData, indent: str = "") -> Iterator[Sequence[str]]:
             case Move() if not renames(op, program):
                 received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
                 price = "" if op.plan is None or op.plan.cost is None else _price(op.plan.cost, op.plan.unit)
-                yield [f"{indent}  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op.plan), price]
+                yield [f"{indent}  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op), price]
             case Loop():
                 flops, received = (op.steps * sum(figure) for figure in _figures(op))
                 shown = f"{received:,}" if received else ""
@@ -109,11 +108,11 @@ def line_of(op: Compute | Loop) -> str:
     return os.path.basename(op.source)
 
 
-def word_of(plan: Plan | None) -> str:
-    """What a plan does, in a word where it can be."""
-    if plan is None:
-        return "direct"
-    kinds = list(dict.fromkeys(step.kind for step in plan.steps))
+def word_of(op: Move) -> str:
+    """What a move does, in a word where it can be."""
+    if op.plan is None:
+        return "halo" if op.out.has_halos else "direct"
+    kinds = list(dict.fromkeys(step.kind for step in op.plan.steps))
     return " + ".join(kinds) or "nothing"
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import Call, Compute, Loop, Move, Op, Place, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.value import Place, Value
 
 Body: TypeAlias = Callable[..., Any]
 
@@ -179,7 +180,8 @@ def _access(access: Access) -> str:
         for dim in access.dims
     ]
     for k, window in enumerate(access.windows):
-        dims[k] += f" +{window}" if window > 1 else ""
+        if window != 1:
+            dims[k] += f" +{window}"
     return f"{quoted(access.array)}[{', '.join(dims)}]"
 
 

@@ -24,12 +24,12 @@ from redistrib.programs.data import (
     Move,
     Op,
     ProgramData,
-    Value,
     made_by,
     name_of,
     used_by,
 )
 from redistrib.programs.live import Change, Context, Liveness, devices_of, renames
+from redistrib.programs.value import Value
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
 from redistrib.simulator.sharing import shared_clocks
@@ -371,7 +371,7 @@ class _Simulator:
         if op.plan is not None:
             key: tuple[object, ...] = (id(op.plan), value.place)
         else:
-            key = (value.type, value.place, op.out.type, op.out.place, op.out.dtype)
+            key = (value.type, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
         if key not in self.cache.prices:
             self.cache.prices[key] = tuple(move_stages(op, program, self.machine))
         return self.cache.prices[key]

@@ -19,9 +19,11 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
-from redistrib.programs.data import Compute, Move, Place, ProgramData, Value
+from redistrib.programs.data import Compute, Move, ProgramData
 from redistrib.programs.direct import direct_sends, gathering, scattering
+from redistrib.programs.halos import halo_rounds
 from redistrib.programs.live import renames
+from redistrib.programs.value import Place, Value
 from redistrib.simulator.machine import Machine
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
@@ -113,6 +115,9 @@ class _Round(NamedTuple):
 def _direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStage]:
     """What a move without a plan is made of: collectives from one device or to one, sends between several."""
     links = _Links(value, out, machine)
+    if out.has_halos:
+        devices, rounds = out.place.devices, halo_rounds(out.type, out.place.mesh, out.windows)
+        return links.sends((one.elements, devices[a], devices[b]) for one in rounds for a, b in one.pairs.tolist())
     ends = value.place.devices, out.place.devices
     if len(ends[0]) == 1:
         how = scattering(out, *ends[0])

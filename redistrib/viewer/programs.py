@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.data import Compute, Move, ProgramData, Value
+from redistrib.programs.data import Compute, Move, ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import Liveness, devices_of, moments, renames
 from redistrib.programs.program import Program
 from redistrib.programs.table import cut_text, line_of, word_of
+from redistrib.programs.value import Value
 from redistrib.simulator.clocks import Event
 from redistrib.simulator.entry import simulate
 from redistrib.simulator.machine import Machine
@@ -69,7 +70,7 @@ def operations(program: ProgramData, seconds: dict[str, float]) -> list[list[Cel
                 received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
                 took = microseconds(seconds.get(f"move {op.value}", 0.0))
                 rows.append(
-                    [place, f"move {op.value}", "", op.out.form, number(0), number(received), word_of(op.plan), took]
+                    [place, f"move {op.value}", "", op.out.form, number(0), number(received), word_of(op), took]
                 )
     return rows
 

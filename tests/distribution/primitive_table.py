@@ -54,7 +54,8 @@ gradients beside `jax.jit` (`test_primitives.py`). What to do about a primitive 
 [rules of your own](distribute.md).
 
 **May be cut** names the dimensions of operands and results: a letter may be cut, along all arrays that have it, with
-nothing moved; `(r d)` is one dimension made of two, the first the slower one; `.` is whole on every device. Numbers are
+nothing moved, but where `~` stands behind it: there a part reads a halo of its neighbours' elements, and receives no
+more; `(r d)` is one dimension made of two, the first the slower one; `.` is whole on every device. Numbers are
 those of one example. A dimension in **combined** may be cut too: the results are then partial sums, or the largest or
 least of parts, and are combined as late as may be. **Partial sums pass**: operands, by number, that may be partial
 sums, and the element types for which that is right; `if finite` is where the other operands are certainly finite.
@@ -99,12 +100,13 @@ def _cut(nest: Nest) -> str:
 
 
 def _array(nest: Nest, access: Access) -> str:
-    def name(dim: Sequence[str]) -> str:
+    def name(dim: Sequence[str], window: object) -> str:
         if not dim or set(dim) & nest.whole:
             return "."
-        return dim[0] if len(dim) == 1 else f"({' '.join(dim)})"
+        named = dim[0] if len(dim) == 1 else f"({' '.join(dim)})"
+        return named if window == 1 else f"{named}~"
 
-    return f"[{' '.join(map(name, access.dims))}]"
+    return f"[{' '.join(map(name, access.dims, access.windows or [1] * len(access.dims)))}]"
 
 
 def _combined(nest: Nest) -> str:

@@ -26,6 +26,7 @@ def _index(*shape: int, high: int) -> Any:
 
 A, B, SMALL = ints(12, 24), ints(12, 24, high=11), ints(12, 12)
 CUBE = ints(12, 6, 12)
+PLANE = ints(2, 24, 24, 3, high=5)  # rows and columns that axes divide
 PICTURE, KERNEL = ints(12, 12, 5, 5), ints(24, 12, 3, 3, high=5)
 KEY = jax.random.key_data(jax.random.key(3))
 GROUPS = np.array([3, 0, 5, 1, 1, 2], np.int32)  # rows of each group
@@ -38,6 +39,13 @@ def _split(key: Any, count: int) -> jax.Array:
 def _second(key: jax.Array) -> jax.Array:
     """A slice of keys of a key."""
     return jax.random.split(key, 3)[1]
+
+
+SPACE = ("NHWC", "HWIO", "NHWC")
+
+
+def _in_space(x: Any, w: Any, strides: tuple[int, int], **options: Any) -> Any:
+    return lax.conv_general_dilated(x, w, strides, "SAME", dimension_numbers=SPACE, **options)
 
 
 CASES: dict[str, Case] = {
@@ -104,6 +112,19 @@ CASES: dict[str, Case] = {
         lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=12),
         (PICTURE, ints(12, 1, 3, 3, high=5)),
     ),
+    "convolution in space": Case(lambda x, w: _in_space(x, w, (1, 2)), (PLANE, ints(3, 5, 3, 2, high=5))),
+    "transposed convolution": Case(
+        lambda x, w: lax.conv_transpose(x, w, (2, 1), "SAME", dimension_numbers=SPACE), (PLANE, ints(3, 3, 3, 2))
+    ),
+    "convolution of taps far apart": Case(
+        lambda x, w: _in_space(x, w, (1, 1), rhs_dilation=(13, 1)), (PLANE, ints(3, 1, 3, 2, high=5))
+    ),
+    "convolution of groups of rows": Case(
+        lambda x, w: _in_space(x, w, (1, 1), batch_group_count=2), (PLANE, ints(3, 3, 3, 2, high=5))
+    ),
+    "pooling in space": Case(
+        lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 3, 2, 1), (1, 1, 2, 1), "SAME"), (PLANE,)
+    ),
     "pooling": Case(lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 1, 2, 2), (1, 1, 1, 1), "VALID"), (PICTURE,)),
     "fft": Case(lambda x: jnp.round(jnp.fft.fft(x, axis=-1).real * 4), (ints(12, 12, 4),)),
     "triangular solve": Case(
@@ -139,6 +160,17 @@ MORE: dict[str, Case] = {
     ),
     "convolution, backward": Case(
         jax.grad(lambda x, w: lax.conv(x, w, (1, 1), "SAME").sum(), argnums=(0, 1)), (PICTURE, KERNEL)
+    ),
+    "convolution in space, backward": Case(
+        jax.grad(lambda x, w: (_in_space(x, w, (2, 1)) ** 2).sum(), argnums=(0, 1)), (PLANE, ints(3, 3, 3, 2, high=5))
+    ),
+    "max pooling in space, backward": Case(
+        jax.grad(lambda x: (lax.reduce_window(x, -np.inf, lax.max, (1, 3, 2, 1), (1, 2, 1, 1), "SAME") ** 2).sum()),
+        (PLANE,),
+    ),
+    "sums of windows": Case(
+        lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 2, 1), (1, 2, 1, 1), "SAME", window_dilation=(1, 2, 1, 1)),
+        (PLANE,),
     ),
     "cholesky": Case(jnp.linalg.cholesky, (MATRIX,)),
     "lu": Case(lax.linalg.lu, (MATRIX,)),

@@ -317,7 +317,7 @@ def test_a_rank_outside_of_a_condition_cannot_know_how_often_a_loop_runs() -> No
     from dataclasses import replace
 
     from redistrib.lang.mesh import Mesh
-    from redistrib.programs.data import Place
+    from redistrib.programs.value import Place
 
     f = rd.distribute(
         lambda x: lax.while_loop(lambda x: x.sum() < 99, lambda x: x + 1, x), (whole(16, 4),), {"d": 2}, schedule=()

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.halos import with_halos
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
 from redistrib.backends.jax.rows import over_tiles
@@ -70,13 +71,13 @@ def mapped(
 
 
 def require_tiles_apart(program: Program) -> None:
-    """Refuse a program whose tiles overlap; JAX has no such arrays.
+    """Refuse a program whose tiles overlap, but for halos that its moves make; JAX has no such arrays.
 
     Raises:
         ProgramError: for the first value with such tiles.
     """
     for value in (value for inner in with_steps(program) for value in inner.values.values()):
-        if value.windows:
+        if value.windows and (not value.has_halos or value in program.inputs):
             raise ProgramError("", value.name, "Window", "tiles that overlap run through MPI, not in JAX")
 
 
@@ -116,6 +117,13 @@ def run_local(
                         tile = after(latest, tile, LoweringContext(mesh.names, mesh.shape, mesh.devices))
                     with jax.named_scope(scope_name(op.value)):
                         tile = _moved(op.plan, tile, platform, schedule)
+                elif op.out.has_halos:
+                    mesh = op.out.place.mesh
+                    context = LoweringContext(mesh.names, mesh.shape, mesh.devices)
+                    if in_order and latest is not None:
+                        tile = after(latest, tile, context)
+                    with jax.named_scope(scope_name(op.value)):
+                        tile = with_halos(op.out, tile, context)
                 env[op.out.name] = tile
             case Loop():
                 left = _looped(op, [env[name] for name in op.ins], run)

@@ -13,8 +13,9 @@ from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import run_local
 from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import partition_spec, stacked_type
-from redistrib.programs.data import Place, ProgramData, Value
+from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
+from redistrib.programs.value import Place, Value
 
 
 def mesh_of(place: Place, devices: Sequence[Any]) -> jax.sharding.Mesh:

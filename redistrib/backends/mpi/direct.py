@@ -207,10 +207,11 @@ class BoxExchange(DirectMove):
 
     def _box(self, value: Value) -> Box | None:
         devices = value.place.devices
-        return value.boxes.row(devices.index(self.rank)) if self.rank in devices else None
+        return Box(tuple(value.corner[devices.index(self.rank)].tolist()), value.tile) if self.rank in devices else None
 
     def run(self, tile: Tile | None) -> Tile | None:
-        result = np.empty(self.value.tile, self.dtype) if self._receives else None
+        make = np.zeros if self.value.has_halos else np.empty
+        result = make(self.value.tile, self.dtype) if self._receives else None
         source, target = (_NO_BYTES if array is None else flat(array) for array in (tile, result))
         if self._graph is not None:
             exchange(self._graph, source, self._send, target, self._receive)
@@ -227,6 +228,8 @@ class BoxExchange(DirectMove):
 
 def direct(value: Value, out: Value, groups: Groups) -> DirectMove:
     """The move of a value between places; collective."""
+    if out.has_halos:
+        return BoxExchange(value, out, groups)
     if len(value.place.devices) == 1:
         return Scatter(out, value.place.devices[0], groups)
     if len(out.place.devices) == 1:

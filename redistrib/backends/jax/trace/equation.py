@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from redistrib.programs.nest import Access, Nest
+from redistrib.programs.windows import Window
 
 WRITES = ("dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul",
           "scatter_mul", "scatter-min", "scatter-max")  # fmt: skip
@@ -114,6 +116,7 @@ class Equation:
         *,
         body: Callable[..., Any] | None = None,
         linear: Sequence[Sequence[int]] = (),
+        windows: Mapping[int, Sequence[Window]] = MappingProxyType({}),
         **options: Any,
     ) -> Nest:
         """The nest of the equation.
@@ -125,10 +128,11 @@ class Equation:
             body: called with the part and the tiles of the operands that are arrays; by default the primitive itself.
             linear: groups of operands, by position, whose partial sums pass; those with literals are left out. By
                 default `redistrib.backends.jax.trace.sums` decides.
+            windows: of operands, by position, see `redistrib.programs.nest.Access`.
             options: of the nest.
         """
         place = {k: number for number, k in enumerate(self.reads)}
-        reads = tuple(access(f"a{k}", ins[k], self.ins[k].shape) for k in self.reads)
+        reads = tuple(access(f"a{k}", ins[k], self.ins[k].shape, windows.get(k, ())) for k in self.reads)
         writes = tuple(
             access("out" if len(outs) == 1 else f"out{k}", dims, form.shape)
             for k, (dims, form) in enumerate(zip(outs, self.outs, strict=True))
@@ -210,10 +214,11 @@ def form_of(aval: Any) -> Form:
     return Form(tuple(aval.shape), str(aval.dtype))
 
 
-def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:
+def access(array: str, dims: Dims, shape: Sequence[int], windows: Sequence[Window] = ()) -> Access:
     """An access by names of iteration dimensions."""
     names = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)
-    return Access(array, names, tuple(size for size, dim in zip(shape, names, strict=True) if not dim))
+    extents = tuple(size for size, dim in zip(shape, names, strict=True) if not dim)
+    return Access(array, names, extents, tuple(windows))
 
 
 def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:

@@ -20,6 +20,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     loops,
     pointwise,
     reduce,
+    windows,
 )
 from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, form_of, whole
 from redistrib.backends.jax.trace.indexed import bits_looked_up

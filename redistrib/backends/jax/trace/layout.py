@@ -140,8 +140,7 @@ def _tile(equation: Equation) -> Nest:
     return equation.nest(copies | names, [list(names)], [out], body=body, flops=0)
 
 
-@rule("reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter",
-      "select_and_scatter_add", "select_and_gather_add")  # fmt: skip
+@rule("select_and_scatter")
 def _windows(equation: Equation) -> Nest:
     params, rank = equation.params, len(equation.ins[0].shape)
     window, strides = params["window_dimensions"], params["window_strides"]

@@ -1,4 +1,4 @@
-"""Rules of primitives that combine elements: reductions, products, convolutions."""
+"""Rules of primitives that combine elements: reductions and products."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import Dims, Equation, letters, name_the_rest, product_letters, rule
+from redistrib.backends.jax.trace.equation import Equation, letters, name_the_rest, product_letters, rule
 from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
@@ -79,37 +79,3 @@ def _dot(equation: Equation) -> Nest:
     out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
     summed = [a[i] for i in left_sum]
     return equation.nest(sizes, [a, b], [out], **_added(equation, summed), flops=2)
-
-
-@rule("conv_general_dilated")
-def _conv(equation: Equation) -> Nest:
-    """Batch, channels and groups of channels may be cut; the spatial dimensions stay whole."""
-    numbers, groups = equation.params["dimension_numbers"], equation.params["feature_group_count"]
-    image, kernel = equation.ins[0].shape, equation.ins[1].shape
-    if equation.params["batch_group_count"] > 1:
-        return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
-
-    def dims(spec: Any, first: str | tuple[str, ...], second: str | tuple[str, ...]) -> Dims:
-        named: list[str | tuple[str, ...]] = [""] * len(spec)
-        named[spec[0]], named[spec[1]] = first, second
-        return named
-
-    sizes = {
-        "n": image[numbers.lhs_spec[0]],
-        "g": groups,
-        "i": kernel[numbers.rhs_spec[1]],
-        "o": kernel[numbers.rhs_spec[0]] // groups,
-    }
-    taps = 2
-    for k in numbers.rhs_spec[2:]:
-        taps *= kernel[k]
-    for k in numbers.out_spec[2:]:
-        taps *= equation.outs[0].shape[k]
-    return equation.nest(
-        sizes,
-        [dims(numbers.lhs_spec, "n", ("g", "i")), dims(numbers.rhs_spec, ("g", "o"), "i")],
-        [dims(numbers.out_spec, "n", ("g", "o"))],
-        body=lambda at, *tiles: equation.run(tiles, feature_group_count=len(at["g"])),
-        **_added(equation, ["i"]),
-        flops=taps,
-    )

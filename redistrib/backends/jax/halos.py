@@ -1,0 +1,70 @@
+"""Halos on the device that runs: elements of neighbouring tiles joined to its own, by permutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.values import as_integer_bits
+from redistrib.programs.halos import HaloRound, halo_copies
+from redistrib.programs.value import Value
+from redistrib.programs.windows import Reach
+
+
+def with_halos(value: Value, tile: jax.Array, context: LoweringContext) -> jax.Array:
+    """What the running device holds of a value with halos, from its tile; elements beyond the array are zero."""
+    copies = tuple(halo_copies(value.type, value.place.mesh, value.windows))
+
+    def run(tile: jax.Array) -> jax.Array:
+        for dim, held in enumerate(value.windows):
+            if isinstance(held, Reach):
+                along = [one for one in copies if one.dim == dim]
+                join = _joined if held.step == tile.shape[dim] else _placed
+                tile = join(along, held, tile, dim, context)
+        return tile
+
+    return as_integer_bits(run)(tile)
+
+
+def _message(one: HaloRound, tile: jax.Array, context: LoweringContext) -> jax.Array:
+    """What arrives in a round; zeros where nothing does."""
+    (start,) = context.offsets(one.taken[:, None])
+    part = lax.dynamic_slice_in_dim(tile, start, one.length, one.dim)
+    return context.permute(part, one.pairs) if one.distance else part
+
+
+def _joined(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int, context: LoweringContext) -> jax.Array:
+    """Where all devices read alike: messages one after the other, and zeros where none has a tile so far off."""
+    size, at, pieces = tile.shape[dim], held.start, []
+
+    def zeros(count: int) -> None:
+        if count:
+            pieces.append(jnp.zeros((*tile.shape[:dim], count, *tile.shape[dim + 1 :]), tile.dtype))
+
+    for one in copies:
+        first = max(held.start, one.distance * size)
+        zeros(first - at)
+        begin = first - one.distance * size  # in every sender's tile
+        part = lax.slice_in_dim(tile, begin, begin + one.length, axis=dim)
+        pieces.append(context.permute(part, one.pairs) if one.distance else part)
+        at = first + one.length
+    zeros(held.start + held.length - at)
+    return jnp.concatenate(pieces, dim) if len(pieces) > 1 else pieces[0]
+
+
+def _placed(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int, context: LoweringContext) -> jax.Array:
+    """Where each device reads otherwise: every message is put where it belongs there."""
+    rows = jnp.arange(held.length)
+    shape = [held.length if k == dim else 1 for k in range(tile.ndim)]
+    result = jnp.zeros((*tile.shape[:dim], held.length, *tile.shape[dim + 1 :]), tile.dtype)
+    for one in copies:
+        part = _message(one, tile, context)
+        (at,) = context.offsets(one.placed[:, None])
+        low, high = context.offsets(one.wanted)
+        moved = jnp.take(part, jnp.clip(rows - at, 0, one.length - 1), axis=dim)
+        result = jnp.where(((rows >= low) & (rows < high)).reshape(shape), moved, result)
+    return result

@@ -1,0 +1,163 @@
+"""Values: arrays over devices, what each device holds of them, and what it lacks of another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.halos import halo_rounds
+from redistrib.programs.windows import Held, Reach, reached
+from redistrib.theory.boxes import Boxes
+from redistrib.theory.placement import Int64, Placement, placement_of
+
+
+@dataclass(frozen=True)
+class Place:
+    """Devices that hold a value or run an operation together.
+
+    Attributes:
+        mesh: the mesh they form.
+        devices: the number that each has in the whole machine, by its number in the mesh; `0, 1, 2, ...` unless given.
+    """
+
+    mesh: Mesh
+    devices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        devices = tuple(self.devices) or tuple(range(self.mesh.size))
+        if len(devices) != self.mesh.size or len(set(devices)) != len(devices):
+            raise ProgramError(
+                "", "", "Place", f"mesh {self.mesh} needs {self.mesh.size} different devices, got {devices}"
+            )
+        object.__setattr__(self, "devices", devices)
+
+    def __str__(self) -> str:
+        return f"{self.mesh}@{','.join(map(str, self.devices))}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array over devices.
+
+    Attributes:
+        name: what the program calls it.
+        type: how it is cut, or of which summands it is made.
+        place: the devices that hold it.
+        dtype: name of the element type.
+        windows: where tiles overlap, see `Access`: the type is then that of the points, and every device holds what
+            its points read. Along a dimension with a `Reach` the type is that of the array, and a device holds what
+            the reach says, of which elements beyond the array are zero.
+    """
+
+    name: str
+    type: DistType
+    place: Place
+    dtype: str = "float32"
+    windows: tuple[Held, ...] = ()
+
+    @property
+    def form(self) -> str:
+        """The type as text, and the windows."""
+        return f"{self.type} windows ({', '.join(map(str, self.windows))})" if self.windows else str(self.type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array, in elements."""
+        return reached(self.type.global_shape, self.windows)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """Shape of what each device holds, in elements."""
+        tile = reached(self.type.local_shape, self.windows)
+        return tuple(
+            held.length if isinstance(held, Reach) else n for n, held in zip(tile, self.windows or tile, strict=True)
+        )
+
+    @property
+    def placement(self) -> Placement:
+        """The tile, and the summand, of every device of the place, in the order of `place.devices`."""
+        return placement_of(self.type, self.place.mesh)
+
+    @property
+    def corner(self) -> Int64:
+        """The first element of each device's tile in the whole array, `[devices, rank]`; it may lie beyond it."""
+        start = self.placement.start
+        if self.has_halos:
+            start = start.copy()
+            for k, held in enumerate(self.windows):
+                if isinstance(held, Reach):
+                    start[:, k] = self.placement.index[:, k] * held.step + held.start
+        return start
+
+    @property
+    def has_halos(self) -> bool:
+        """Whether devices hold elements of their neighbours' tiles."""
+        return any(isinstance(held, Reach) for held in self.windows)
+
+    @property
+    def boxes(self) -> Boxes:
+        """What each device of the place holds of the whole array, in the order of `place.devices`."""
+        start, tile = self.corner, np.array(self.tile, dtype=np.int64)
+        if not self.has_halos:
+            return Boxes(start, np.broadcast_to(tile, start.shape))
+        shape = np.array(self.shape, dtype=np.int64)
+        first, end = np.clip(start, 0, shape), np.clip(start + tile, 0, shape)
+        return Boxes(first, end - first)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes that one device holds of it."""
+        elements = math.prod(self.tile) if self.windows else self.type.local_size
+        return elements * itemsize_of(self.dtype)
+
+    def means(self, other: Value) -> bool:
+        """Whether every device holds the same of both, whatever the meshes and axes are called."""
+        if self.windows != other.windows:
+            return False
+        if self.type == other.type and self.place == other.place:
+            return True
+        if {*self.place.devices} != {*other.place.devices}:
+            return False
+        return self._held == other._held
+
+    @cached_property
+    def _held(self) -> tuple[tuple[int, ...], Placement]:
+        """The devices, ascending, and what each holds."""
+        placement, devices = self.placement, self.place.devices
+        order = np.argsort(devices)
+        if (order[1:] < order[:-1]).any():
+            summand = None if placement.summand is None else placement.summand[order]
+            shape, grid, index = placement.shape, placement.grid, placement.index[order]
+            placement = Placement(shape, grid, index, summand, placement.summands, placement.reduction)
+        return tuple(sorted(devices)), placement
+
+
+def pulled(value: Value, out: Value) -> dict[int, int]:
+    """Elements of each device's new tile that it does not hold already, by its number in the machine.
+
+    Elements of neighbours travel in rounds, each with one size for all devices.
+    """
+    if out.has_halos:
+        received = dict.fromkeys(out.place.devices, 0)
+        for one in halo_rounds(out.type, out.place.mesh, out.windows):
+            for receiver in one.pairs[:, 1].tolist():
+                received[out.place.devices[receiver]] += one.elements
+        return received
+    before, after = ({device: k for k, device in enumerate(one.place.devices)} for one in (value, out))
+    stays = [device for device in after if device in before]
+    counts = dict.fromkeys(after, math.prod(out.tile))
+    kept = value.boxes[_rows(before, stays)].meet(out.boxes[_rows(after, stays)])
+    for device, elements in zip(stays, kept.volumes(), strict=True):
+        counts[device] -= elements
+    return counts
+
+
+def _rows(number: dict[int, int], devices: list[int]) -> Int64:
+    return np.array([number[device] for device in devices], dtype=np.int64)
