@@ -16,6 +16,7 @@ from bench.zoo.program import Program
 from bench.zoo.table import PAGE, RESULTS, page
 
 MODULES = ("layers", "training", "sampling", "solving", "physics", "decisions")
+BEGIN = "begin "  # libraries print on import too
 FLAGS = "--xla_force_host_platform_device_count=8"
 
 
@@ -78,7 +79,7 @@ def inside(module: str, skipped: Sequence[str], part: str) -> None:
     for name, program in programs(module).items():
         if part not in name or name in skipped:
             continue
-        print(name, flush=True)
+        print(BEGIN + name, flush=True)
         try:
             record = measured(program)
         except Exception as error:  # libraries and compilers raise what they like; it is the program's result
@@ -100,8 +101,8 @@ def children(module: str, part: str) -> Iterator[dict[str, Any]]:
                 if line.startswith("{"):
                     yield json.loads(line)
                     begun = ""
-                elif ": " in line:
-                    begun = line.strip()
+                elif line.startswith(BEGIN):
+                    begun = line.removeprefix(BEGIN).strip()
                     done.append(begun)
         if not begun:
             return
@@ -115,7 +116,7 @@ def _failed(name: str, error: str) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a part of the name of a program, or a library; draws nothing")
+    parser.add_argument("--only", default="", help="a part of the name of a program, or a library; others stay")
     parser.add_argument("--draw", action="store_true", help="draw the page from the results")
     parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -123,15 +124,15 @@ def main() -> int:
         module, *skipped = asked.inside
         inside(module, skipped, asked.only)
         return 0
-    if not asked.draw:
-        records = []
-        for record in (one for module in MODULES for one in children(module, asked.only)):
-            records.append(record)
-            print(json.dumps(record), flush=True)
-        if asked.only:
-            return 0
-        RESULTS.write_text("\n".join(map(json.dumps, records)) + "\n")
     records = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    if not asked.draw:
+        fresh = {}
+        for record in (one for module in MODULES for one in children(module, asked.only)):
+            fresh[record["library"], record["name"]] = record
+            print(json.dumps(record), flush=True)
+        stay = {(record["library"], record["name"]): record for record in records} if asked.only else {}
+        records = list((stay | fresh).values())
+        RESULTS.write_text("\n".join(map(json.dumps, records)) + "\n")
     PAGE.write_text(page(records))
     return int(any("error" in record or not record["right"] for record in records))
 

@@ -22,6 +22,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     reduce,
     windows,
 )
+from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
 from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, form_of, whole
 from redistrib.backends.jax.trace.indexed import bits_looked_up
 from redistrib.backends.jax.trace.keys import nest_of_keys
@@ -128,8 +129,10 @@ def trace(
         inputs.append(Array(name, form.shape, form.dtype))
         env[var] = name
     tracer.taken.update(labels)
-    bounds = {name: of_constant(value) for name, value in zip(labels[len(names) :], constants, strict=True)}
-    tracer.ranges.update({name: interval for name, interval in bounds.items() if interval is not None})
+    for name, value in zip(labels[len(names) :], constants, strict=True):
+        if (bounds := of_constant(value)) is not None:
+            tracer.ranges[name] = bounds
+        tracer.counting.note_constant(name, value)
     tracer.walk(closed.jaxpr, env, "")
     outputs = [tracer.materialized(tracer.read(env, var), form_of(var.aval)) for var in closed.jaxpr.outvars]
     forms = [form_of(var.aval) for var in closed.jaxpr.outvars]
@@ -162,6 +165,7 @@ class _Tracer:
     opened_at: str = ""  # the user's line of the primitive that is being opened; inside, lines are those of libraries
     zeros: set[str] = field(default_factory=set)
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
+    counting: Counting = field(default_factory=Counting)
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -252,13 +256,15 @@ class _Tracer:
             self.given_rules,
         )
         names = [atom for atom in ins if isinstance(atom, str)]
-        if equation.kind == "gather" and self.rules["gather"] is RULES["gather"]:
-            bits = bits_looked_up(equation)
-            if bits is not None:
-                form, (after,) = equation.outs[0], self.add(bits, names, source)
-                params = {"new_dtype": jax.numpy.dtype(form.dtype)}
-                return [self.unary(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
-        integers = of_booleans(equation) if self.rules.get(equation.kind) is RULES.get(equation.kind) else None
+        is_ours = self.rules.get(equation.kind) is RULES.get(equation.kind)
+        if equation.kind in LOOKUPS and is_ours:
+            equation, names = with_batch(self, equation, names, source)
+        bits = bits_looked_up(equation) if equation.kind == "gather" and is_ours else None
+        if bits is not None:
+            form, (after,) = equation.outs[0], self.add(bits, names, source)
+            params = {"new_dtype": jax.numpy.dtype(form.dtype)}
+            return [self.unary(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
+        integers = of_booleans(equation) if is_ours else None
         if integers is not None:
             return [self.by_integers(equation, integers, names[0], source)]
         outs = self.add(equation, names, source)
@@ -270,9 +276,7 @@ class _Tracer:
         """A reduction of booleans as one of integers, parts of which can be combined."""
         (before,), (after,) = equation.ins, equation.outs
         small, result = (form._replace(dtype="uint8") for form in (before, after))
-        there, back = (
-            {"new_dtype": np.dtype(dtype), "weak_type": False, "sharding": None} for dtype in ("uint8", "bool")
-        )
+        there, back = ({"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool"))
         name = self.unary(jax.lax.convert_element_type_p, there, before, small, name, source)
         name = self.unary(primitive, equation.params, small, result, name, source)
         return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
@@ -301,19 +305,16 @@ class _Tracer:
             Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
         )
         self.operations.append(Operation(replace(nest, name=name), kind, tuple(ins), outs, source, opaque))
-        bounds = of_result(equation)
-        if bounds is not None:
+        if (bounds := of_result(equation)) is not None:
             self.ranges[name] = bounds
+        self.counting.note(equation, ins, name)
         return [array.name for array in outs]
 
     def fenced(self, atom: Atom, form: Form, source: str) -> Atom:
         """The value behind a barrier, so that recomputed values are computed again."""
         if isinstance(atom, Lit):
             return atom
-        barrier = Equation(
-            jax.lax.optimization_barrier_p, {}, (form._replace(key=None),), (form._replace(key=None),), {}
-        )
-        return self.add(barrier, [atom], source)[0]
+        return self.unary(jax.lax.optimization_barrier_p, {}, form, form, atom, source)
 
     def constrained(self, atom: Atom, aval: Any, sharding: Any, unconstrained: frozenset[int], source: str) -> Atom:
         """The value as a copy of it, which is cut as a sharding says."""
@@ -377,8 +378,8 @@ class _Tracer:
         tail = form.shape[1:]
         params = {"start_indices": (step, *[0] * len(tail)), "limit_indices": (step + 1, *tail), "strides": None}
         row = Form((1, *tail), form.dtype)
-        sliced = self.unary(jax.lax.slice_p, params, form, row, atom, source)
-        return self.unary(jax.lax.squeeze_p, {"dimensions": (0,)}, row, Form(tail, form.dtype), sliced, source)
+        atom = self.unary(jax.lax.slice_p, params, form, row, atom, source)
+        return self.unary(jax.lax.squeeze_p, {"dimensions": (0,)}, row, Form(tail, form.dtype), atom, source)
 
     def stack(self, atoms: Sequence[Atom], form: Form, source: str) -> Atom:
         """The outputs of a scan's steps, along a new first dimension."""
