@@ -161,7 +161,7 @@ class Counting:
             self.columns[out], self.parts[out] = columns, parts
 
 
-class Tracer(Protocol):
+class LookupTracer(Protocol):
     """What is needed of who traces."""
 
     counting: Counting
@@ -169,7 +169,7 @@ class Tracer(Protocol):
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]: ...
 
 
-def with_batch(tracer: Tracer, equation: Equation, ins: Sequence[str], source: str) -> tuple[Equation, list[str]]:
+def with_batch(tracer: LookupTracer, equation: Equation, ins: Sequence[str], source: str) -> tuple[Equation, list[str]]:
     """A look-up and its operands, where columns of its indices that count along the batch are left out."""
     names, lookup = list(ins), tracer.counting.batched(equation, ins)
     if lookup is None:

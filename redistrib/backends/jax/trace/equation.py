@@ -37,6 +37,15 @@ class Form(NamedTuple):
     key: Any = None
 
 
+class Lit(NamedTuple):
+    """A value that is known while tracing."""
+
+    value: Any
+
+
+Atom: TypeAlias = "str | Lit"  # a value: its name, or itself
+
+
 class ValueRange(NamedTuple):
     """Bounds of all elements of an array, each of which is a number between them; both are finite."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,13 +23,25 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     windows,
 )
 from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
-from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, form_of, whole
+from redistrib.backends.jax.trace.equation import (
+    RULES,
+    Atom,
+    CallRule,
+    Equation,
+    Form,
+    Lit,
+    Rule,
+    ValueRange,
+    form_of,
+    whole,
+)
 from redistrib.backends.jax.trace.indexed import bits_looked_up
 from redistrib.backends.jax.trace.keys import nest_of_keys
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
 from redistrib.backends.jax.trace.ranges import of_constant, of_result
 from redistrib.backends.jax.trace.reduce import of_booleans
 from redistrib.backends.jax.trace.sums import passing
+from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation, Pinned
 
@@ -47,15 +59,6 @@ INLINED = {
     "checkpoint": "jaxpr",
     "custom_lin": "jaxpr",
 }
-
-
-class Lit(NamedTuple):
-    """A value that is known while tracing."""
-
-    value: Any
-
-
-Atom: TypeAlias = "str | Lit"
 
 
 @dataclass
@@ -227,7 +230,7 @@ class _Tracer:
         if self.opens_loops and kind in ("scan", "while") and kind not in self.rules:
             return self.loop(eqn, ins, source)
         if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
-            return self.unrolled(eqn, ins, source)
+            return unrolled(self, eqn, ins, source)
         inner = None if kind in self.rules else opened(eqn)
         if inner is not None:
             outermost, self.opened_at = self.opened_at, source
@@ -349,49 +352,8 @@ class _Tracer:
         if eqn.primitive.name == "while":
             return loops.while_loop(self, eqn, ins, source, self.trip_count)
         if loops.is_unrolled(params):
-            return self.unrolled(eqn, ins, source)
+            return unrolled(self, eqn, ins, source)
         return loops.scan(self, eqn, ins, source)
-
-    def unrolled(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
-        params = eqn.params
-        consts, carried, length = params["num_consts"], params["num_carry"], params["length"]
-        fixed, carry, stacked = ins[:consts], ins[consts : consts + carried], ins[consts + carried :]
-        forms = [form_of(var.aval) for var in eqn.invars[consts + carried :]]
-        slices: list[list[Atom]] = [[] for _ in range(length)]
-        outputs_of: list[list[Atom]] = [[] for _ in range(length)]
-        for step in range(length):
-            slices[step] = [self.entry(atom, form, step, source) for atom, form in zip(stacked, forms, strict=True)]
-        for step in reversed(range(length)) if params["reverse"] else range(length):
-            outputs = self.inlined(params["jaxpr"], [*fixed, *carry, *slices[step]], source)
-            carry, outputs_of[step] = outputs[:carried], outputs[carried:]
-        results = []
-        for k, var in enumerate(eqn.outvars[carried:]):
-            results.append(self.stack([outputs_of[step][k] for step in range(length)], form_of(var.aval), source))
-        return [*carry, *results]
-
-    def entry(self, atom: Atom, form: Form, step: int, source: str) -> Atom:
-        """One element of a scan's input."""
-        if isinstance(atom, Lit):
-            return Lit(atom.value[step])
-        if atom in self.stacks:
-            return self.stacks[atom][step]
-        tail = form.shape[1:]
-        params = {"start_indices": (step, *[0] * len(tail)), "limit_indices": (step + 1, *tail), "strides": None}
-        row = Form((1, *tail), form.dtype)
-        atom = self.unary(jax.lax.slice_p, params, form, row, atom, source)
-        return self.unary(jax.lax.squeeze_p, {"dimensions": (0,)}, row, Form(tail, form.dtype), atom, source)
-
-    def stack(self, atoms: Sequence[Atom], form: Form, source: str) -> Atom:
-        """The outputs of a scan's steps, along a new first dimension."""
-        tail = form.shape[1:]
-        element, row = Form(tail, form.dtype), Form((1, *tail), form.dtype)
-        params = {"shape": row.shape, "broadcast_dimensions": tuple(range(1, len(row.shape))), "sharding": None}
-        values: list[str] = [self.materialized(atom, element) for atom in atoms]
-        rows = [self.unary(jax.lax.broadcast_in_dim_p, params, element, row, value, source) for value in values]
-        join = Equation(jax.lax.concatenate_p, {"dimension": 0}, (row,) * len(rows), (form._replace(key=None),), {})
-        stacked = self.add(join, rows, source)[0]
-        self.stacks[stacked] = list(values)
-        return stacked
 
     def unary(
         self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import jax
 
-from redistrib.backends.jax.trace.equation import Equation, Form, form_of, with_scalar_condition
+from redistrib.backends.jax.trace.equation import Atom, Equation, Form, form_of, with_scalar_condition
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.programs.graph import Array, LoopScope, Operation, Role
 from redistrib.programs.nest import Access, Nest
-
-Atom: TypeAlias = Any  # the name of a value, or one that is known while tracing
 
 
 class Tracer(Protocol):
@@ -52,7 +50,7 @@ def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Ato
     stacked = [
         loop.stack(name, form_of(var.aval)) for name, var in zip(ends[carried:], eqn.outvars[carried:], strict=True)
     ]
-    left = [loop.leave(name) for name in carries]
+    left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
     return [*left, *stacked]
 
@@ -72,7 +70,7 @@ def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_
     loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
     made = tracer.inlined(params["body_jaxpr"], [*ins[tests : tests + consts], *carries], source)
     loop.close_carries(_materialized(tracer, made, forms))
-    left = [loop.leave(name) for name in carries]
+    left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
     return left
 
