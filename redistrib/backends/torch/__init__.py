@@ -3,16 +3,16 @@
 `to_torch` prepares a plan on a process group: gloo on CPUs, NCCL on GPUs. A step that moves data travels over one of
 these transports (`transports`, `reductions`):
 
-- `point_to_point`: one message between each two ranks that share data, straight from and into the tiles where a
-  message is contiguous there;
+- `point_to_point`: one message between each pair of ranks that share data, from and into the tiles themselves where
+  the message is contiguous there;
 - `all_to_all`: one `all_to_all_single`, where every rank shares data with every other;
 - `native`: the platform's all-gather, reduce-scatter or all-reduce, for long messages;
-- `local`: nothing travels.
+- `local`: no messages.
 
-What a device keeps is copied while messages are under way. `redistrib.backends.stages` says which memory each step
-reads and writes; `executor` runs; `agreement` compares the calls of all ranks before anything moves. DTensors move in
-`channels`, where ranks that make different calls find out without comparing: `watch` and `deadlocks`. What is private
-to PyTorch is in `private`.
+Boxes that stay on a device are copied while messages are under way. `redistrib.backends.stages` assigns the memory that
+each step reads and writes; `executor` runs the steps; `agreement` compares the calls of all ranks before data moves.
+DTensors move in `channels`, where `watch` and `deadlocks` find different calls of ranks without a comparison. `private`
+holds all private names of PyTorch.
 """
 
 from redistrib.backends.torch.doors import can, measure, run

@@ -1,6 +1,6 @@
-"""Measure what a step costs on a process group; `redistrib.cost.fit` makes a profile of it.
+"""Measure the seconds of steps on a process group; `redistrib.cost.fit` fits a profile to them.
 
-Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done.
+A sample is one step, run by the executor and timed from a barrier to the end of the slowest rank.
 """
 
 from __future__ import annotations

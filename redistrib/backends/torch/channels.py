@@ -1,8 +1,8 @@
-"""Calls of the same ranks, one after the other, on a process group of their own.
+"""Channels: the sequence of calls of the same ranks, on a process group of their own.
 
-Every message has a tag that stands for all calls so far, so messages of two different calls never meet: ranks that make
-different calls wait, and `watch` finds out. It then ends the process group, which wakes all that wait in it; the
-default group goes on, and the next call makes a new group. Calls cost no message for that.
+The tag of every message is a digest of all calls so far, so messages of different calls never match. Ranks that make
+different calls then wait; `watch` notices, and ends the process group, which wakes all ranks that wait in it. The
+default group goes on, and the next call creates a new group. This costs calls no message.
 """
 
 from __future__ import annotations
@@ -24,71 +24,64 @@ from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.watch import PATIENCE, TICK, Watch, error_of, verdict_on, watch
 from redistrib.errors import CommunicatorError, RedistribError
 
-_KEPT = 32  # calls that a rank remembers, to say where another rank began to differ
+_REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
 _TAGS = (1 << 29) - 1
-_COMPARING, _GATE = 1 << 29, 1 << 30  # bits of the tags of what is no data
+_COMPARING, _GATE = 1 << 29, 1 << 30  # bits in the tags of messages without data
 _NOBODY = (1 << 31) - 1  # the tag of a message that nobody sends
 
 
 class TaggedLinks(Links):
-    """Processes with a group of gloo of their own, whose messages have the tag of the call that they belong to.
+    """Processes with a gloo group of their own, whose messages carry the tag of their call.
 
-    `dist.new_group` wants all processes, or that those of the group have made equally many groups before; here neither
-    holds, so the group is made by its class.
+    `dist.new_group` needs all processes, or that the processes of the group have created equally many groups before.
+    Neither holds here, so the constructor of the class creates the group.
     """
 
     tagged = True
 
     def __init__(self, store: Any, name: str, ranks: Sequence[int], rank: int, timeout: float) -> None:
-        """The processes `ranks` of the default group, of which this one is `rank`; all of them make it together."""
+        """The processes `ranks` of the default group, `rank` among them; collective over these processes."""
         self._store, self._name, self._timeout = store, name, timedelta(seconds=timeout)
         self.members = None
         self.size, self.rank, self.batched = len(ranks), list(ranks).index(rank), False
-        self.group = self._process_group = self._made("all", range(self.size))
+        self.group = self._process_group = self._process_group_of("all", range(self.size))
         self._subgroups: dict[tuple[int, ...], Any] = {}
         self._devices: dict[Any, Sequence[int]] = {}
         self._gated: set[Sequence[int]] = set()
 
-    def _made(self, name: str, devices: Sequence[int]) -> Any:
+    def _process_group_of(self, name: str, devices: Sequence[int]) -> Any:
         store = dist.PrefixStore(f"{self._name}/{name}", self._store)
         return dist.ProcessGroupGloo(store, list(devices).index(self.rank), len(devices), self._timeout)
 
     def begin(self, tag: int) -> None:
-        """The tag of the messages from now on."""
+        """Set the tag of the next messages."""
         self.tag = tag
         self._gated.clear()
 
-    def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
-        others = [device for device in range(self.size) if device != self.rank]
-        works = self.start([(d, out[d]) for d in others], [(d, into[d]) for d in others])
-        into[self.rank] = out[self.rank]
-        for work in works:
-            work.wait()
-
     def gate(self, group: Any = None) -> None:
-        """Return when all ranks of a group, or all, have come to this call: log2 rounds of messages. Once in a call."""
+        """Return when all ranks of a group, or of all, have reached this call: log2 rounds of messages, once a call."""
         devices = self._devices.get(group, range(self.size))
         if devices in self._gated or range(self.size) in self._gated:
             return
         self._gated.add(devices)
         tag, self.tag = self.tag, self.tag | _GATE
         token, other = torch.zeros(2, 1, dtype=torch.uint8)
-        count, own = len(devices), devices.index(self.rank)
+        count, place = len(devices), devices.index(self.rank)
         step = 1
         while step < count:
-            before, after = devices[(own - step) % count], devices[(own + step) % count]
+            before, after = devices[(place - step) % count], devices[(place + step) % count]
             for work in self.start([(before, token)], [(after, other)]):
                 work.wait()
             step *= 2
         self.tag = tag
 
     def subgroup(self, groups: Int64) -> Any:
-        """The process group, devices ascending, of this device among `groups`; made by its devices alone."""
+        """The process group, devices ascending, of this device among `groups`; its devices alone create it."""
         row = tuple(next(sorted(row) for row in groups.tolist() if self.rank in row))
         if len(row) == self.size:
             return self.group
         if row not in self._subgroups:
-            self._subgroups[row] = self._made("-".join(map(str, row)), row)
+            self._subgroups[row] = self._process_group_of("-".join(map(str, row)), row)
             self._devices[self._subgroups[row]] = row
         return self._subgroups[row]
 
@@ -111,35 +104,33 @@ class TaggedLinks(Links):
         group.allreduce([tensor], operation).wait()
 
     def end(self) -> None:
-        """Wake whoever waits in these groups, by a time-out of a message that nobody sends: gloo then gives up all."""
+        """Wake all ranks that wait in these groups: a time-out of a message that nobody sends ends them in gloo."""
         for group in (self.group, *self._subgroups.values()):
             for device in range(group.size()):
-                if device != group.rank():  # a message from one that has ended wakes nobody
+                if device != group.rank():  # a rank that has ended wakes nobody
                     with suppress(RuntimeError):
                         group.recv([torch.zeros(1)], device, _NOBODY).wait(timedelta(milliseconds=1))
 
 
 class Channel:
-    """What this rank calls together with certain ranks, in order.
+    """The sequence of calls that this rank makes together with certain ranks.
 
     Attributes:
         members: their global ranks, ascending; their places are the device numbers of plans.
-        since: when the present call began, by `time.monotonic`; 0 where none is under way.
+        since: when the present call began, by `time.monotonic`; 0 if none is under way.
     """
 
     def __init__(self, members: Members) -> None:
         self.members = members
         self.since = 0.0
         self._number, self._history, self._compares = 0, 0, False
-        self._known: set[int] = set()
-        self._recent: deque[RecentCall] = deque(maxlen=_KEPT)
+        self._compared: set[int] = set()
+        self._recent: deque[RecentCall] = deque(maxlen=_REMEMBERED)
         self._refused: Verdict | None = None
         self._links: Links | None = None
         self._watch: Watch | None = None
         self._generation = 0
-        if (
-            dist.get_backend() != "gloo" or len(members) == 1
-        ):  # calls return when enqueued, and so there is no waiting to watch
+        if dist.get_backend() != "gloo" or len(members) == 1:  # calls return when enqueued, so no rank waits
             self._links = Links(dist.group.WORLD, members)
         else:
             self._watch = watch()
@@ -148,23 +139,23 @@ class Channel:
 
     @property
     def links(self) -> Links:
-        """The processes; in a call."""
+        """The processes, during a call."""
         assert self._links is not None
         return self._links
 
     def knows(self, call: GroupCall) -> bool:
-        """Whether all ranks have agreed on such a call before."""
-        return call.digest in self._known
+        """Whether all ranks have agreed on an equal call before."""
+        return call.digest in self._compared
 
     def begin(self, call: GroupCall, compares: bool = False) -> None:
         """Begin a call.
 
         Args:
-            call: what it is.
-            compares: whether all ranks are going to `agree` on it before anything else.
+            call: the call.
+            compares: whether all ranks first `agree` on it.
 
         Raises:
-            RedistribError: if another rank has made another call meanwhile; every rank raises it.
+            RedistribError: on every rank, if a rank has made another call since the last one.
         """
         if self._watch is None:
             return
@@ -185,15 +176,15 @@ class Channel:
         """Compare the call that has begun with those of all ranks; collective.
 
         Raises:
-            RedistribError: on every rank, if two make different calls, or one has a problem.
+            RedistribError: on every rank, if two make different calls, or a rank has a problem.
         """
         try:
             Agreement(self.links).require(call, problem)
-        except RedistribError:  # the ranks differ, and have to be alike again
+        except RedistribError:  # the histories of the ranks differ here, and must be equal again
             self._recent.pop()
             self._history = _after(self._history, self._number)
             raise
-        self._known.add(call.digest)
+        self._compared.add(call.digest)
         self._compares = False
         self._history = _after(self._history, call.digest)
         self._tag(0)
@@ -207,7 +198,7 @@ class Channel:
         self.since = 0.0
 
     def refuse_here(self, problem: RedistribError) -> RedistribError:
-        """Tell all ranks that this one cannot make the call that has begun; the error that all of them raise."""
+        """Tell all ranks that this rank cannot make the call that has begun; returns the error of all ranks."""
         if self._watch is None:
             return problem
         self._watch.decide(verdict_on(self.members, dist.get_rank(), problem), self)
@@ -217,9 +208,9 @@ class Channel:
         """The error of a call whose messages have failed."""
         if self._watch is None:
             return CommunicatorError(f"a message has failed: {error}")
-        known = self._awaited(PATIENCE)
-        if known is not None:
-            return known
+        verdict = self._awaited(PATIENCE)
+        if verdict is not None:
+            return verdict
         words, late = self._recent[-1].words, self._watch.late(self.members, self._number, self._generation)
         named = f"rank {late[0]}" if len(late) == 1 else f"ranks {late}"
         if not late:
@@ -238,7 +229,7 @@ class Channel:
         return self._error()
 
     def state(self) -> CallsState:
-        """What this rank says of its calls to others."""
+        """The report on these calls for other ranks."""
         recent = tuple(self._recent.copy())
         return CallsState(self.members, self._generation, recent, self.since > 0, self._compares)
 
@@ -252,13 +243,13 @@ class Channel:
         assert self._refused is not None
         assert self._watch is not None
         with self._watch.lock:
-            for channel in list(_CHANNELS.values()):  # one error for a verdict, of whatever calls
+            for channel in list(_CHANNELS.values()):  # a verdict is raised once, by the first of its channels
                 if channel._refused is self._refused:
                     del _CHANNELS[channel.members]
         return error_of(self._refused)
 
     def _awaited(self, longest: float) -> RedistribError | None:
-        """The error of the verdict, once there is one."""
+        """The error of the verdict; None if there is none within `longest` seconds."""
         assert self._watch is not None
         end = time.monotonic() + longest
         while self._refused is None and time.monotonic() < end:
@@ -271,13 +262,13 @@ class Channel:
         return None if self._refused is None else self._error()
 
     def _meet(self) -> TaggedLinks:
-        """Wait until all ranks are here, and make their process group."""
+        """Wait for all ranks, and create their process group."""
         assert self._watch is not None
         store, key = self._watch.store, self._watch.key("meet", self.members, self._generation)
         store.set(f"{key}/{self._watch.rank}", "1")
-        here = [f"{key}/{rank}" for rank in self.members]
+        arrivals = [f"{key}/{rank}" for rank in self.members]
         end, pause = time.monotonic() + self._watch.timeout, 0.001
-        while not store.check(here):
+        while not store.check(arrivals):
             if self._refused is not None:
                 raise self._error()
             if time.monotonic() > end:
@@ -288,7 +279,7 @@ class Channel:
 
 
 def _after(history: int, digest: int) -> int:
-    """What stands for a history of calls and one more."""
+    """The digest of a history of calls and one more call."""
     return history * 6364136223846793005 + digest & (1 << 63) - 1
 
 
@@ -296,7 +287,7 @@ _CHANNELS: dict[Members, Channel] = {}
 
 
 def channel_of(members: Members) -> Channel:
-    """The calls of these ranks, which this rank is one of."""
+    """The channel of these ranks, this rank among them."""
     channel = _CHANNELS.get(members)
     if channel is None:
         channel = _CHANNELS[members] = Channel(members)
@@ -304,10 +295,10 @@ def channel_of(members: Members) -> Channel:
 
 
 def compare(members: Members, call: GroupCall, problem: RedistribError | None = None) -> None:
-    """Compare calls on these ranks, or let them know what is wrong with this rank's.
+    """Compare the calls of these ranks, or tell them the problem of this rank.
 
     Raises:
-        RedistribError: on every rank, if the calls differ, or one has a problem.
+        RedistribError: on every rank, if the calls differ, or a rank has a problem.
     """
     channel = channel_of(members)
     try:
@@ -320,5 +311,5 @@ def compare(members: Members, call: GroupCall, problem: RedistribError | None = 
 
 
 def clear() -> None:
-    """Forget all calls: the default group may have been destroyed."""
+    """Forget all channels; the default group may have been destroyed."""
     _CHANNELS.clear()

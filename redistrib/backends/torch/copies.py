@@ -13,7 +13,7 @@ from redistrib.theory.boxes import Box
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of words in a flat tensor: what `plans.strided.Strided` says, in words."""
+    """Runs of words in a flat tensor; `plans.strided.Strided` in words instead of bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -47,12 +47,12 @@ class Copy:
 
 
 class Message:
-    """The boxes that one message carries, end to end: in place where they already lie so in the tile, else staged.
+    """The boxes of a message, end to end: in place if they lie so in the tile, else in staging memory.
 
     Attributes:
-        peer: the device that it goes to or comes from.
-        count: words.
-        start: first word in the tile, of a message that is in place; None for a staged one.
+        peer: the device that sends or receives it.
+        count: number of words.
+        start: first word in the tile of a message in place; None for a staged message.
     """
 
     def __init__(self, peer: int, boxes: Sequence[Box], tile: Box, itemsize: int, word: int) -> None:

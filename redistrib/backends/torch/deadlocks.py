@@ -1,6 +1,6 @@
-"""What ranks that wait for each other have called, and whether they can wait for ever.
+"""Deadlocks: whether ranks that wait for each other have made different calls, so that no call can end.
 
-Everything here is a function of what the ranks say about themselves; `watch` gathers it.
+All functions take the reports of the ranks, which `watch` gathers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Members = tuple[int, ...]
 
 @dataclass(frozen=True)
 class RecentCall:
-    """A call of a rank: its number among those with the same members, what it is, and its digest."""
+    """A call of a rank: its number among the calls of the same members, its digest, and its description."""
 
     number: int
     digest: int
@@ -24,14 +24,14 @@ class RecentCall:
 
 @dataclass(frozen=True)
 class CallsState:
-    """What a rank has called together with certain ranks.
+    """The report of a rank on its calls together with certain ranks.
 
     Attributes:
         members: those ranks, itself included.
-        generation: how often these ranks have begun anew after an error.
-        recent: its last calls, ascending; the last one may be under way.
-        waits: whether the last one is under way.
-        compares: whether that one compares calls, which finds other calls of ranks that compare too.
+        generation: how many errors these ranks have had.
+        recent: its last calls, ascending.
+        waits: whether the last call is under way.
+        compares: whether the last call compares calls, and so finds by itself other calls of ranks that compare.
     """
 
     members: Members
@@ -48,7 +48,7 @@ class CallsState:
 
 @dataclass(frozen=True)
 class RankState:
-    """What a rank says about itself; `beat` grows each time that it says so."""
+    """The report of a rank on all its calls; `beat` counts its reports."""
 
     beat: int
     calls: tuple[CallsState, ...]
@@ -58,24 +58,24 @@ class RankState:
 
     @classmethod
     def of_text(cls, text: str) -> RankState:
-        said = json.loads(text)
+        report = json.loads(text)
         calls = tuple(
             CallsState(
-                tuple(one["members"]), one["generation"], tuple(RecentCall(**call) for call in one["recent"]),
-                one["waits"], one["compares"],
+                tuple(state["members"]), state["generation"], tuple(RecentCall(**call) for call in state["recent"]),
+                state["waits"], state["compares"],
             )
-            for one in said["calls"]
+            for state in report["calls"]
         )  # fmt: skip
-        return cls(said["beat"], calls)
+        return cls(report["beat"], calls)
 
     def among(self, members: Members) -> CallsState | None:
-        """Its calls with these ranks."""
-        return next((one for one in self.calls if one.members == members), None)
+        """Its calls together with these ranks."""
+        return next((state for state in self.calls if state.members == members), None)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why calls cannot end.
+    """The decision that calls cannot end, and their error.
 
     Attributes:
         members: the sets of ranks whose calls end with the error.
@@ -92,36 +92,40 @@ class Verdict:
 
     @classmethod
     def of_text(cls, text: str) -> Verdict:
-        said = json.loads(text)
-        return cls(tuple(tuple(one) for one in said["members"]), said["kind"], said["text"])
+        verdict = json.loads(text)
+        return cls(tuple(tuple(members) for members in verdict["members"]), verdict["kind"], verdict["text"])
 
 
 def other_call(states: Mapping[int, RankState]) -> Verdict | None:
-    """The first call that one rank has made otherwise than another, among ranks of whom one waits."""
-    waited = {one.members for state in states.values() for one in state.calls if one.waits}
+    """The verdict on the first call that differs between ranks, where a rank waits; None if there is none."""
+    waited = {calls.members for state in states.values() for calls in state.calls if calls.waits}
     for members in sorted(waited):
-        said = {rank: one for rank in members if rank in states and (one := states[rank].among(members)) is not None}
-        newest = max(one.generation for one in said.values())
-        calls = {
-            rank: {call.number: call for call in one.recent} for rank, one in said.items() if one.generation == newest
+        reports = {rank: calls for rank in members if rank in states and (calls := states[rank].among(members))}
+        newest = max(report.generation for report in reports.values())
+        recent = {
+            rank: {call.number: call for call in report.recent}
+            for rank, report in reports.items()
+            if report.generation == newest
         }
-        for number in sorted({number for one in calls.values() for number in one}):
-            made = {rank: one[number] for rank, one in calls.items() if number in one}
-            if len({call.digest for call in made.values()}) == 1:
+        for number in sorted({number for calls in recent.values() for number in calls}):
+            calls_of_rank = {rank: calls[number] for rank, calls in recent.items() if number in calls}
+            if len({call.digest for call in calls_of_rank.values()}) == 1:
                 continue
-            if all(said[rank].waits and said[rank].compares and said[rank].reached == number for rank in made):
-                continue  # they find out by themselves
-            usual = Counter(call.digest for call in made.values()).most_common(1)[0][0]
-            first = min(rank for rank, call in made.items() if call.digest == usual)
-            other = min(rank for rank, call in made.items() if call.digest != usual)
+            if all(reports[r].waits and reports[r].compares and reports[r].reached == number for r in calls_of_rank):
+                continue  # their comparison finds it
+            usual = Counter(call.digest for call in calls_of_rank.values()).most_common(1)[0][0]
+            first = min(rank for rank, call in calls_of_rank.items() if call.digest == usual)
+            other = min(rank for rank, call in calls_of_rank.items() if call.digest != usual)
             return Verdict(
-                (members,), "CommunicatorError", difference(other, made[other].words, first, made[first].words)
+                (members,),
+                "CommunicatorError",
+                difference(other, calls_of_rank[other].words, first, calls_of_rank[first].words),
             )
     return None
 
 
 def difference(other: int, others: str, first: int, firsts: str) -> str:
-    """The message where two ranks make different calls."""
+    """The message about two ranks that make different calls."""
     return (
         f"rank {other} makes another call than rank {first}: {others}, and rank {first}: {firsts}; make the same calls "
         "in the same order on all ranks"
@@ -132,16 +136,18 @@ Wait = tuple[int, Members, int]  # a rank waits in a call, by members and number
 
 
 def circles(states: Mapping[int, RankState]) -> Iterator[tuple[Wait, ...]]:
-    """Ranks that wait for each other in a circle, each in a call that the next has not come to, and waits elsewhere."""
-    waits: dict[int, CallsState] = {rank: one for rank, state in states.items() for one in state.calls if one.waits}
+    """Circles of ranks that wait: each waits in a call that the next has not reached, because that waits elsewhere."""
+    waits: dict[int, CallsState] = {
+        rank: calls for rank, state in states.items() for calls in state.calls if calls.waits
+    }
 
     def next_of(rank: int) -> list[int]:
-        one = waits[rank]
+        wait = waits[rank]
         late = []
-        for other in one.members:
-            if other != rank and other in waits and waits[other].members != one.members:
-                there = states[other].among(one.members)
-                if there is None or (there.generation, there.reached) < (one.generation, one.reached):
+        for other in wait.members:
+            if other != rank and other in waits and waits[other].members != wait.members:
+                report = states[other].among(wait.members)
+                if report is None or (report.generation, report.reached) < (wait.generation, wait.reached):
                     late.append(other)
         return late
 
@@ -160,22 +166,22 @@ def circles(states: Mapping[int, RankState]) -> Iterator[tuple[Wait, ...]]:
 
 
 def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Verdict:
-    """What to say about ranks that wait in a circle."""
+    """The verdict on ranks that wait in a circle."""
     words = {}
     for rank, members, _ in circle:
-        one = states[rank].among(members)
-        assert one is not None
-        words[rank] = one.recent[-1].words
+        report = states[rank].among(members)
+        assert report is not None
+        words[rank] = report.recent[-1].words
     first, other = circle[0][0], circle[1][0]
     among = tuple(sorted({members for _, members, _ in circle}))
     return Verdict(among, "CommunicatorError", difference(other, words[other], first, words[first]))
 
 
 def late(states: Mapping[int, RankState], members: Members, number: int, generation: int) -> list[int]:
-    """The ranks that do not say that they have come to a call."""
-    found = []
+    """The ranks that have not reported that they reached a call."""
+    late_ranks = []
     for rank in members:
-        one = states[rank].among(members) if rank in states else None
-        if one is None or (one.generation, one.reached) < (generation, number):
-            found.append(rank)
-    return found
+        report = states[rank].among(members) if rank in states else None
+        if report is None or (report.generation, report.reached) < (generation, number):
+            late_ranks.append(rank)
+    return late_ranks

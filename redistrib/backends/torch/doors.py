@@ -32,7 +32,7 @@ def run(what: Plan | Program, where: Any = None, **options: Any) -> executors.To
 
 
 def can(what: Plan | Program) -> str | None:
-    """Why no process group can carry out a plan or a program, in one line; None where one can."""
+    """The reason why no process group can carry out a plan or a program, in one line; None if one can."""
 
     def require(what: Plan | Program) -> None:
         _require_plan(what)

@@ -9,7 +9,7 @@ import torch
 from redistrib.errors import DtypeError
 from redistrib.plans.dtypes import dtype_of
 
-# Names of PyTorch's element types that NumPy or ml_dtypes spell too; any other has no plan.
+# PyTorch's element types that NumPy or ml_dtypes have too, by their common names; others have no plan.
 NAMES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
     "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
@@ -19,8 +19,9 @@ _OF_NAME: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES
 _OF_NAME["complex32"] = torch.complex32
 _NAME_OF = {dtype: name for name, dtype in _OF_NAME.items()}
 
-# What gloo and NCCL both send. Copies do not change the bits, of float16 either; gloo sends no integers of 2 bytes.
-_WORDS = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64, 16: torch.int64}  # by bytes per element
+# Types that gloo and NCCL both send, by bytes per element. Copies preserve the bits, of float16 too; gloo sends no
+# integers of 2 bytes.
+_WORDS = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -56,7 +57,7 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor as a flat tensor of words over the same memory."""
     flat = tensor.reshape(-1)
     word = word_of(tensor.element_size())
-    if not flat.numel():  # its stride may be 0, as that of an empty NumPy array, and then there is no view of it
+    if not flat.numel():  # a stride of 0, as of an empty NumPy array, allows no view
         return flat.new_empty(0, dtype=word)
     return flat if flat.dtype == word else flat.view(word)
 

@@ -20,22 +20,22 @@ from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.strided import runs_in_both
 
-# Staging memory of at most so many bytes stays with its executor between calls.
+# An executor keeps staging memory of at most so many bytes between calls.
 _STAYS = 1 << 16
 
 
 def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, check: bool = True) -> TorchExecutor:
-    """Prepare a plan to run on a process group; to be called on all its ranks together, with equal arguments.
+    """Prepare a plan to run on a process group; all its ranks call this together, with equal arguments.
 
-    Rank r of the group is device number r of the plan's meshes. Between meshes of other devices, ranks that hold
-    nothing pass None and get None.
+    Rank r of the group is device number r of the plan's meshes. A rank without a source tile passes None, and a rank
+    without a target tile gets None.
 
     Args:
         plan: the plan, synthesized here or read from JSON.
         group: a process group of `torch.distributed` with one rank per device; the default group if None.
-        memory_limit: bytes per rank for source, target and everything between; None for no limit.
-        check: whether all ranks compare their calls, and their arrays, before anything moves. That costs one short
-            message between each two ranks. Without it a rank that makes another call leaves the others waiting.
+        memory_limit: bytes per rank for source, target and all memory between; None for no limit.
+        check: whether all ranks compare their calls and arrays before data moves, by a short message between each pair
+            of ranks. Without it the other ranks wait for a rank that makes another call.
 
     Raises:
         CommunicatorError: if the group does not have one rank per device, or the ranks give different plans or
@@ -67,17 +67,17 @@ class TorchExecutor:
     """A plan ready to run; see `to_torch`. Calling it is collective.
 
     Attributes:
-        plan: what it runs.
+        plan: the plan.
         transports: the transport of each step that moves data, in order.
-        scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
-        middle_bytes: memory for tiles between source and target.
-        sent_bytes, received_bytes: what this rank sends to and receives from other ranks in one call.
+        scratch_bytes: bytes of staging memory on this rank, besides source, target and `middle_bytes`.
+        middle_bytes: bytes of the tiles between source and target.
+        sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one call.
     """
 
     def __init__(
         self, plan: Plan, links: Links, *, memory_limit: int | None = None, check: bool = True, compared: bool = False
     ) -> None:
-        """`compared` says that all ranks are known to prepare this plan."""
+        """`compared`: whether all ranks are known to prepare this plan."""
         self.plan, self._links, self._check = plan, links, check
         if not compared:
             words = f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
@@ -112,25 +112,25 @@ class TorchExecutor:
             self._require_limit(memory_limit)
 
     def _require_limit(self, limit: int) -> None:
-        """Refuse, on every rank, a plan that takes more than the limit on one of them."""
+        """Refuse, on every rank, a plan that exceeds the limit on any rank."""
         ends = (self.plan.before.tile_size + self.plan.after.tile_size) * self.plan.itemsize
         device = self._device(None, None)
-        own = torch.full((self._links.size,), ends + self.middle_bytes + self.scratch_bytes, device=device)
-        others = torch.empty_like(own)
-        self._links.all_to_all(others, own)
+        bytes_here = torch.full((self._links.size,), ends + self.middle_bytes + self.scratch_bytes, device=device)
+        others = torch.empty_like(bytes_here)
+        self._links.all_to_all(others, bytes_here)
         if int(others.max()) > limit:
             raise MemoryLimitError(limit, int(others.max()))
 
     def __call__(self, x: torch.Tensor | None, out: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Redistribute: this rank's source tile in, its target tile out.
+        """Redistribute: from this rank's source tile to its target tile.
 
         Args:
-            x: the tile, of shape `plan.before.box(rank).size`; never written. A contiguous one is not copied. None on
-                a rank that holds nothing of the source.
-            out: where to put the target tile, of shape `plan.after.box(rank).size`, contiguous; new memory by default.
+            x: the tile, of shape `plan.before.box(rank).size`; never written, and not copied if it is contiguous. None
+                on a rank without a source tile.
+            out: memory for the target tile, of shape `plan.after.box(rank).size`, contiguous; by default new memory.
 
         Returns:
-            The target tile; None on a rank that is to hold nothing. On an accelerator it is returned when the work has
+            The target tile; None on a rank without one. On an accelerator it is returned when the work has
             been enqueued.
 
         Raises:
@@ -148,7 +148,7 @@ class TorchExecutor:
         return result if self._has_target else None
 
     def moved(self, x: torch.Tensor | None, out: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-        """The target tile, from arguments that are right and need no gradient, without comparing calls."""
+        """The target tile, from checked arguments without gradient; calls are not compared."""
         if out is None:
             out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
         memory = {"source": self._flat(x, device), "target": words(out)}
@@ -186,7 +186,7 @@ class TorchExecutor:
         return torch.device("cuda", torch.cuda.current_device()) if self._links.batched else torch.device("cpu")
 
     def _wrong(self, x: Any, out: Any) -> TilesError | None:
-        """What is wrong with the tensors, if anything."""
+        """The error in the tensors, or None."""
         try:
             self._require_tensor(x, "the tensor", self._source_shape, self._has_source)
             if out is not None:
@@ -199,26 +199,26 @@ class TorchExecutor:
             return error
         return None
 
-    def _require_tensor(self, value: Any, what: str, shape: tuple[int, ...], has: bool) -> None:
+    def _require_tensor(self, value: Any, name: str, shape: tuple[int, ...], has: bool) -> None:
         if not has:
             if value is not None:
-                raise TilesError(f"{what} is given where this rank holds nothing; pass None")
+                raise TilesError(f"{name} is given where this rank holds nothing; pass None")
             return
         if type(value) is not torch.Tensor and not isinstance(value, torch.Tensor):
-            raise TilesError(f"{what} is {type(value).__name__} where this rank's tile is {list(shape)}; pass a tensor")
+            raise TilesError(f"{name} is {type(value).__name__} where this rank's tile is {list(shape)}; pass a tensor")
         if value.dtype != self.dtype:
-            raise TilesError(f"{what} has dtype {value.dtype} where {self.dtype} is due; convert it with .to")
+            raise TilesError(f"{name} has dtype {value.dtype} where {self.dtype} is due; convert it with .to")
         if tuple(value.shape) != shape:
             raise TilesError(
-                f"{what} has shape {list(value.shape)} where the tile is {list(shape)}; pass this rank's tile, not the "
+                f"{name} has shape {list(value.shape)} where the tile is {list(shape)}; pass this rank's tile, not the "
                 "whole tensor"
             )
         if value.layout != torch.strided:
-            raise TilesError(f"{what} has the layout {value.layout}; pass a dense tensor, value.to_dense() for example")
+            raise TilesError(f"{name} has the layout {value.layout}; pass a dense tensor, value.to_dense() for example")
 
 
 def _problem(plan: Plan, links: Links) -> RedistribError | None:
-    """What keeps a plan from this group, if anything."""
+    """The error of a plan that this group cannot carry out, or None."""
     try:
         require(plan)
     except RedistribError as error:

@@ -1,9 +1,9 @@
-"""The processes of a plan: messages between them, and the subgroups that native collectives run on."""
+"""The processes of a plan: messages between them, and the subgroups of native collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +11,10 @@ import torch.distributed as dist
 
 from redistrib.arith import Int64
 
-Sent: TypeAlias = tuple[int, torch.Tensor]  # a device, and the flat tensor that goes to it or comes from it
-
-# PyTorch 2.13 has renamed the function.
+# PyTorch 2.13 renamed the function.
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-# Subgroups of the default group by their ranks; PyTorch too keeps them until the process ends.
+# Subgroups of the default group by their ranks; PyTorch keeps them until the process ends, too.
 _SUBGROUPS: dict[tuple[Any, tuple[int, ...]], Any] = {}
 
 
@@ -25,11 +23,11 @@ class Links:
 
     Attributes:
         group: the process group.
-        members: the rank of each device in the group; None where device d is rank d, of all ranks.
+        members: the rank of each device in the group; None if device d is rank d, for all ranks.
         rank: the device number of this process.
         size: number of devices.
-        batched: whether messages must be given to the backend all together, as NCCL asks.
-        tagged: whether messages of different calls never meet; see `channels`.
+        batched: whether the backend takes messages in batches only, as NCCL does.
+        tagged: whether messages of different calls never match; see `channels`.
         tag: of the messages that gloo carries.
     """
 
@@ -38,10 +36,10 @@ class Links:
 
     def __init__(self, group: Any, members: Sequence[int] | None = None) -> None:
         self.group = group
-        here, ranks = dist.get_rank(group), dist.get_world_size(group)
+        group_rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         self.members = None if members is None or list(members) == list(range(ranks)) else list(members)
         self.size = ranks if self.members is None else len(self.members)
-        self.rank = here if self.members is None else self.members.index(here)
+        self.rank = group_rank if self.members is None else self.members.index(group_rank)
         self.batched = dist.get_backend(group) != "gloo"
         self._process_group = dist.group.WORLD if group is None else group
 
@@ -53,9 +51,9 @@ class Links:
     def start(
         self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
     ) -> list[Any]:
-        """Begin to send and receive flat tensors, to and from devices; the works to wait for.
+        """Begin to send and receive flat tensors, to and from devices; returns the works to wait for.
 
-        The works of the receives come first, in their order.
+        The works of the receives come first, in order.
         """
         if not sends and not receives:
             return []
@@ -66,14 +64,14 @@ class Links:
             operations = [dist.P2POp(dist.irecv, t, group=self.group, group_peer=peer) for peer, t in receives]
             operations += [dist.P2POp(dist.isend, t, group=self.group, group_peer=peer) for peer, t in sends]
             return list(dist.batch_isend_irecv(operations))
-        # What `dist.irecv` and `dist.isend` come to, without their checks.
+        # As `dist.irecv` and `dist.isend`, without their checks.
         works = [self._process_group.recv([tensor], peer, self.tag) for peer, tensor in receives]
         works += [self._process_group.send([tensor], peer, self.tag) for peer, tensor in sends]
         return works
 
     def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
-        """Send a row of a table to every device, and receive one from each."""
-        if self.whole:
+        """Send a row of a table to every device, and receive a row from each."""
+        if self.whole and not self.tagged:
             dist.all_to_all_single(into, out, group=self.group)
             return
         others = [device for device in range(self.size) if device != self.rank]
@@ -83,21 +81,21 @@ class Links:
             work.wait()
 
     def all_gather(self, value: str) -> list[str]:
-        """The text of every device; for messages of errors, not for speed."""
+        """The texts of all devices; for messages of errors, not for speed."""
         device = torch.device("cuda", torch.cuda.current_device()) if self.batched else torch.device("cpu")
-        own = torch.frombuffer(bytearray(value.encode()), dtype=torch.uint8).to(device) if value else None
+        data = torch.frombuffer(bytearray(value.encode()), dtype=torch.uint8).to(device) if value else None
         counts = torch.zeros(self.size, dtype=torch.int64, device=device)
         self.all_to_all(counts, torch.full_like(counts, len(value.encode())))
         longest = max(1, int(counts.max()))
         table, texts = (torch.zeros(self.size, longest, dtype=torch.uint8, device=device) for _ in range(2))
-        if own is not None:
-            table[:, : len(own)] = own
+        if data is not None:
+            table[:, : len(data)] = data
         self.all_to_all(texts, table)
         rows = zip(texts.cpu(), counts.tolist(), strict=True)
         return [bytes(row[:count].tolist()).decode() for row, count in rows]
 
     def gate(self) -> None:
-        """Return when all processes have come to this call, where another call of theirs could mix with it."""
+        """Return when all processes have reached this call, if messages of another call could match its messages."""
 
     def all_gather_into(self, into: torch.Tensor, out: torch.Tensor, group: Any) -> None:
         """The platform's all-gather, among the processes of `subgroup`."""
@@ -113,7 +111,7 @@ class Links:
 
     @property
     def splits(self) -> bool:
-        """Whether the group can be split into subgroups: by a call that every process makes, and so the default one."""
+        """Whether the group can be split: the default group alone, because every process must make the call."""
         return self.whole and self.group is dist.group.WORLD
 
     def subgroup(self, groups: Int64) -> Any:
@@ -121,17 +119,17 @@ class Links:
         rows = np.sort(groups, axis=1)
         if rows.shape[1] == self.size:
             return self.group
-        own = None
+        subgroup = None
         for row in rows[np.argsort(rows[:, 0])].tolist():
             key = (self.group, tuple(row))
             if key not in _SUBGROUPS:
                 _SUBGROUPS[key] = dist.new_group(row, backend=dist.get_backend(self.group))
             if self.rank in row:
-                own = _SUBGROUPS[key]
-        return own
+                subgroup = _SUBGROUPS[key]
+        return subgroup
 
 
 def can_go_native(links: Links, groups: Int64) -> bool:
-    """Whether a step over groups of devices, `[groups, members]`, can be one of the platform's collectives."""
+    """Whether a collective of the platform can carry out a step over `groups`, `[groups, members]`."""
     everyone = groups.size == links.size
     return everyone and links.whole and (groups.shape[1] == links.size or links.splits)

@@ -1,22 +1,19 @@
-"""What is private to PyTorch, and the public way that was tried; nothing else in the library uses such names.
+"""The private names of PyTorch that the library uses, all of them here, and why no public name serves.
 
-`_StridedShard`: the one placement by which a DTensor says another order of sharding than that of its mesh dimensions.
-`DTensor.redistribute` and `from_local` take no shard order, and no public name makes a layout that has one.
+`_StridedShard`: the only placement that expresses an order of sharding other than that of the mesh dimensions.
+`DTensor.redistribute` and `from_local` take no shard order.
 
-`AsyncCollectiveTensor`: the local tensor of a DTensor whose collective may still be under way. It is public that
-`to_local` may return one, and that it is to be waited for; the class is not.
+`AsyncCollectiveTensor`: the local tensor of a DTensor whose collective is under way. `to_local` may return one by its
+documentation; the class itself is private.
 
-A DTensor from its local tensor, and back: `from_local` and `to_local` are public, and cost ten times as much, for they
-are functions of autograd, and make the spec of the DTensor anew.
+A DTensor from its local tensor, and back: the public `from_local` and `to_local` cost ten times as much, because they
+are functions of autograd and build the spec of the DTensor again.
 
-The store of the default process group, and its time-out: there is no public name for the group that
-`init_process_group` makes, but for its members.
+The store of the default process group, and its time-out: the public names give the members of the group only.
 
-`torch.utils._pytree`: what other libraries register as containers; the public names are in `torch.export` and register
-only.
+`torch.utils._pytree`: containers that other libraries register; the public names in `torch.export` only register.
 
-The planner of DTensor, and a process group that only pretends to have ranks: there is no public way to ask what
-`DTensor.redistribute` will do.
+The planner of DTensor, and a fake process group: no public name gives the plan of `DTensor.redistribute`.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from torch.utils import _pytree
 
 
 def strided_shard(dim: int, split_factor: int) -> Any:
-    """Sharding of a dimension after later mesh dimensions of `split_factor` devices together."""
+    """Sharding of a dimension after later mesh dimensions, which have `split_factor` devices in all."""
     if split_factor == 1:
         return Shard(dim)
     from torch.distributed.tensor.placement_types import _StridedShard
@@ -42,7 +39,7 @@ def strided_shard(dim: int, split_factor: int) -> Any:
 
 
 def local_of(x: DTensor) -> torch.Tensor:
-    """The local tensor of a DTensor that needs no gradient, once its collective is done."""
+    """The local tensor of a DTensor without gradient, after its collective."""
     return finished(x._local_tensor)
 
 
@@ -52,29 +49,29 @@ def spec_of(x: DTensor) -> Any:
 
 
 def of_spec(local: torch.Tensor, spec: Any) -> DTensor:
-    """A DTensor that needs no gradient, of a local tensor of the right shape."""
+    """A DTensor without gradient, from a local tensor of the right shape."""
     return DTensor(local, spec, requires_grad=False)
 
 
 def tree_children(value: Any) -> list[Any] | None:
-    """The parts of a container that PyTorch's pytrees know; None for a leaf."""
+    """The children of a container that is registered as a pytree; None for a leaf."""
     children: list[Any] = _pytree.tree_leaves(value, is_leaf=lambda part: part is not value)
     return None if len(children) == 1 and children[0] is value else children
 
 
 def tree_like(value: Any, children: Sequence[Any]) -> Any:
-    """A container of a pytree like another one, with other parts."""
+    """A container of the same structure with other children."""
     structure = _pytree.tree_structure(value, is_leaf=lambda part: part is not value)
     return _pytree.tree_unflatten(list(children), structure)
 
 
 def default_store() -> Any:
-    """The store by which the processes of the default group have found each other."""
+    """The store of the default process group."""
     return dist.distributed_c10d._get_default_store()
 
 
 def timeout_of(group: Any) -> float:
-    """The seconds after which a process group gives up."""
+    """The time-out of a process group, in seconds."""
     try:
         return float(group._get_backend(torch.device("cpu")).options._timeout.total_seconds())
     except (AttributeError, RuntimeError):
@@ -82,7 +79,7 @@ def timeout_of(group: Any) -> float:
 
 
 def finished(local: torch.Tensor) -> torch.Tensor:
-    """A local tensor once its collective is done."""
+    """A local tensor after its collective."""
     return local.wait() if type(local).__name__ == "AsyncCollectiveTensor" else local
 
 
@@ -94,13 +91,13 @@ def planned_steps(
     *,
     greedy: bool,
 ) -> tuple[str, list[tuple[int, str, str]]]:
-    """The steps that DTensor's planner makes, without ranks: its planner has no public name.
+    """The steps of DTensor's planner, found without ranks.
 
     Args:
         shape: global shape, in elements.
         mesh: sizes of the mesh dimensions.
-        source, target: for each tensor dimension the mesh dimensions that shard it, in the order in which they do.
-        greedy: whether the planner that is used by default plans, or the one of least cost.
+        source, target: for each tensor dimension the mesh dimensions that shard it, in order.
+        greedy: whether to use the default planner, or else that of least cost.
 
     Returns:
         The version of PyTorch, and for each step the mesh dimension, and "shard" or "replicate" before and after.
@@ -112,8 +109,8 @@ def planned_steps(
     )
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    made = not dist.is_initialized()
-    if made:
+    is_fake = not dist.is_initialized()
+    if is_fake:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=prod(mesh))
     try:
         device_mesh = init_device_mesh("cpu", tuple(mesh))
@@ -134,9 +131,9 @@ def planned_steps(
         steps = []
         for info in infos:
             before, after = info.src_dst_placements
-            kinds = ["replicate" if one.is_replicate() else "shard" for one in (before, after)]
+            kinds = ["replicate" if placement.is_replicate() else "shard" for placement in (before, after)]
             steps.append((info.mesh_dim, kinds[0], kinds[1]))
         return torch.__version__, steps
     finally:
-        if made:
+        if is_fake:
             dist.destroy_process_group()

@@ -1,7 +1,7 @@
-"""Stages that add, and the one that makes partial sums: received boxes are staged, then added in ascending order.
+"""Runners of stages that reduce, and of the stage that makes partial sums.
 
-The platform adds by itself only where the plan leaves it the order of partial sums and adds in the element type of the
-array, and only long tiles; `_native` says of which element types.
+Received boxes are staged, and then reduced in ascending order of partial sums. The platform reduces long tiles alone,
+if the plan leaves it the order and the element type of the sum is that of the array; see `is_native`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unre
 from redistrib.plans.strided import Ints, runs_in, runs_in_both
 
 _OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-# What the platforms reduce as NumPy does; a maximum of floats may lose a NaN.
+# Element types that the platforms reduce as NumPy does; a maximum of floats may lose a NaN.
 _SUMS = ("int8", "uint8", "int32", "int64", "float32", "float64")
 _EXTREMES = ("int8", "uint8", "int32", "int64")
 
 
 def is_native(stage: Stage, links: Links) -> bool:
-    """Whether the platform may add by itself in a stage."""
+    """Whether the platform may reduce in a stage."""
     step = stage.step
     if not isinstance(step, AllReduce | ReduceScatter) or not can_go_native(links, step.groups):
         return False
@@ -42,8 +42,8 @@ def is_native(stage: Stage, links: Links) -> bool:
     return free and long and stage.accumulate is None and stage.dtype.name in names
 
 
-def _added(stage: Stage, parts: Sequence[tuple[Ints, Ints, torch.Tensor]], shape: Ints, into: torch.Tensor) -> None:
-    """Add boxes, (offset, size, flat words) each, in their order; `into` takes the tile, as flat words."""
+def _reduce(stage: Stage, parts: Sequence[tuple[Ints, Ints, torch.Tensor]], shape: Ints, into: torch.Tensor) -> None:
+    """Reduce boxes, (offset, size, flat words) each, in order, into the flat words of a tile."""
     kind, name = reduction_of(stage), stage.dtype.name
     if into.device.type == "cpu":
         total = Accumulator(shape, stage.dtype, kind, stage.accumulate, as_numpy(into, name).reshape(shape))
@@ -61,24 +61,26 @@ def _added(stage: Stage, parts: Sequence[tuple[Ints, Ints, torch.Tensor]], shape
 
 @dataclass(frozen=True)
 class _Addend:
-    """A box that is added: its offset in the sum and its size, where it lies in staging memory, and how it got there.
+    """A box that is reduced.
 
     Attributes:
-        own: the copy that stages it, if it is the device's own.
+        offset, size: of the box in the sum.
+        first, count: first word in staging memory, and number of words.
+        copy: the copy that stages the box of the device itself; None for a received box.
     """
 
     offset: Ints
     size: Ints
     first: int
     count: int
-    own: Copy | None
+    copy: Copy | None
 
 
 class Sum(PointToPoint):
-    """One message between each two devices that share data, into staging memory, and a sum on the spot.
+    """One message between each pair of devices that share data, into staging memory, and a reduction there.
 
-    Staging memory holds the received boxes, the device's own box, what is sent, and the sum where it is no run of the
-    target.
+    Staging memory holds the received boxes, the box of the device itself, packed messages, and the sum if it is not
+    contiguous in the target.
     """
 
     def __init__(self, stage: Stage, links: Links) -> None:
@@ -92,15 +94,15 @@ class Sum(PointToPoint):
         for k in additions_in_order(stage):
             part = stage.retained[0] if k is None else stage.receives[k][1]
             offset = tuple(b - s for b, s in zip(part.start, box.start, strict=True))
-            own = Copy.of(*runs_in_both(part, stage.source, part, stage.itemsize), word) if k is None else None
+            copy = Copy.of(*runs_in_both(part, stage.source, part, stage.itemsize), word) if k is None else None
             first = at if k is None else places[k]
-            self.addends.append(_Addend(offset, part.size, first, part.volume * factor, own))
-        self.staged = at + sum(addend.count for addend in self.addends if addend.own)
+            self.addends.append(_Addend(offset, part.size, first, part.volume * factor, copy))
+        self.staged = at + sum(addend.count for addend in self.addends if addend.copy)
         self.result = Message(stage.device, [box], stage.target(), stage.itemsize, word)
         self.scratch = (self.staged + sum(message.staged for message in self.out) + self.result.staged) * word
 
     def _places(self, factor: int) -> list[int]:
-        """The first word of every received box: messages lie by sender, boxes as they come in a message."""
+        """The first word of every received box: messages follow each other by sender, boxes as in their message."""
         first, at = {}, 0
         for message in self.into:
             first[message.peer] = at
@@ -125,13 +127,13 @@ class Sum(PointToPoint):
         works = self.links.start(sends, receives)
         places = [staging[addend.first : addend.first + addend.count] for addend in self.addends]
         for addend, place in zip(self.addends, places, strict=True):
-            if addend.own is not None:
-                addend.own.run(source, place)
+            if addend.copy is not None:
+                addend.copy.run(source, place)
         for work in works:
             work.wait()
         into = self.result.place(target, staging, at)
         parts = [(addend.offset, addend.size, place) for addend, place in zip(self.addends, places, strict=True)]
-        _added(self.stage, parts, self.shape, into)
+        _reduce(self.stage, parts, self.shape, into)
         self.result.unpack(into, target)
 
 
@@ -139,8 +141,8 @@ class NativeReduceScatter(NativeCollective):
     """`reduce_scatter_tensor`."""
 
     def __init__(self, stage: Stage, step: ReduceScatter, links: Links) -> None:
-        own = stage.step.after.box(stage.device)
-        super().__init__(stage, step, boxes_by_member(stage, step, stage.sends, own), [own], links)
+        box = stage.step.after.box(stage.device)
+        super().__init__(stage, step, boxes_by_member(stage, step, stage.sends, box), [box], links)
         self.dtype = torch_dtype(stage.dtype.name)
         self.operation = _OPERATIONS[reduction_of(stage)]
 
@@ -171,7 +173,7 @@ class NativeAllReduce(TensorRunner):
 
 
 class AllReduceInParts(TensorRunner):
-    """Every member adds up a part of the tile and sends it to the others: what the step counts, message by message."""
+    """An all-reduce by messages: every member reduces a part of the tile and sends it to the other members."""
 
     name = "point_to_point"
 
@@ -183,12 +185,12 @@ class AllReduceInParts(TensorRunner):
         self.factor = size // word
         self.members = step.group_of(stage.device)
         self.order = sorted(range(len(self.members)), key=lambda k: int(step.before.label[self.members[k]]))
-        self.own = self.members.index(stage.device)
+        self.place = self.members.index(stage.device)
         self.parts = step.parts
         self.starts = [sum(self.parts[:k]) for k in range(len(self.parts))]
         self.out = Message(stage.device, [box], stage.source, size, word)
         self.into = Message(stage.device, [box], stage.target(), size, word)
-        self.rows = self.parts[self.own] * len(self.members) * self.factor
+        self.rows = self.parts[self.place] * len(self.members) * self.factor
         self.scratch = (self.out.staged + self.into.staged + self.rows) * word
 
     def _slice(self, tile: torch.Tensor, k: int) -> torch.Tensor:
@@ -200,21 +202,21 @@ class AllReduceInParts(TensorRunner):
         self.out.pack(source, out)
         into = self.into.place(target, staging, self.out.staged)
         first = self.out.staged + self.into.staged
-        part = self.parts[self.own] * self.factor
+        part = self.parts[self.place] * self.factor
         rows = [staging[first + k * part : first + (k + 1) * part] for k in range(len(self.members))]
-        others = [k for k in range(len(self.members)) if k != self.own]
-        # No message is empty: gloo would send it all the same, and NCCL not.
+        others = [k for k in range(len(self.members)) if k != self.place]
+        # No message is empty: gloo would send it, and NCCL would not.
         sends = [(self.members[k], self._slice(out, k)) for k in others if self.parts[k]]
         works = self.links.start(sends, [(self.members[k], rows[k]) for k in others if part])
-        rows[self.own].copy_(self._slice(out, self.own))
+        rows[self.place].copy_(self._slice(out, self.place))
         for work in works:
             work.wait()
-        mine = self._slice(into, self.own)
+        reduced = self._slice(into, self.place)
         if part:
-            size = (self.parts[self.own],)
-            _added(self.stage, [((0,), size, rows[k]) for k in self.order], size, mine)
+            size = (self.parts[self.place],)
+            _reduce(self.stage, [((0,), size, rows[k]) for k in self.order], size, reduced)
         works = self.links.start(
-            [(self.members[k], mine) for k in others if part],
+            [(self.members[k], reduced) for k in others if part],
             [(self.members[k], self._slice(into, k)) for k in others if self.parts[k]],
         )
         for work in works:
@@ -223,13 +225,13 @@ class AllReduceInParts(TensorRunner):
 
 
 class TensorIdentityFill(TensorRunner):
-    """The identity of the reduction, and the own tile where the device keeps it: nothing travels."""
+    """Identity elements in the target, and a copy of the retained box; no messages."""
 
     name = "local"
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        self.copies = self._kept()
+        self.copies = self._local_copies()
         box = stage.step.after.box(stage.device)
         tile = runs_in(box, stage.target(), stage.itemsize)
         self.window = Copy.of(tile, tile, self.word).target
@@ -247,7 +249,7 @@ class TensorIdentityFill(TensorRunner):
 
 
 def reducing(stage: Stage, links: Links) -> TensorRunner | None:
-    """The runner of a stage that adds or makes partial sums; None for any other stage."""
+    """The runner of a stage that reduces or makes partial sums; None for any other stage."""
     step = stage.step
     if isinstance(step, Unreduce):
         return TensorIdentityFill(stage)
@@ -261,9 +263,9 @@ def reducing(stage: Stage, links: Links) -> TensorRunner | None:
 
 
 def reduce_over(groups: Sequence[Any], tile: torch.Tensor, kind: Reduction) -> torch.Tensor:
-    """The reduction of the tiles of some process groups, one group after the other; collective.
+    """Reduce a tile over process groups, one group after the other; collective.
 
-    Numbers of 2 bytes are added in 4 and rounded once. A maximum or minimum with a NaN is a NaN.
+    Numbers of 2 bytes are added in 4 bytes and rounded once. A maximum or minimum with a NaN is a NaN.
     """
     dtype = tile.dtype
     wide = {torch.bool: torch.uint8, torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}

@@ -1,4 +1,4 @@
-"""Reductions of tensors in the memory of an accelerator, as `plans.reduction.Accumulator` has them for NumPy arrays."""
+"""Reductions of tensors on an accelerator; for NumPy arrays see `plans.reduction.Accumulator`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _COMBINED: dict[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
     "max": torch.maximum,
     "min": torch.minimum,
 }
-_UNSIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # PyTorch adds no unsigned numbers of these sizes
+_UNSIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # PyTorch does not add these unsigned numbers
 
 
 class TensorAccumulator:
-    """A tile that adds up partial sums of its boxes.
+    """The reduction of partial sums of boxes of a tile.
 
-    A maximum or minimum with a NaN is a NaN. Which of two zeros of different sign it takes is left to the device.
+    A maximum or minimum with a NaN is a NaN. Of two zeros of different sign the device takes either.
 
     Args:
         shape: of the tile, in elements.
@@ -40,7 +40,7 @@ class TensorAccumulator:
         self._into, self._reduction, self._rounded = into, reduction, None
         within = wide or _UNSIGNED.get(dtype, dtype)
         if dtype.itemsize == 1 and dtype.is_floating_point:
-            within, self._rounded = torch.float32, dtype  # added in float32, and rounded every time
+            within, self._rounded = torch.float32, dtype  # added in float32 and rounded after each addition
         self._total = torch.empty(tuple(shape), dtype=within, device=into.device)
         self._begun = torch.zeros(tuple(shape), dtype=torch.bool, device=into.device)
 
@@ -56,7 +56,7 @@ class TensorAccumulator:
         begun.fill_(True)
 
     def result(self) -> torch.Tensor:
-        """The tile, with the identity of the reduction where it has no value."""
+        """The tile; elements without a value are the identity of the reduction."""
         if self._into.numel():
             self._into.copy_(torch.where(self._begun, self._total, self._identity()).to(self._into.dtype))
         return self._into

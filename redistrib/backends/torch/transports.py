@@ -1,7 +1,7 @@
-"""How a stage that moves data travels: point to point, by one all-to-all, or by the platform's all-gather.
+"""Transports of stages that move tiles: point to point, one all-to-all, or the platform's all-gather.
 
-A runner is made once, on every rank of the group with the same plan, and runs any number of times on flat tensors of
-words. What a device keeps is copied while messages are under way.
+A runner is created once, by all ranks of the group with the same plan, and runs any number of times on flat tensors of
+words. Boxes that stay on the device are copied while messages are under way.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from redistrib.plans.messages import messages
 from redistrib.plans.steps import AllGather, ReduceScatter, Step
 from redistrib.theory.boxes import Box
 
-# Bytes of a tile from which on gloo's own collectives are used. They go around a ring, which takes as many turns as
-# there are ranks, and so they are slow for short messages; but they cross the link between two hosts least often.
+# Tiles of at least so many bytes go by gloo's collectives. These use rings, with as many turns as ranks, which are slow
+# for short messages; but they cross the links between hosts least often.
 LONG = 1 << 16
 
 
@@ -33,7 +33,7 @@ class TensorRunner(ABC):
     """One stage, ready to run.
 
     Attributes:
-        name: the transport, as reports call it.
+        name: of the transport, in reports.
         scratch: bytes of staging memory that it needs while it runs.
     """
 
@@ -46,14 +46,14 @@ class TensorRunner(ABC):
 
     @abstractmethod
     def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
-        """Carry out the stage between flat tensors of words; they are one tensor where it works in place."""
+        """Run the stage between flat tensors of words, which are one tensor for a stage in place."""
 
-    def _kept(self) -> list[Copy]:
+    def _local_copies(self) -> list[Copy]:
         return [Copy.of(source, target, self.word) for source, target in self.stage.local_copies()]
 
 
 class PointToPoint(TensorRunner):
-    """One message between each two devices that share data."""
+    """One message between each pair of devices that share data."""
 
     name = "point_to_point"
 
@@ -63,7 +63,7 @@ class PointToPoint(TensorRunner):
         size, word = stage.itemsize, self.word
         self.out = [Message(d, boxes, stage.source, size, word) for d, boxes in by_device(stage.sends)]
         self.into = [Message(d, boxes, stage.target(), size, word) for d, boxes in by_device(stage.receives)]
-        self.copies = self._kept()
+        self.copies = self._local_copies()
         self.scratch = sum(message.staged for message in (*self.out, *self.into)) * word
 
     def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
@@ -86,7 +86,7 @@ class PointToPoint(TensorRunner):
 
 
 class AllToAllOnce(TensorRunner):
-    """One `all_to_all_single` of the whole group, with whatever lengths."""
+    """One `all_to_all_single` of the whole group, with messages of any lengths."""
 
     name = "all_to_all"
 
@@ -94,7 +94,7 @@ class AllToAllOnce(TensorRunner):
         super().__init__(stage)
         self.links = links
         size, word = stage.itemsize, self.word
-        self.copies = self._kept()
+        self.copies = self._local_copies()
         self.out = [Message(d, boxes, stage.source, size, word) for d, boxes in by_device(stage.sends)]
         self.into = [Message(d, boxes, stage.target(), size, word) for d, boxes in by_device(stage.receives)]
         self.sent, self.received = self._lengths(self.out), self._lengths(self.into)
@@ -124,7 +124,7 @@ class AllToAllOnce(TensorRunner):
 
 
 class NativeCollective(TensorRunner):
-    """A collective of the platform in a group of devices: boxes are packed into one tensor, and another is unpacked."""
+    """A collective of the platform over groups of devices, between packed boxes."""
 
     name = "native"
 
@@ -139,7 +139,7 @@ class NativeCollective(TensorRunner):
 
     @abstractmethod
     def collective(self, into: torch.Tensor, out: torch.Tensor, spare: torch.Tensor) -> None:
-        """Call the platform; `spare` is the staging memory that neither tensor takes."""
+        """Call the platform; `spare` is the rest of the staging memory."""
 
     def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
         out = self.out.place(source, staging, 0)
@@ -150,7 +150,7 @@ class NativeCollective(TensorRunner):
 
 
 def boxes_by_member(stage: Stage, step: GroupStep, shared: Sequence[tuple[int, Box]], own: Box) -> list[Box]:
-    """The box shared with each member of the device's group, ranks ascending; its own for itself."""
+    """The box shared with each member of the device's group, ranks ascending; `own` for the device itself."""
     boxes = dict(shared)
     return [boxes.get(member, own) for member in sorted(step.group_of(stage.device))]
 
@@ -161,7 +161,7 @@ class NativeGather(NativeCollective):
     def __init__(self, stage: Stage, step: AllGather, links: Links) -> None:
         own = stage.retained[0]
         super().__init__(stage, step, [own], boxes_by_member(stage, step, stage.receives, own), links)
-        # In place, the part that is sent and the memory that is received into would be one.
+        # In place, the collective would send from the memory that it receives into.
         self.in_place = stage.reads == stage.writes and self.into.start is not None
         if self.in_place:
             self.scratch += self.out.count * self.word
@@ -173,7 +173,7 @@ class NativeGather(NativeCollective):
 
 
 def everyone_shares(step: Step) -> bool:
-    """Whether every device sends to every other in a step."""
+    """Whether every device sends to every other device in a step."""
     table = messages(step)
     pairs = np.unique(table.sender * step.devices + table.receiver)
     return step.devices > 1 and len(pairs) == step.devices * (step.devices - 1)
@@ -184,7 +184,7 @@ def moving(stage: Stage, links: Links) -> TensorRunner:
     step = stage.step
     if isinstance(step, AllGather) and can_go_native(links, step.groups):
         whole = step.after.tile_size * stage.itemsize
-        # Between two, messages do the same with fewer copies, and need no gate.
+        # Between two devices, messages take fewer copies and need no gate.
         if whole and (links.batched or (whole >= LONG and not (links.tagged and step.group_size == 2))):
             return NativeGather(stage, step, links)
     if links.whole and not links.tagged and everyone_shares(step):

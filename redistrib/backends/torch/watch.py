@@ -1,8 +1,8 @@
-"""A thread that finds out why a call does not end, so that every rank gets an error and none waits for ever.
+"""A thread that finds calls that cannot end, so that every rank gets an error and none waits for ever.
 
-Calls cost nothing for it while they end in time. Where one takes longer than `PATIENCE`, the rank says in the store of
-the default process group what it has called, and `deadlocks` judges what all such ranks say. A rank that is only late
-is waited for, until the process group's time-out. The first verdict in the store holds for all ranks.
+A call that ends in time costs nothing. If a call takes longer than `PATIENCE`, its rank writes a report on its calls to
+the store of the default process group, and `deadlocks` judges the reports of all ranks. For a rank that is merely late
+the others wait until the time-out of the process group. The first verdict in the store holds for all ranks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from redistrib.backends.torch.deadlocks import (
 from redistrib.backends.torch.private import default_store, timeout_of
 from redistrib.errors import RedistribError, TilesError
 
-PATIENCE = 1.0  # seconds in a call before a rank asks what the others do
+PATIENCE = 1.0  # seconds in a call before a rank reports on its calls
 TICK = 0.2  # seconds between two looks at the store
 
 
 class Watched(Protocol):
-    """Calls of this rank with certain ranks; their names are those of `CallsState`."""
+    """The calls of this rank together with certain ranks, as in `CallsState`."""
 
     members: Members
     since: float
@@ -68,11 +68,11 @@ class Watch:
         atexit.unregister(self.end)
 
     def key(self, *names: object) -> str:
-        """A name in the store."""
+        """A key in the store."""
         return "/".join(["redistrib", *map(str, names)])
 
     def decide(self, verdict: Verdict, asks: Watched) -> None:
-        """Let this verdict hold, unless there is one already on the calls that ask for it."""
+        """Apply a verdict to the calls that ask for it, unless another verdict came first."""
         with self.lock:
             self.catch_up()
             while self.watched.get(asks.members) is asks:
@@ -83,7 +83,7 @@ class Watch:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Apply the verdicts in the store; with the lock."""
+        """Apply the verdicts in the store; the caller holds the lock."""
         while self.store.check([self.key("verdict", self._episode)]):
             verdict = Verdict.of_text(self.store.get(self.key("verdict", self._episode)).decode())
             self._episode += 1
@@ -95,7 +95,7 @@ class Watch:
                     watched.refuse(verdict)
 
     def late(self, members: Members, number: int, generation: int) -> list[int]:
-        """The ranks that do not say that they have come to a call; for errors."""
+        """The ranks that have not reported that they reached a call; for messages."""
         time.sleep(PATIENCE)
         try:
             return late(self._states(members), members, number, generation)
@@ -107,7 +107,7 @@ class Watch:
             if not dist.is_initialized() or dist.group.WORLD is not self.world:
                 return
             now = time.monotonic()
-            if not any(one.since and now - one.since > PATIENCE for one in list(self.watched.values())):
+            if not any(calls.since and now - calls.since > PATIENCE for calls in list(self.watched.values())):
                 continue
             try:
                 self._tick()
@@ -119,12 +119,12 @@ class Watch:
             self.catch_up()
             episode = self._episode
         self._beat += 1
-        state = RankState(self._beat, tuple(one.state() for one in list(self.watched.values())))
+        state = RankState(self._beat, tuple(calls.state() for calls in list(self.watched.values())))
         self.store.set(self.key("state", episode, self.rank), state.to_text())
         verdict = self._judged()
         if verdict is not None:
             with self.lock:
-                if self._episode == episode:  # what the ranks said is of this one
+                if self._episode == episode:  # the reports are of this episode
                     self._offer(verdict)
 
     def _states(self, ranks: Any) -> dict[int, RankState]:
@@ -138,12 +138,12 @@ class Watch:
     def _judged(self) -> Verdict | None:
         states = self._states(range(dist.get_world_size()))
         verdict = other_call(states)
-        if verdict is not None:  # once all of them have said theirs it names the right one
+        if verdict is not None:  # it names the right rank once all ranks have reported
             first_beat = self._suspected.setdefault(verdict.members, (self._beat,))[0]
             everyone = all(rank in states for members in verdict.members for rank in members)
             return verdict if everyone or self._beat - first_beat > PATIENCE / TICK else None
         for circle in circles(states):
-            # What ranks say is not of one moment; a circle that all of them have said anew since is one.
+            # Reports are of different moments: a circle counts once all its ranks have reported it again.
             beats = tuple(states[rank].beat for rank, _, _ in circle)
             first = self._suspected.setdefault(circle, beats)
             if all(now > then + 1 for now, then in zip(beats, first, strict=True)):
@@ -157,7 +157,7 @@ def error_of(verdict: Verdict) -> RedistribError:
 
 
 def verdict_on(members: Members, rank: int, problem: RedistribError) -> Verdict:
-    """What is wrong on one rank, for all."""
+    """The verdict on the problem of a rank."""
     kind = type(problem).__name__
     return Verdict((members,), kind, str(problem) if kind in RAISED else f"rank {rank}: {problem}")
 
@@ -168,7 +168,7 @@ _WATCHES: list[Watch] = []
 def watch() -> Watch:
     """The thread of the default process group."""
     if not _WATCHES or _WATCHES[0].world is not dist.group.WORLD:
-        for one in _WATCHES:
-            one.end()
+        for earlier in _WATCHES:
+            earlier.end()
         _WATCHES[:] = [Watch()]
     return _WATCHES[0]
