@@ -12,8 +12,7 @@ import pytest
 import redistrib as rd
 from redistrib.errors import NoCombinerError, ProgramError
 from redistrib.lang.types import DistType
-from redistrib.partitioning.root import ROOT
-from redistrib.programs.direct import gathering, scattering
+from redistrib.partitioning.root import ROOT, gather_calls, scatter_calls
 from redistrib.programs.live import changes
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Program, Value
@@ -35,19 +34,6 @@ def most(program: Program, k: int = 0) -> int:
 def everywhere(program: Program, k: int) -> int:
     """Elements received in one move."""
     return sum(program.received(program.moves[k]).values())
-
-
-def scatter_calls(value: Value) -> tuple[str, ...]:
-    """The MPI calls that bring an array from the root to a value: at most two; see `scattering`."""
-    how = scattering(value, *ROOT.devices)
-    return (*["Scatterv"] * bool(how.members), *["Bcast"] * bool(how.groups))
-
-
-def gather_calls(value: Value) -> tuple[str, ...]:
-    """The MPI calls that bring a value to the root: at most two; see `gathering`."""
-    how = gathering(value, *ROOT.devices)
-    reduces = bool(value.type.partial and how.teams)
-    return (*["Reduce"] * reduces, *["Gatherv"] * bool(how.members))
 
 
 def computes(program: Program) -> list[Compute]:
