@@ -1,21 +1,20 @@
-"""Plans and programs through mpi4py: `to_mpi` and `program_to_mpi` prepare one, `scatter` and `gather` bring arrays
-in and out.
+"""Plans and programs through mpi4py: `to_mpi` and `program_to_mpi` prepare them, `scatter` and `gather` distribute and
+collect arrays.
 
-It runs every correct plan, of every kind of step, with one rank per device, on every dtype of NumPy and ml_dtypes
-whose elements are numbers or booleans. A step travels over one of the transports:
+The backend runs every correct plan, with one rank per device, on every dtype of NumPy and ml_dtypes whose elements are
+numbers or booleans. A step uses one of the transports:
 
-- `shared`: copies into memory that the ranks of one host share (`shared`, with `barrier` to wait in);
+- `shared`: copies into memory that the ranks of one host share (`shared`, `barrier`);
 - `packed`: collectives on contiguous memory, with local copies around them (`transports`);
 - `datatypes`: collectives on strided memory, without staging (`transports`, `datatypes`);
-- `direct`: where a memory limit leaves no room for tiles between source and target, one exchange by datatypes in place
-  of the plan's steps.
+- `direct`: one exchange by datatypes in place of the plan's steps, if a memory limit leaves no room for tiles between
+  source and target.
 
-Partial sums are staged and added up by `reductions`, over the first three.
-`selection` chooses by memory limit and profile; `redistrib.backends.stages` says which memory each step reads and
-writes; `executor` runs.
+`reductions` stages and reduces partial sums, over the first three. `selection` chooses the transport by memory limit
+and profile; `redistrib.backends.stages` assigns the memory that each step reads and writes; `executor` runs the steps.
 
 `program` runs the operations of a program on NumPy tiles, its plans by executors, and its moves without a plan by
-`direct`: from a root, to a root, and boxes between any ranks.
+`direct`: from a root, to a root, or as boxes between any ranks.
 """
 
 from redistrib.backends.mpi.command import run_command

@@ -1,4 +1,4 @@
-"""Conversion of users' tiles: any buffer in host memory comes in, MPI sees flat bytes, NumPy arrays go out."""
+"""Conversion of users' tiles, any buffers in host memory, to NumPy arrays and to flat bytes for MPI."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def tile_of(
         value: a NumPy array, or an object with the buffer or array interface, of this shape or flat.
         subject: name of the value in errors.
         shape, dtype: of the array.
-        writable: whether it will be written; then it is never copied.
-        whole: whether it is a whole array and not a tile.
+        writable: whether it will be written, so that it must not be copied.
+        whole: whether errors call it a whole array and not a tile.
 
     Raises:
         TilesError: for any other value.
@@ -50,8 +50,7 @@ def tile_of(
         raise TilesError(f"{subject} has dtype {array.dtype} where {dtype} is due; convert it with astype")
     if array.shape != shape and not (array.ndim == 1 and array.size == int(np.prod(shape, dtype=object))):
         due, way_out = ("array", "the whole array") if whole else ("tile", "this rank's tile, not the whole array")
-        given = f"{subject} has shape {list(array.shape)}"
-        raise TilesError(f"{given} where the {due} is {list(shape)}; pass {way_out}")
+        raise TilesError(f"{subject} has shape {list(array.shape)} where the {due} is {list(shape)}; pass {way_out}")
     if writable and not array.flags.writeable:
         raise TilesError(f"{subject} is read-only; pass an array that may be written")
     if not array.flags.c_contiguous:

@@ -39,7 +39,7 @@ class SharedMemoryBarrier:
         host.Barrier()
         self.window.Sync()
         self._memory = memory
-        self._own = memory[host.rank]
+        self._row = memory[host.rank]
         self._epoch = 0
 
     def agree(self, word: int) -> int:
@@ -50,9 +50,9 @@ class SharedMemoryBarrier:
         """
         self._epoch += 1
         at = self._epoch % 2 * 2
-        self._own[at + 1] = word
+        self._row[at + 1] = word
         self.window.Sync()
-        self._own[at] = self._epoch
+        self._row[at] = self._epoch
         arrived = self._memory[:, at]
         looks = 0
         while int(arrived.min()) < self._epoch:
@@ -65,6 +65,6 @@ class SharedMemoryBarrier:
 
     def close(self) -> None:
         """Release the shared memory; collective."""
-        del self._own, self._memory
+        del self._row, self._memory
         self.window.Unlock_all()
         self.window.Free()

@@ -23,7 +23,7 @@ from redistrib.programs.program import Compute, Program
 def check(
     plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
-    """Refuse a plan or arguments that cannot be prepared, on every rank with one message; return the profile.
+    """Refuse a plan or arguments that cannot be prepared, on every rank with the same message; return the profile.
 
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
@@ -40,7 +40,7 @@ def check(
 def check_program(
     program: Program, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
-    """The same for a program. Of the bodies of its nests, only the names are compared.
+    """As `check`, for a program. Of the bodies of its nests, only the names are compared.
 
     Raises:
         CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
@@ -76,7 +76,7 @@ def require(what: Plan | Program) -> None:
 
 
 def _require_equal(
-    what: str, digest: Callable[[], str], comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
+    kind: str, digest: Callable[[], str], comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
     """Refuse arguments that differ between ranks, and return the profile."""
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
@@ -90,7 +90,7 @@ def _require_equal(
     for rank, (other, *_) in enumerate(everyone):
         if other:
             raise ProfileError(f"rank {rank}: {other}")
-    names = ("problem", what, "memory_limit", "profile", "transport")
+    names = ("problem", kind, "memory_limit", "profile", "transport")
     for rank, other in enumerate(everyone):
         for name, a, b in zip(names, everyone[0], other, strict=True):
             if a != b:
@@ -106,7 +106,7 @@ def _require_equal(
 
 
 def first_problem(comm: MPI.Intracomm, problem: str) -> TilesError:
-    """The error for all ranks, after at least one of them has a problem; collective."""
+    """The error for all ranks if at least one of them has a problem; collective."""
     problems = comm.allgather(problem)
     rank = next(r for r, text in enumerate(problems) if text)
     return TilesError(f"rank {rank}: {problems[rank]}")

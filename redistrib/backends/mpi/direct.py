@@ -87,34 +87,33 @@ class Scatter(DirectMove):
             self._sent_type = self._block_type if value.windows else self._tiles()
 
     def run(self, tile: Tile | None) -> Tile | None:
-        mine = self._new()
+        result = self._new()
         if self._scattering is not None:
-            into = (
-                [flat(mine), 1, self._block_type] if self._label == 0 and mine is not None else [_NO_BYTES, 0, MPI.BYTE]
-            )
+            is_sent = self._label == 0 and result is not None
+            into = [flat(cast(Tile, result)), 1, self._block_type] if is_sent else [_NO_BYTES, 0, MPI.BYTE]
             self._scattering.Scatterv(self._sent(tile), into, 0)
-        elif self.rank == self.root and self._label == 0 and mine is not None and tile is not None:
-            np.copyto(mine, tile)
+        elif self.rank == self.root and self._label == 0 and result is not None and tile is not None:
+            np.copyto(result, tile)
         if self._broadcasting is not None:
-            shown = cast(Tile, mine if self._members or self.rank != self.root else tile)
+            shown = cast(Tile, result if self._members or self.rank != self.root else tile)
             self._broadcasting.Bcast([flat(shown), 1, self._block_type], 0)
-        return mine
+        return result
 
     def _new(self) -> Tile | None:
         if self._label is None:
             return None
-        mine = np.empty(self.value.tile, self.dtype)
+        result = np.empty(self.value.tile, self.dtype)
         if self._label:
-            mine[...] = identity(self.value.placement.reduction or "sum", self.dtype)
-        return mine
+            result[...] = identity(self.value.placement.reduction or "sum", self.dtype)
+        return result
 
     def _sent(self, whole: Tile | None) -> list[Any] | None:
         if whole is None or self.rank != self.root:
             return None
-        here = [device for device in self._members if device in self._box]
+        present = [device for device in self._members if device in self._box]
         counts = [int(device in self._box) for device in self._members]
         if self.value.windows:  # MPI reads no element of a scatter twice
-            staged = np.stack([view(whole, self._box[device].start, self._box[device].size) for device in here])
+            staged = np.stack([view(whole, self._box[device].start, self._box[device].size) for device in present])
             places = np.cumsum([0, *counts[:-1]]).tolist()
             return [flat(staged), (counts, places), self._sent_type]
         places = [self._offset(self._box[device].start) if device in self._box else 0 for device in self._members]
@@ -160,12 +159,12 @@ class Gather(DirectMove):
         kind = self._kind or "sum"
         wide = default_accumulation(kind, self.dtype.name)
         operation = operation_of(kind, self.dtype) if wide is None else None
-        own = team.rank == self._reducer
+        is_reducer = team.rank == self._reducer
         if operation is not None:
-            total = np.empty_like(tile) if own else None
+            total = np.empty_like(tile) if is_reducer else None
             team.Reduce(tile, total, operation, self._reducer)
             return total
-        summands = np.empty((team.size, *tile.shape), tile.dtype) if own else None
+        summands = np.empty((team.size, *tile.shape), tile.dtype) if is_reducer else None
         into = None if summands is None else [flat(summands), 1, self._block_type]
         team.Gather([flat(tile), 1, self._block_type], into, self._reducer)
         if summands is None:

@@ -34,7 +34,7 @@ def run(what: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor 
 
 
 def can(what: Plan | Program) -> str | None:
-    """Why no communicator can carry out a plan or a program, in one line; None where one can."""
+    """The reason why no communicator can carry out a plan or a program, in one line; None if one can."""
     return refusal(require, what)
 
 

@@ -149,12 +149,12 @@ class Executor(CommunicatorOwner):
         problem, source, out = self._check(x, out)
         block: Block | None = self._agree(problem, out)
         if block is not None:
-            target = block.own
+            target = block.memory
         elif out is not None:
             target = flat(out)
         else:
             block = self._private_block()
-            target = block.own
+            target = block.memory
         memory = {"source": flat(source), "target": target, **self._middle}
         for runner in self._runners:
             runner.run(memory[runner.stage.reads], memory[runner.stage.writes])
@@ -194,7 +194,7 @@ class Executor(CommunicatorOwner):
         """Raise the first problem of any rank on all ranks; else a shared block for the result that all have free."""
         free = 0
         for k, block in enumerate(self._blocks):
-            free |= (block.free or (out is not None and _same_memory(flat(out), block.own))) << k
+            free |= (block.free or (out is not None and _same_memory(flat(out), block.memory))) << k
         agreed = self._groups.agree(free | (0 if problem else 1 << _ACCEPTS))
         if not agreed >> _ACCEPTS & 1:
             raise consistency.first_problem(self.comm, problem)
@@ -269,7 +269,7 @@ class Executor(CommunicatorOwner):
             if memory in in_shared_memory:
                 block = SharedTile(self._groups.host, self._groups.barrier, nbytes)
                 self._shared_middle[memory] = block
-                self._middle[memory] = block.own
+                self._middle[memory] = block.memory
             else:
                 self._middle[memory] = np.empty(nbytes, np.uint8)
         if self._shares_target:

@@ -1,4 +1,4 @@
-"""The executor of a program on an MPI communicator: NumPy on the tiles of each rank, plans and direct moves between."""
+"""The executor of a program on an MPI communicator: operations by NumPy on tiles, and moves between ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from redistrib.programs.project import TileWork, run_work, works
 
 Tile: TypeAlias = npt.NDArray[Any]
 Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
-Steps: TypeAlias = list[tuple[Callable[[Tiles], None], tuple[str, ...]]]  # each with the values that end with it
+Steps: TypeAlias = list[tuple[Callable[[Tiles], None], tuple[str, ...]]]  # operations, each with the values it ends
 
 
 def program_to_mpi(
@@ -134,8 +134,8 @@ class ProgramExecutor(CommunicatorOwner):
             CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
         consistency.require_root(self.comm, root)
-        given = arrays if self.comm.rank == root else (None,) * len(self.program.inputs)
-        env = self._accepted(given, self.program.inputs, partial(self._whole, root=root))
+        inputs = arrays if self.comm.rank == root else (None,) * len(self.program.inputs)
+        env = self._accepted(inputs, self.program.inputs, partial(self._whole, root=root))
         return [self._end(Scatter, value, root).run(env.pop(value.name, None)) for value in self.program.inputs]
 
     def gather(self, *tiles: Any, root: int = 0) -> list[Tile | None]:
@@ -206,7 +206,7 @@ class ProgramExecutor(CommunicatorOwner):
         return problems[0] if problems else None
 
     def _prepared(self, program: ProgramData, problems: list[RedistribError]) -> Steps:
-        """The operations of a program, or of a step of a loop, with the values that end with each."""
+        """The operations of a program, or of a step of a loop, each with the values that it ends."""
         steps: Steps = []
         for op, ended in zip(program.ops, _ended(program), strict=True):
             step: Callable[[Tiles], None] | None = None
@@ -217,8 +217,8 @@ class ProgramExecutor(CommunicatorOwner):
                     case Move():
                         step = self._move(op, program.values)
                     case Loop():
-                        inner = [self._prepared(one, problems) for one in op.programs]
-                        takes_part = any(self.comm.rank in one.devices for one in op.programs)
+                        inner = [self._prepared(body, problems) for body in op.programs]
+                        takes_part = any(self.comm.rank in body.devices for body in op.programs)
                         step = partial(_run_loop, op, inner) if takes_part else None
             except RedistribError as error:  # go on: preparing the other operations is collective
                 problems.append(error)
@@ -299,14 +299,14 @@ def _run_steps(steps: Steps, tiles: Tiles) -> None:
 
 
 def _run_loop(op: Loop, parts: Sequence[Steps], tiles: Tiles) -> None:
-    """Run a loop on this rank, whose part of a step is the first of `parts`, and of the condition the second."""
+    """Run a loop; `parts` are the operations of this rank in a step and in the condition."""
     split = op.constants + op.carried
-    given = [tiles.get(name) for name in op.ins]  # None where this rank has no tile
-    state = given[op.constants : split]
+    arrays = [tiles.get(name) for name in op.ins]  # None where this rank has no tile
+    state = arrays[op.constants : split]
     stacked = {out.name: np.empty(out.tile, dtype_of(out.dtype)) for out in op.outs[op.carried :]}
 
     def run(program: ProgramData, part: Steps, entries: Sequence[Tile | None]) -> list[Tile | None]:
-        values = zip(program.inputs, [*given[: op.constants], *state, *entries], strict=True)
+        values = zip(program.inputs, [*arrays[: op.constants], *state, *entries], strict=True)
         env = {value.name: tile for value, tile in values if tile is not None}
         _run_steps(part, env)
         return [env.get(name) for name in program.outputs]
@@ -316,10 +316,10 @@ def _run_loop(op: Loop, parts: Sequence[Steps], tiles: Tiles) -> None:
             state = run(op.program, parts[0], ())
     else:
         for step in reversed(range(op.steps)) if op.reverse else range(op.steps):
-            entries = [None if array is None else np.array(array[step]) for array in given[split:]]
-            made = run(op.program, parts[0], entries)
-            state = made[: op.carried]
-            for out, entry in zip(op.outs[op.carried :], made[op.carried :], strict=True):
+            entries = [None if array is None else np.array(array[step]) for array in arrays[split:]]
+            results = run(op.program, parts[0], entries)
+            state = results[: op.carried]
+            for out, entry in zip(op.outs[op.carried :], results[op.carried :], strict=True):
                 if entry is not None:
                     stacked[out.name][step] = entry
     left = zip(op.outs, [*state, *stacked.values()], strict=True)
@@ -341,7 +341,7 @@ def _run_direct(move: DirectMove, value: str, out: str, tiles: Tiles) -> None:
 
 
 def _ended(program: ProgramData) -> list[tuple[str, ...]]:
-    """For every operation the names of the values that end with it."""
+    """For every operation the names of the values whose lives it ends."""
     names: dict[str, list[str]] = {}
     for name, root in aliases(program).items():
         names.setdefault(root, []).append(name)
@@ -349,7 +349,7 @@ def _ended(program: ProgramData) -> list[tuple[str, ...]]:
 
 
 def _beside(program: Program, limit: int | None) -> dict[int, int]:
-    """For every move with a plan, by its id, the most bytes of a device's other values, if there is a limit.
+    """For every move with a plan, by id, the most bytes of other values on a device; empty without a limit.
 
     Raises:
         MemoryLimitError: if live values and the scratch of computations do not fit.
@@ -364,14 +364,14 @@ def _beside(program: Program, limit: int | None) -> dict[int, int]:
 
 
 def _count_beside(program: ProgramData, outside: int, beside: dict[int, int]) -> int:
-    """Fill in `beside` where so many bytes are held outside; returns the most bytes held, moves with plans left out."""
+    """Fill in `beside`, with `outside` bytes held besides; returns the most bytes of all but moves by plans."""
     least = 0
     for op, devices, live, scratch in moments(program):
         most = outside + max((live[device] for device in devices), default=0)
         if isinstance(op, Move) and op.plan is not None:  # its executor checks its own memory
             beside[id(op)] = most - program.values[op.value].tile_bytes - op.out.tile_bytes
         elif isinstance(op, Loop):
-            for inner in op.programs:  # which counts constants and what is carried once more
+            for inner in op.programs:  # its inputs count constants and carried values once more
                 again = sum(value.tile_bytes for value in inner.inputs[: op.constants + op.carried])
                 least = max(least, _count_beside(inner, most - again, beside))
         else:

@@ -1,4 +1,4 @@
-"""Runners of steps that reduce, and of the step that makes partial sums.
+"""Runners of stages that reduce, and of the stage that makes partial sums.
 
 Received boxes are staged and then reduced in ascending order of their partial sums. MPI reduces only where the plan
 leaves the order to it and MPI has the operation: sums of NumPy's numbers of up to 8 bytes for each real part, maxima
@@ -182,7 +182,7 @@ class SharedSum(Runner):
         for rank, of, to in self.puts:
             self.staging.put(rank, to, source, of)
         self.staging.wait()
-        self.sum.run(source, target, self.sum.staged(self.staging.own))
+        self.sum.run(source, target, self.sum.staged(self.staging.memory))
 
     def free(self) -> None:
         super().free()
@@ -194,11 +194,11 @@ class PackedReduceScatter(Packed):
 
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
         self.group = group
-        sends, own = dict(stage.sends), stage.step.after.box(stage.device)
+        sends, box = dict(stage.sends), stage.step.after.box(stage.device)
         order = stage.step.group_of(stage.device) if isinstance(stage.step, ReduceScatter) else []
-        super().__init__(stage, [sends.get(member, own) for member in order], [own])
+        super().__init__(stage, [sends.get(member, box) for member in order], [box])
         self.operation = _OPERATIONS[reduction_of(stage)]
-        self.local_copies = []  # the collective includes the own part
+        self.local_copies = []  # the collective includes the part of the rank itself
 
     def _send(self, out: Bytes, into: Bytes) -> None:
         dtype = self.stage.dtype
@@ -219,8 +219,8 @@ class PackedAllReduce(Packed):
         order = stage.step.group_of(stage.device)
         label = stage.step.before.label
         self.order = sorted(range(len(order)), key=lambda k: int(label[order[k]]))
-        self.parts, self.own = stage.step.parts, order.index(stage.device)
-        self.staged = 0 if self.native else self.parts[self.own] * len(order) * stage.itemsize
+        self.parts, self.place = stage.step.parts, order.index(stage.device)
+        self.staged = 0 if self.native else self.parts[self.place] * len(order) * stage.itemsize
         self.scratch += self.staged
         self.beside = accumulator_bytes(stage)
         self.unit = self._typed(run_type(stage.itemsize))
@@ -236,13 +236,13 @@ class PackedAllReduce(Packed):
         if self.native:
             self.group.Allreduce(out.view(dtype), into.view(dtype), self.operation)
             return
-        part = self.parts[self.own]
+        part = self.parts[self.place]
         starts = [sum(self.parts[:k]) for k in range(len(self.parts))]
         even = [part] * len(self.parts), [k * part for k in range(len(self.parts))]
         self.group.Alltoallv([out, (self.parts, starts), self.unit], [self.staging, even, self.unit])
         rows = self.staging.view(dtype).reshape(len(self.parts), part)
-        own = into.view(dtype)[starts[self.own] :][:part]
-        total = Accumulator((part,), dtype, reduction_of(self.stage), self.stage.accumulate, own)
+        reduced = into.view(dtype)[starts[self.place] :][:part]
+        total = Accumulator((part,), dtype, reduction_of(self.stage), self.stage.accumulate, reduced)
         for k in self.order:
             total.add([0], rows[k])
         total.result()

@@ -59,10 +59,10 @@ def scatter(
     if tile is not None and placement.label[comm.rank]:
         tile[...] = identity(placement.reduction or "sum", element_type)
     if placement.tile_size * element_type.itemsize:
-        given, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
+        receivers, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
         if whole is not None:
-            types.out = _boxes(placement, element_type.itemsize, given)
-        if tile is not None and tile.nbytes and comm.rank in given:
+            types.out = _boxes(placement, element_type.itemsize, receivers)
+        if tile is not None and tile.nbytes and comm.rank in receivers:
             types.into = {root: run_type(tile.nbytes)}
         _move(comm, whole, tile, types)
     return tile
@@ -92,7 +92,7 @@ def gather(
         ReductionError: on every rank, if elements of that type have no such reduction.
     """
     placement = _placed(dist_type, mesh, comm, root)
-    mine, line = _tile_here(tile, placement, comm.rank)
+    local, line = _tile_here(tile, placement, comm.rank)
     notes = np.empty((comm.size, _NOTE), np.uint8)
     comm.Allgather(_note(line), notes)
     lines = [_line(note, rank) for rank, note in enumerate(notes)]
@@ -104,7 +104,7 @@ def gather(
     _require_reduction(placement, element_type)
     part = np.empty(placement.shape, element_type) if comm.rank == root else None
     if placement.summands == 1:
-        _collect(comm, mine, part, placement, 0, root)
+        _collect(comm, local, part, placement, 0, root)
         return part
     kind = placement.reduction or "sum"
     total = (
@@ -113,7 +113,7 @@ def gather(
         else Accumulator(part.shape, element_type, kind, default_accumulation(kind, element_type.name))
     )
     for summand in range(placement.summands):
-        _collect(comm, mine, part, placement, summand, root)
+        _collect(comm, local, part, placement, summand, root)
         if total is not None and part is not None:
             total.add([0] * part.ndim, part)
     return None if total is None else total.result()

@@ -40,17 +40,17 @@ class Block:
     """Memory for one result at a time.
 
     Attributes:
-        own: the memory.
+        memory: the memory.
         free: whether no array refers to the memory.
     """
 
-    def __init__(self, own: Bytes) -> None:
-        self.own = own
+    def __init__(self, memory: Bytes) -> None:
+        self.memory = memory
         self.free = True
 
     def lease(self) -> Bytes:
         """The memory as an array; the block is free again once the array and all its views are gone."""
-        holder = _Lease(self, self.own)
+        holder = _Lease(self, self.memory)
         self.free = False
         weakref.finalize(holder, setattr, self, "free", True)
         return np.asarray(holder)
@@ -69,13 +69,13 @@ class SharedTile(Block):
         host: the ranks.
         barrier: of the ranks.
         nbytes: of every block.
-        own: leading bytes that this rank uses; by default all.
+        used: leading bytes that this rank uses; by default all.
 
     Attributes:
         tiles: the block of every rank of the host, by host rank.
     """
 
-    def __init__(self, host: MPI.Intracomm, barrier: SharedMemoryBarrier, nbytes: int, own: int | None = None) -> None:
+    def __init__(self, host: MPI.Intracomm, barrier: SharedMemoryBarrier, nbytes: int, used: int | None = None) -> None:
         self.host = host
         self.barrier = barrier
         self.window = MPI.Win.Allocate_shared(64 + nbytes, 1, comm=host)
@@ -84,9 +84,9 @@ class SharedTile(Block):
         self.tiles: list[Bytes] = []
         for rank in range(host.size):
             memory = np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8)
-            start = -memory.ctypes.data % 64  # a cache line of its own
+            start = -memory.ctypes.data % 64  # begins a cache line
             self.tiles.append(memory[start : start + nbytes])
-        super().__init__(self.tiles[host.rank][:own])
+        super().__init__(self.tiles[host.rank][:used])
 
     def put(self, rank: int, to: Strided, source: Bytes, of: Strided) -> None:
         """Write a box into the block of a rank of the host."""

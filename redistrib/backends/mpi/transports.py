@@ -128,9 +128,9 @@ class PackedGroup(Packed):
             self.out.staged = False
 
     def _send(self, out: Bytes, into: Bytes) -> None:
-        mine = MPI.IN_PLACE if self.in_place else [out, 1, self.block]
+        sent = MPI.IN_PLACE if self.in_place else [out, 1, self.block]
         call = self.group.Allgather if self.gathers else self.group.Alltoall
-        call(mine, [into, 1, self.block])
+        call(sent, [into, 1, self.block])
 
 
 class PackedNeighbours(Packed):
