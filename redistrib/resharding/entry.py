@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from redistrib.arguments import dtype_name
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
@@ -105,6 +107,8 @@ def reshard(
     limit = None if memory_limit is None else parse_size(memory_limit)
     if through is not None:
         _refuse_with_through(source, logical_shape)
+        if any(map(traced.is_traced, jax.tree.leaves(tree))):
+            raise ThroughError("", "through= goes with arrays outside jit; under jit, reshard the function's result")
         if check:
             check_replicas(tree)
         return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).run(progress)

@@ -321,5 +321,5 @@ def test_partial_sums_and_traced_arrays_are_refused() -> None:
     summands = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=NamedSharding(explicit, P(unreduced={"fsdp"})))
     with pytest.raises(LeafError, match="its tiles are partial sums; reshard it without through= first"):
         rd.reshard_plan(summands, NamedSharding(TARGET, P()), through=lambda x: x.T)
-    with pytest.raises(LeafError, match="is no array on devices; place it first, outside jit"):
+    with pytest.raises(ThroughError, match="under jit, reshard the function's result"):
         jax.jit(lambda x: rd.reshard(x, NamedSharding(SOURCE, P()), through=lambda x: x.T))(tree()["q"])
