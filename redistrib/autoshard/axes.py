@@ -103,9 +103,8 @@ class AxesProblem:
         others = (tuple(sorted(one.items())) for one in (fixed, propagation.cuts[number], propagation.carries[number]))
         key = (problem.kinds[number], self.axes, *others)
         if key not in problem.option_cache:
-            problem.option_cache[key] = of_operation(
-                propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number)
-            )
+            options = of_operation(propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number))
+            problem.option_cache[key] = [problem.with_halos(number, option) for option in options]
         return problem.option_cache[key]
 
     def _add(self, name: str, options: list[Option]) -> int:

@@ -14,6 +14,8 @@ from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation
+from redistrib.programs.pullback import windows_of
+from redistrib.programs.windows import Held, held_shape
 from redistrib.simulator.machine import Machine
 
 Cut: TypeAlias = "str | int | None"  # an iteration dimension; the group of linear reads that carry summands; or neither
@@ -28,6 +30,7 @@ class Option:
         ins, outs: types of what is read and made.
         seconds: on one device.
         share: of the work, or of the array, that one device has.
+        windows: for each read the halos that it needs, see `redistrib.programs.value.Value`; empty where none has any.
     """
 
     cuts: tuple[tuple[str, Cut], ...]
@@ -35,6 +38,7 @@ class Option:
     outs: tuple[DistType, ...]
     seconds: float
     share: float
+    windows: tuple[tuple[Held, ...], ...] = ()
 
 
 def summed(graph: Graph) -> set[str]:
@@ -128,10 +132,11 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
     """
     part = propagation.part(number)
     signature = part.signature(propagation.mesh)
+    windows = tuple(windows_of(part.nest, access, part.cut) for access in part.nest.reads)
     seconds, operation = 0.0, propagation.graph.operations[number]
     if machine is not None and not operation.role and (kernel is None or kernel.runs):
         if kernel is None:
-            size = _bytes(propagation, operation, signature.ins, signature.outs)
+            size = _bytes(propagation, operation, signature.ins, signature.outs, windows)
         else:
             size = _stored(propagation, operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
@@ -139,7 +144,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
         launches = kernel is None or kernel.launches
         seconds = machine.seconds_of(operation.name, dtypes, size, flops, launches=launches)
     share = part.cut.local_size / max(1, part.nest.points)
-    return Option((), signature.ins, signature.outs, seconds, share)
+    return Option((), signature.ins, signature.outs, seconds, share, windows if any(windows) else ())
 
 
 def _option(
@@ -160,11 +165,20 @@ def _option(
         propagation.cuts[number], propagation.carries[number] = before, carried
 
 
-def _bytes(propagation: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType]) -> int:
+def _bytes(
+    propagation: Propagation,
+    operation: Operation,
+    ins: Sequence[DistType],
+    outs: Sequence[DistType],
+    windows: Sequence[tuple[Held, ...]],
+) -> int:
     """Bytes that a device reads and writes; what is read twice in one form is one value."""
-    read = dict.fromkeys(zip(operation.ins, ins, strict=True))
-    written = ((array.name, form) for array, form in zip(operation.outs, outs, strict=True))
-    return sum(form.local_size * itemsize_of(propagation.arrays[name].dtype) for name, form in chain(read, written))
+    read = dict.fromkeys(zip(operation.ins, ins, windows, strict=True))
+    written = ((array.name, form, ()) for array, form in zip(operation.outs, outs, strict=True))
+    return sum(
+        math.prod(held_shape(form.local_shape, held)) * itemsize_of(propagation.arrays[name].dtype)
+        for name, form, held in chain(read, written)
+    )
 
 
 def _stored(

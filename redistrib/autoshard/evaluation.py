@@ -6,6 +6,7 @@ otherwise is moved from where it was made, once for all that need it so; it is h
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redistrib.autoshard.candidates import Option, of_decided
+from redistrib.autoshard.moves import Price
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.windows import Held, held_shape
 
 
 class Evaluation(NamedTuple):
@@ -47,12 +50,19 @@ class _Version:
         born: number of the operation that makes it, or for which it is moved; -1 for an input.
         used: of the last until which a reader keeps it.
         tested: whether it was moved for the condition of a loop, so that no step has it.
+        windows: the halos beside its tiles.
     """
 
     form: DistType
     born: int
     used: int
     tested: bool = False
+    windows: tuple[Held, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Elements that a device holds."""
+        return math.prod(held_shape(self.form.local_shape, self.windows)) if self.windows else self.form.local_size
 
 
 def evaluated(
@@ -130,7 +140,11 @@ class _Walk:
             return
         reads = 1 if operation.role == "carry" else len(operation.ins)
         for read, (name, form) in enumerate(zip(operation.ins[:reads], option.ins, strict=False)):
-            self.read(name, form, graph.begins_at(name, number), graph.held_until(number, read), number)
+            begins, until = graph.begins_at(name, number), graph.held_until(number, read)
+            if option.windows and option.windows[read]:
+                self.halo(name, form, option.windows[read], begins, until, number)
+            else:
+                self.read(name, form, begins, until, number)
 
     def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> _Version:
         """The array in a type, moved there where no version of it is.
@@ -146,7 +160,11 @@ class _Walk:
         tested = reader >= 0 and self.problem.graph.tests_with(name, reader)
         for version in versions:
             is_kept = self.keep is None or at - version.used <= self.keep
-            if version.form == form and (version is versions[0] or (is_kept and version.tested == tested)):
+            if (
+                version.form == form
+                and not version.windows
+                and (version is versions[0] or (is_kept and version.tested == tested))
+            ):
                 version.used = max(version.used, until)
                 return version
         source_form = self.sources.get((name, form))
@@ -158,15 +176,29 @@ class _Walk:
         if price is None:
             self.seconds = float("inf")
             return source
-        times = self.problem.moves_of(name, (reader if reader >= 0 else at,))
-        seconds = times * (price.cost if self.problem.moves.objective == "seconds" else 0.0)
-        self.seconds += seconds
-        self.moving += seconds
-        self.received += times * price.received
+        self._pay(price, self.problem.moves_of(name, (reader if reader >= 0 else at,)))
         self.scratch[at] = max(self.scratch[at], price.scratch)
         moved = _Version(form, at, until, tested)
         versions.append(moved)
         return moved
+
+    def halo(self, name: str, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int) -> None:
+        """The array in a type with halos, which are received where no version of it has them; see `read`."""
+        for version in self.versions[name]:
+            is_kept = self.keep is None or at - version.used <= self.keep
+            if (version.form, version.windows) == (form, windows) and is_kept:
+                version.used = max(version.used, until)
+                return
+        source = self.read(name, form, at, at, reader)
+        price = self.problem.moves.halo(form, windows, self.decisions.propagation.arrays[name].dtype)
+        self._pay(price, self.problem.moves_of(name, (reader,)))
+        self.versions[name].append(_Version(form, at, until, source.tested, windows))
+
+    def _pay(self, price: Price, times: int) -> None:
+        seconds = times * (price.cost if self.problem.moves.objective == "seconds" else 0.0)
+        self.seconds += seconds
+        self.moving += seconds
+        self.received += times * price.received
 
     def _peak(self) -> tuple[int, int]:
         """The most bytes that are held at once, and the operation that runs then.
@@ -195,7 +227,7 @@ class _Walk:
             itemsize = itemsize_of(self.decisions.propagation.arrays[name].dtype)
             for number, version in enumerate(versions):
                 stays = number == 0 and name in inputs and name not in problem.donated
-                end, size = count if stays else min(version.used, count), itemsize * version.form.local_size
+                end, size = count if stays else min(version.used, count), itemsize * version.size
                 times = self._copies(name, version, end)
                 for levels in (first, last):
                     add(levels, version.born, end, times * size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -14,9 +14,10 @@ from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.program import Place, Value
+from redistrib.programs.value import Place, Value, pulled
+from redistrib.programs.windows import Held
 from redistrib.simulator.machine import Machine
-from redistrib.simulator.prices import plan_stages
+from redistrib.simulator.prices import direct_stages, plan_stages
 from redistrib.synthesis.synthesize import synthesize
 
 Objective: TypeAlias = Literal["seconds", "bytes"]
@@ -72,6 +73,7 @@ class Moves:
     machine: Machine
     objective: Objective = "seconds"
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
+    _halos: dict[tuple[object, ...], Price] = field(default_factory=dict)
     _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
 
     @cached_property
@@ -89,6 +91,18 @@ class Moves:
         if key not in self._prices:
             self._prices[key] = self._price(*ends, dtype)
         return self._prices[key]
+
+    def halo(self, form: DistType, windows: tuple[Held, ...], dtype: str) -> Price:
+        """What it takes to receive the halos of a value beside its tiles."""
+        key = (form, windows, dtype)
+        if key not in self._halos:
+            value = Value("", form, Place(self.mesh), dtype)
+            out = replace(value, windows=windows)
+            received = sum(pulled(value, out).values()) * itemsize_of(dtype)
+            seconds = sum(stage.seconds for stage in direct_stages(value, out, self.machine))
+            cost = seconds if self.objective == "seconds" else float(received)
+            self._halos[key] = Price(cost, not received, 0, received)
+        return self._halos[key]
 
     def conversions(
         self,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -79,6 +80,32 @@ class SearchProblem:
         """For every operation how often it runs in a call: in each layer that it stands for, at each step of loops."""
         return tuple(copies * self.graph.times(k) for k, copies in enumerate(self.copies))
 
+    def with_halos(self, number: int, option: Option) -> Option:
+        """An option at the price of its halos too: of one that several operations may share, a part for each."""
+        if not option.windows:
+            return option
+        arrays, operation, price = self.graph.arrays(), self.graph.operations[number], option.seconds
+        reads = zip(operation.ins, option.ins, option.windows, self.sharing[number], strict=False)
+        for name, form, windows, readers in reads:
+            if windows:
+                price += self.moves.halo(form, windows, arrays[name].dtype).cost / readers
+        return replace(option, seconds=price)
+
+    @property
+    def sharing(self) -> dict[int, tuple[int, ...]]:
+        """For operations that read windows, by number, how many operations read windows of each of their arrays."""
+        return self._fact("sharing", self._sharing)
+
+    def _sharing(self) -> dict[int, tuple[int, ...]]:
+        windowed = {k: one for k, one in enumerate(self.graph.operations) if any(a.windows for a in one.nest.reads)}
+        count = Counter(
+            name
+            for one in windowed.values()
+            for access, name in zip(one.nest.reads, one.ins, strict=True)
+            if access.windows
+        )
+        return {k: tuple(max(1, count[name]) for name in one.ins) for k, one in windowed.items()}
+
     def moves_of(self, name: str, readers: Iterable[int]) -> int:
         """How often a value is moved for operations in a call; what comes from outside a loop is moved before it."""
         copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
@@ -103,7 +130,12 @@ class SearchProblem:
     def _marks(self) -> list[tuple[object, ...]]:
         rated, sums = self.machine.operations, self.sums
         marks: list[tuple[object, ...]] = [
-            (tuple(name in sums for name in one.ins), one.name if one.name in rated else "", *self._place(k))
+            (
+                tuple(name in sums for name in one.ins),
+                one.name if one.name in rated else "",
+                *self.sharing.get(k, ()),
+                *self._place(k),
+            )
             for k, one in enumerate(self.graph.operations)
         ]
         if self.kernels is not None:

@@ -13,7 +13,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.halos import halo_rounds
-from redistrib.programs.windows import Held, Reach, reached
+from redistrib.programs.windows import Held, Reach, held_shape, reached
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, placement_of
 
@@ -75,10 +75,7 @@ class Value:
     @property
     def tile(self) -> tuple[int, ...]:
         """Shape of what each device holds, in elements."""
-        tile = reached(self.type.local_shape, self.windows)
-        return tuple(
-            held.length if isinstance(held, Reach) else n for n, held in zip(tile, self.windows or tile, strict=True)
-        )
+        return held_shape(self.type.local_shape, self.windows)
 
     @property
     def placement(self) -> Placement:

@@ -139,6 +139,12 @@ def reached(points: tuple[int, ...], windows: tuple[Window | Held, ...]) -> tupl
     return tuple(map(_reached, points, windows)) if windows else points
 
 
+def held_shape(tile: Sequence[int], windows: Sequence[Held]) -> tuple[int, ...]:
+    """Elements that a device with so many points, or elements, holds along each dimension."""
+    shape = reached(tuple(tile), tuple(windows))
+    return tuple(held.length if isinstance(held, Reach) else n for n, held in zip(shape, windows or shape, strict=True))
+
+
 def _reached(points: int, window: Window | Held) -> int:
     match window:
         case Stencil():

@@ -60,7 +60,7 @@ def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[Priced
         return plan_stages(op.plan, value.place, machine)
     if renames(op, program):
         return []
-    return _direct_stages(value, op.out, machine)
+    return direct_stages(value, op.out, machine)
 
 
 def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]:
@@ -112,7 +112,7 @@ class _Round(NamedTuple):
     pairs: list[tuple[int, int]]
 
 
-def _direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStage]:
+def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStage]:
     """What a move without a plan is made of: collectives from one device or to one, sends between several."""
     links = _Links(value, out, machine)
     if out.has_halos:
