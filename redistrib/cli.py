@@ -97,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     simulate.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu, or a profile's JSON file")
     simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
     simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
+    simulate.add_argument("--overlap", action="store_true", help="run moves beside computations, issued ahead")
     simulate.add_argument(
         "-o", "--output", type=Path, action="append", default=[], metavar="FILE",
         help="a trace for Perfetto (.json), or a picture of the timeline (.png, .pdf, .svg); may be given twice",
@@ -132,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
     search.add_argument("--memory-limit", help="bytes per device that the program may hold, such as 16GiB")
     search.add_argument("--limit", type=float, metavar="SECONDS", help="stop the search after this time")
     search.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
+    search.add_argument("--overlap", action="store_true", help="count moves beside operations where nothing waits")
     search.add_argument(
         "--state", action="append", default=[], metavar="ARGUMENT=RESULT",
         help="an argument, and the number of the result that takes its place in the next call, such as params=0",
@@ -270,7 +272,7 @@ def _simulate(options: argparse.Namespace) -> int:
             raise PictureError(f"{path} is neither a trace (.json) nor a picture (.png, .pdf, .svg)")
     profile = machine(load_profile(Path(options.profile)) if options.profile.endswith(".json") else options.profile)
     program = _loaded_or_planned(options, load, "program or plan", dtype=options.dtype, cost_model=profile.links)
-    simulation = simulate(program, profile, streams=options.streams)
+    simulation = simulate(program, profile, streams=options.streams, overlap=options.overlap)
     for path in options.output:
         if path.suffix == ".json":
             simulation.to_chrome(path)
@@ -327,6 +329,7 @@ def _search(options: argparse.Namespace) -> int:
         memory_limit=options.memory_limit,
         limit=options.limit,
         objective=options.objective,
+        overlap=options.overlap,
         is_run=options.measure is not None,
     )
     print(result)

@@ -94,6 +94,7 @@ HELP = {
         "--profile PROFILE": "v100, gpu, tpu (default) or cpu, or a profile's JSON file",
         "--dtype DTYPE": "element type, of two types (default: float32)",
         "--streams {moves}": "give every device a second stream, for moves",
+        "--overlap": "run moves beside computations, issued ahead",
         "-o FILE, --output FILE": "a trace for Perfetto (.json), or a picture of the timeline (.png, .pdf, .svg); may "
         "be given twice",
     },

@@ -17,11 +17,13 @@ from itertools import chain, combinations
 from typing import NamedTuple
 
 from redistrib.autoshard.axes import AxesProblem
+from redistrib.autoshard.choices import ChoiceGraph
 from redistrib.autoshard.classes import classes_of, marks_of
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.descent import SearchResult, bounded
+from redistrib.autoshard.elimination import Elimination
 from redistrib.autoshard.evaluation import Evaluation, evaluated
-from redistrib.autoshard.exact import solved
+from redistrib.autoshard.exact import runner_up, solved
 from redistrib.autoshard.folding import Folded, folded
 from redistrib.autoshard.isomorphism import IsomorphismClasses
 from redistrib.autoshard.memory import least_held
@@ -36,6 +38,9 @@ DECIDING = 0.85  # of the time that there is; the rest is for the bound
 DERIVING = 0.5  # of it at most, for the schedules that people write
 MULTIPLIERS = (0.0, 0.03, 0.3, 3.0)  # of a byte, times the seconds of the best schedule over the limit
 TOGETHER = 1_500  # options of all operations that two axes may have where they are decided together
+HIDDEN = ((1.0, 1.0), (0.1, 1.0), (0.1, 0.3), (4.0, 4.0))  # times the seconds of moves, where they may be hidden:
+# of those that wait for nothing, and of others
+TURNED = 300  # decisions turned to another option, at most, where moves run beside operations
 BETTER = 1e-6  # of the price, by which a schedule must be better to be taken
 
 
@@ -51,6 +56,14 @@ class Improvement(NamedTuple):
     elapsed: float
     price: float
     memory: int
+
+
+class Start(NamedTuple):
+    """A schedule to begin with: decisions, sources and for how many operations a moved value is kept."""
+
+    decisions: Decisions
+    sources: dict[tuple[str, DistType], DistType]
+    keep: int | None
 
 
 class AnytimeResult(NamedTuple):
@@ -135,6 +148,7 @@ def searched_anytime(
     most: int | None,
     deadline: Deadline = NEVER,
     report_progress: Callable[[str], None] = lambda line: None,
+    start: Start | None = None,
 ) -> AnytimeResult:
     """The best schedule that is found in time.
 
@@ -144,11 +158,13 @@ def searched_anytime(
         most: bytes that a device may hold; None for no limit.
         deadline: after which the best so far is taken; at least one schedule is looked at.
         report_progress: called with a line about every improvement.
+        start: a schedule of the folded problem to begin with.
 
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
-    return _Anytime(fold(problem), name, most, deadline, report_progress).run()
+    folded = fold(problem) if is_large(problem) or not problem.overlap else problem
+    return _Anytime(folded, name, most, deadline, report_progress, start).run()
 
 
 @dataclass
@@ -158,6 +174,7 @@ class _Anytime:
     most: int | None
     deadline: Deadline
     report_progress: Callable[[str], None]
+    start: Start | None = None
     began: float = field(default_factory=time.monotonic)
     best: tuple[float, SearchProblem, SearchResult, Evaluation] | None = None
     improvements: list[Improvement] = field(default_factory=list)
@@ -194,7 +211,7 @@ class _Anytime:
     def _consider(self, decisions: Decisions, sources: dict[tuple[str, DistType], DistType], keep: int | None) -> bool:
         """Take a schedule where it is better than all before; whether it was."""
         problem = replace(self.problem, keep=keep)
-        evaluation = evaluated(problem, decisions, sources, keep)
+        evaluation = evaluated(problem, decisions, sources, keep, self.most)
         price = self._price(evaluation)
         if not math.isfinite(evaluation.seconds) or not is_spread(problem, decisions):
             return False
@@ -213,6 +230,8 @@ class _Anytime:
 
     def _begin(self, deadline: Deadline) -> None:
         """The schedules that people write: all that there is time for, and further ones until one fits."""
+        if self.start is not None:
+            self._consider(*self.start)
         listed = starting(self.problem)
         first = next(listed)  # what is pinned, and else whole: seldom good, so it comes last
         for decisions in chain(listed, [first]):
@@ -230,28 +249,67 @@ class _Anytime:
             axes = [self.problem.moves.mesh.axes[0].name] if self.problem.moves.mesh.axes else []
         unchanged, ways = 0, list(self._ways(axes))
         while unchanged < len(ways):
-            for turn, keep, multiplier in ways:
+            for way in ways:
                 deadline.check()
-                unchanged = 0 if self._decide(turn, keep, multiplier, deadline) else unchanged + 1
+                unchanged = 0 if self._decide(*way, deadline) else unchanged + 1
                 if unchanged >= len(ways):
-                    return
+                    break
+            if unchanged >= len(ways) and self.problem.overlap and self._turn(axes, deadline):
+                unchanged = 0
 
-    def _ways(self, axes: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int | None, float]]:
-        """Axes that are decided together, how long values are kept, and what a byte costs."""
+    def _turn(self, axes: Sequence[str], deadline: Deadline) -> bool:
+        """Turn one decision after another to another option, those around it decided anew; whether that was better.
+
+        Sums of prices do not say which moves are hidden, so that the best by them may be another than the best.
+        """
+        tried, better = 0, False
+        for axis in axes:
+            if self.best is None:
+                break
+            _, problem, result, _ = self.best
+            axes_problem = AxesProblem(problem, result.decisions, (axis,), self.classes, deadline)
+            tables, choice = Elimination(axes_problem.choices, deadline), axes_problem.choice_of(result.decisions)
+
+            def moved(node: int, tables: Elimination = tables, choice: Sequence[int] = choice) -> float:
+                return -sum(tables.edge(k, choice) for k in tables.touching[node])
+
+            for node in sorted(range(len(choice)), key=moved):
+                for option in range(tables.sizes[node]):
+                    deadline.check()
+                    other = None if option == choice[node] else runner_up(tables, choice, node, [option])
+                    if other is None or self._is_hopeless(axes_problem.choices, other):
+                        continue
+                    if self._consider(axes_problem.chosen(other), axes_problem.sources(other), problem.keep):
+                        choice, better = other, True
+                    tried += 1
+                if tried >= TURNED:
+                    return better
+        return better
+
+    def _ways(self, axes: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int | None, float, tuple[float, float]]]:
+        """Axes that are decided together, how long values are kept, what a byte costs, and what moves do."""
         turns = [(axis,) for axis in axes] + list(combinations(axes, 2))
         for multiplier in MULTIPLIERS if self.most is not None else MULTIPLIERS[:1]:
             for keep in (None, KEPT) if self.most is not None else (None,):
-                for turn in turns:
-                    yield turn, keep, multiplier
+                for weights in HIDDEN if self.problem.overlap else HIDDEN[:1]:
+                    for turn in turns:
+                        yield turn, keep, multiplier, weights
 
-    def _decide(self, turn: tuple[str, ...], keep: int | None, multiplier: float, deadline: Deadline) -> bool:
+    def _decide(
+        self,
+        turn: tuple[str, ...],
+        keep: int | None,
+        multiplier: float,
+        weights: tuple[float, float],
+        deadline: Deadline,
+    ) -> bool:
         if self.best is not None:
             price, _, result, _ = self.best
         elif self.smallest is not None:
             _, price, _, result = self.smallest
         else:
             return False
-        problem = replace(self.problem, keep=keep)
+        problem = replace(self.problem, keep=keep, weights=weights)
         if multiplier and self.most:
             moment = evaluated(problem, result.decisions, result.sources, keep).moment
             problem = replace(problem, memory_multipliers={moment: multiplier * price / self.most})
@@ -264,6 +322,12 @@ class _Anytime:
         if solution.choice is None:
             return False
         return self._consider(axes_problem.chosen(solution.choice), axes_problem.sources(solution.choice), keep)
+
+    def _is_hopeless(self, choices: ChoiceGraph, choice: Sequence[int]) -> bool:
+        """Whether operations, or moves, alone take as long as the best schedule."""
+        computing = sum(node.prices[taken] for node, taken in zip(choices.nodes, choice, strict=True))
+        longer = max(computing * (1 - self.problem.ties), choices.price(choice) - computing)
+        return self.best is not None and longer * (1 - BETTER) >= self.best[0]
 
     def _refused(self, stopped: bool) -> MemoryLimitError:
         """The error where nothing fits: a proof that nothing can, or that nothing was found."""

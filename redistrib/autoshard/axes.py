@@ -101,7 +101,7 @@ class AxesProblem:
         problem, propagation = self.problem, self.propagation
         fixed = {axis: dim for axis, dim in problem.work.get(number, {}).items() if axis in self.axes}
         others = (tuple(sorted(one.items())) for one in (fixed, propagation.cuts[number], propagation.carries[number]))
-        key = (problem.kinds[number], self.axes, *others)
+        key = (problem.kinds[number], self.axes, problem.weights, *others)
         if key not in problem.option_cache:
             options = of_operation(propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number))
             problem.option_cache[key] = [problem.with_halos(number, option) for option in options]
@@ -163,15 +163,17 @@ class AxesProblem:
             dtype,
             self.deadline,
         )
+        weight = self.problem.weights[each_use[0].value not in self.problem.unhurried]
+        prices = conversions.prices
+        if weight != 1.0:
+            prices = {pair: weight * price for pair, price in prices.items()}
         readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, conversions.needed, strict=True))
         sizes = [self._size(form, dtype) for form in conversions.layouts]
         memory_prices = tuple(self.memory_prices.of_reader(each_use, end, sizes) for end in ends)
         self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made])
         name, count = each_use[0].value, sum(map(self._times, each_use))
         self.edges.append(
-            ReshardEdge(
-                name, node, conversions.made, readers, conversions.prices, conversions.local, count, memory_prices
-            )
+            ReshardEdge(name, node, conversions.made, readers, prices, conversions.local, count, memory_prices)
         )
         self.layouts.append(conversions.layouts)
         self.values.append(each_use)

@@ -49,6 +49,7 @@ def search(
     memory_limit: int | str | None = None,
     profile: Machine | CostModel | str | None = None,
     objective: Objective = "seconds",
+    overlap: bool = False,
     limit: float | None = None,
     progress: bool | None = None,
     rules: Mapping[str, Any] | None = None,
@@ -80,6 +81,8 @@ def search(
             dimensions is searched.
         objective: `"seconds"`, or `"bytes"` for what all devices together receive, every product being cut by every
             axis that can cut it.
+        overlap: whether moves run beside operations, as `simulate(overlap=True)` times them: what waits for nothing
+            (weights ahead, gradients behind) then takes time only where links are busy longer than operations.
         limit: seconds after which the best so far is taken; the schedules that people write come first.
         progress: whether to show on stderr what goes on; None does so on a terminal.
 
@@ -112,6 +115,9 @@ def search(
         raise ProgramError("", "", "Batch", "a pipeline gives no arguments up; leave donate= out, or pipeline=True")
     if objective not in get_args(Objective):
         raise ChoiceError("unknown objective", value=objective, known=get_args(Objective))
+    if overlap and (objective == "bytes" or pipeline):
+        why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
+        raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, on)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
@@ -125,7 +131,9 @@ def search(
                 break
             problem = problem_of(given, own, pins, tied(fn, given, state or {}), way, objective)
             problem = replace(
-                problem, donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs)
+                problem,
+                overlap=overlap,
+                donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs),
             )
             own_part = deadline.part(1 / (len(ways) - number))
             if limit is not None and own_part.left < LEAST * limit / len(ways):  # tracing took the time

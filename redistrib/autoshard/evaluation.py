@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from redistrib.autoshard.candidates import Option, of_decided
 from redistrib.autoshard.moves import Price
+from redistrib.autoshard.overlap import Overlap, Work, clamped, leaving, variants
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
@@ -32,6 +33,8 @@ class Evaluation(NamedTuple):
         memory: bytes that a device holds at the worst moment.
         moment: the operation that runs then, by number.
         moving: the seconds in which values are moved, of all seconds.
+        computing: those in which operations are computed.
+        overlap: how far the two run beside each other; None where nothing does.
     """
 
     seconds: float
@@ -39,6 +42,8 @@ class Evaluation(NamedTuple):
     memory: int
     moment: int
     moving: float = 0.0
+    computing: float = 0.0
+    overlap: Overlap | None = None
 
 
 @dataclass
@@ -51,6 +56,8 @@ class _Version:
         used: of the last until which a reader keeps it.
         tested: whether it was moved for the condition of a loop, so that no step has it.
         windows: the halos beside its tiles.
+        works: of the walk, that make it.
+        entries: of the entry of an array: its name, bytes and element type of the array's tile; None for all else.
     """
 
     form: DistType
@@ -58,6 +65,8 @@ class _Version:
     used: int
     tested: bool = False
     windows: tuple[Held, ...] = ()
+    works: tuple[int, ...] = ()
+    entries: tuple[str, int, str] | None = None
 
     @property
     def size(self) -> int:
@@ -70,16 +79,20 @@ def evaluated(
     decisions: Decisions,
     sources: Mapping[tuple[str, DistType], DistType] = {},
     keep: int | None = None,
+    most: int | None = None,
 ) -> Evaluation:
     """What a schedule takes; infinite seconds where something cannot be moved.
+
+    Where moves run beside computations, as far as that fits and is fastest.
 
     Args:
         problem: what is searched.
         decisions: how everything is cut.
         sources: for values as they are needed the type to move them from, where that is not the one they were made in.
         keep: for how many operations a value that was moved is kept; None: to the end.
+        most: bytes that a device may hold; None for no limit.
     """
-    return _Walk(problem, decisions, sources, keep).result()
+    return _Walk(problem, decisions, sources, keep, most).result()
 
 
 @dataclass
@@ -88,6 +101,9 @@ class _Walk:
     decisions: Decisions
     sources: Mapping[tuple[str, DistType], DistType]
     keep: int | None
+    most: int | None = None
+    works: list[Work] = field(default_factory=list)
+    sources_of: dict[int, tuple[str, _Version]] = field(default_factory=dict)
     versions: dict[str, list[_Version]] = field(default_factory=dict)
     seconds: float = 0.0
     moving: float = 0.0
@@ -97,7 +113,7 @@ class _Walk:
     def result(self) -> Evaluation:
         problem, propagation, graph = self.problem, self.decisions.propagation, self.problem.graph
         timed = problem.moves.objective == "seconds" or problem.machine.rates is not None
-        options: dict[object, Option] = {}
+        options = problem.decided_options
         kinds = problem.kinds
         for array in graph.inputs:
             form = problem.starts.get(array.name, propagation.type_of(array.shape, self.decisions.ins[array.name]))
@@ -114,14 +130,19 @@ class _Walk:
                 except ProgramError:
                     return Evaluation(float("inf"), 0, 0, k)
             option = options[key]
-            self.reads(k, option)
+            read = self.reads(k, option)
             self.seconds += problem.times[k] * option.seconds
+            makes = self.computes(k, option, read)
             if (kernel := problem.kernel(k)) is not None and kernel.runs:
                 for name, _ in kernel.reads:
                     self.versions[name][0].used = max(self.versions[name][0].used, k)
             for array, form in zip(operation.outs, option.outs, strict=True):
                 born = graph.made_at(array.name)
-                self.versions[array.name] = [_Version(form, born, born)]
+                self.versions[array.name] = [_Version(form, born, born, works=makes)]
+                if operation.role == "entry" and read:
+                    source = propagation.arrays[operation.ins[0]]
+                    size = read[0].form.local_size * itemsize_of(source.dtype)
+                    self.versions[array.name][0].entries = (array.name, size, source.dtype)
                 for end in ends.pop(array.name, ()):
                     self.read(array.name, end, k, len(graph.operations))
             for number in graph.closing.get(k, ()):
@@ -131,20 +152,52 @@ class _Walk:
             for end in forms:
                 self.read(name, end, len(graph.operations), len(graph.operations))
         memory, moment = self._peak()
-        return Evaluation(self.seconds, self.received, memory, moment, self.moving)
+        computing = self.seconds - self.moving
+        apart = Evaluation(self.seconds, self.received, memory, moment, self.moving, computing)
+        if not problem.overlap or not math.isfinite(self.seconds):
+            return apart
+        best, works = apart, self._freed()
+        for is_short in (False, True):
+            for beside in variants(problem, works, is_short):
+                memory, moment = self._peak(beside.held)
+                seconds = clamped(beside.seconds, computing, self.moving)
+                fits = self.most is None or memory <= self.most
+                if fits and seconds < best.seconds:
+                    best = apart._replace(seconds=seconds, memory=memory, moment=moment, overlap=beside.overlap)
+            if best is not apart or self.most is None:
+                break
+        return best
 
-    def reads(self, number: int, option: Option) -> None:
+    def computes(self, number: int, option: Option, read: list[_Version]) -> tuple[int, ...]:
+        """The works that make the results of an operation, of which one is new where it is computed by itself."""
+        if not self.problem.overlap:
+            return ()
+        graph, before = self.problem.graph, tuple(dict.fromkeys(k for version in read for k in version.works))
+        scope = graph.scopes[number]
+        match graph.operations[number].role:
+            case "carry" | "entry":
+                return ()
+            case "leave" | "stack" if scope is not None:
+                return (leaving(scope),)
+        if not option.seconds:
+            return before
+        self.works.append(Work(number, 1, scope, option.seconds, before))
+        return (len(self.works) - 1,)
+
+    def reads(self, number: int, option: Option) -> list[_Version]:
         """What an operation reads, moved where it must be. What a loop leaves behind is there as it is carried."""
         graph, operation = self.problem.graph, self.problem.graph.operations[number]
         if operation.role == "leave":
-            return
+            return []
         reads = 1 if operation.role == "carry" else len(operation.ins)
+        found: list[_Version] = []
         for read, (name, form) in enumerate(zip(operation.ins[:reads], option.ins, strict=False)):
             begins, until = graph.begins_at(name, number), graph.held_until(number, read)
             if option.windows and option.windows[read]:
-                self.halo(name, form, option.windows[read], begins, until, number)
+                found.append(self.halo(name, form, option.windows[read], begins, until, number))
             else:
-                self.read(name, form, begins, until, number)
+                found.append(self.read(name, form, begins, until, number))
+        return found
 
     def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> _Version:
         """The array in a type, moved there where no version of it is.
@@ -179,20 +232,24 @@ class _Walk:
         self._pay(price, self.problem.moves_of(name, (reader if reader >= 0 else at,)))
         self.scratch[at] = max(self.scratch[at], price.scratch)
         moved = _Version(form, at, until, tested)
+        self._work(name, source, moved, price, at, reader)
         versions.append(moved)
         return moved
 
-    def halo(self, name: str, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int) -> None:
+    def halo(self, name: str, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int) -> _Version:
         """The array in a type with halos, which are received where no version of it has them; see `read`."""
         for version in self.versions[name]:
             is_kept = self.keep is None or at - version.used <= self.keep
             if (version.form, version.windows) == (form, windows) and is_kept:
                 version.used = max(version.used, until)
-                return
+                return version
         source = self.read(name, form, at, at, reader)
         price = self.problem.moves.halo(form, windows, self.decisions.propagation.arrays[name].dtype)
         self._pay(price, self.problem.moves_of(name, (reader,)))
-        self.versions[name].append(_Version(form, at, until, source.tested, windows))
+        moved = _Version(form, at, until, source.tested, windows)
+        self._work(name, source, moved, price, at, reader)
+        self.versions[name].append(moved)
+        return moved
 
     def _pay(self, price: Price, times: int) -> None:
         seconds = times * (price.cost if self.problem.moves.objective == "seconds" else 0.0)
@@ -200,7 +257,32 @@ class _Walk:
         self.moving += seconds
         self.received += times * price.received
 
-    def _peak(self) -> tuple[int, int]:
+    def _work(self, name: str, source: _Version, moved: _Version, price: Price, at: int, reader: int) -> None:
+        """Note a move as a work. Of an entry only the first move is made ahead."""
+        if not self.problem.overlap:
+            return
+        if not price.cost:
+            moved.works = source.works
+            return
+        size = itemsize_of(self.decisions.propagation.arrays[name].dtype) * moved.size + price.scratch
+        entry = source.entries if price.received and not moved.windows else None
+        source.entries = None if entry else source.entries
+        phase = 0 if reader >= 0 or at >= len(self.problem.graph.operations) else 2
+        scope = self.problem.graph.scope_of(name)
+        moved.works = (len(self.works),)
+        self.sources_of[len(self.works)] = (name, source)
+        self.works.append(Work(at, phase, scope, price.cost, source.works, True, size, entry=entry))
+
+    def _freed(self) -> list[Work]:
+        """The works, and of each move the bytes of what it reads last."""
+        works = [*self.works]
+        for k, (name, source) in self.sources_of.items():
+            if source.born >= 0 and source.used <= works[k].number:
+                size = itemsize_of(self.decisions.propagation.arrays[name].dtype) * source.size
+                works[k] = works[k]._replace(freed=size)
+        return works
+
+    def _peak(self, more: Sequence[tuple[int, int, int]] = ()) -> tuple[int, int]:
         """The most bytes that are held at once, and the operation that runs then.
 
         What one layer makes and another run of layers reads is held for all layers. In a layer that stands for several
@@ -238,6 +320,9 @@ class _Walk:
                 if others and (read := spans.get(end)) is not None:
                     add(first, end + 1, read[1], others)
                     add(last, read[0], end, -others)
+        for start, stop, size in more:
+            for levels in (first, last):
+                add(levels, start, min(stop, count), size)
         held = np.maximum(np.cumsum(first), np.cumsum(last))[: count + 1]
         for at, extra in self.scratch.items():
             held[at] += extra

@@ -89,6 +89,17 @@ def lower_bound(choices: ChoiceGraph, price: float, deadline: Deadline = NEVER) 
     return bound * (1 - ROUNDING)
 
 
+def runner_up(tables: Elimination, choice: Sequence[int], node: int, options: Sequence[int]) -> tuple[int, ...] | None:
+    """The best choice in which a node takes one of some options and those around it are decided anew for it."""
+    count = NEIGHBOURHOOD
+    while count:
+        free = {n: range(tables.sizes[n]) for n in neighbourhood(tables, node, count)} | {node: options}
+        solution, count = tables.solve(free, choice, WITHIN), count // 2
+        if solution is not None:
+            return tuple(solution.get(n, taken) for n, taken in enumerate(choice))
+    return None
+
+
 def _rounded(tables: Elimination, shares: Sequence[Sequence[float]], start: Sequence[int] | None) -> tuple[int, ...]:
     """The best choice among the options that the relaxation takes a part of; where there is no time, the largest."""
     best = tuple(max(range(len(shares_of_node)), key=shares_of_node.__getitem__) for shares_of_node in shares)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from redistrib.autoshard.anytime import Improvement, is_large, searched_anytime, unfold
+from redistrib.autoshard.anytime import AnytimeResult, Improvement, Start, is_large, searched_anytime, unfold
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import SearchResult, bounded, program_of, searched
 from redistrib.autoshard.evaluation import Evaluation
 from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.overlap import Overlap
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, is_spread, starting
+from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
 from redistrib.programs.data import Compute, Loop, ProgramData
@@ -25,6 +28,7 @@ STEEP = 8.0  # how much dearer a byte becomes where too much is held
 STEPS = 8  # in which it does
 DERIVED = 0.1  # of the time that there is, for the schedules that people write
 BUILT = 0.5  # of what is left, for their programs
+APART = 0.4  # of the time that there is, for the search without overlap where moves run beside operations
 STARTS = 3  # of which programs are built, where they fit
 FREE = 0.5  # of the time that there is, for what takes the least time whatever it holds
 HALVINGS = 4  # of the price of a byte, to come near the limit again
@@ -58,7 +62,13 @@ class FeasibleResult:
     @cached_property
     def program(self) -> Program:
         """Of the whole schedule."""
-        return self.built or program_of(*self.whole, self.name)
+        program = self.built or program_of(*self.whole, self.name)
+        return gathered_ahead(program, self.overlap.ahead) if self.overlap and self.overlap.ahead else program
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """How far moves run beside operations; None where they do not."""
+        return None if self.evaluation is None else self.evaluation.overlap
 
     @property
     def price(self) -> float:
@@ -93,9 +103,10 @@ def feasible_result(
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
+    if problem.overlap:
+        return _beside(problem, name, most, deadline, report_progress)
     if is_large(problem):
-        outcome = searched_anytime(problem, name, most, deadline, report_progress)
-        return FeasibleResult(outcome.problem, outcome.result, name, None, outcome.evaluation, outcome.improvements)
+        return _anytime(searched_anytime(problem, name, most, deadline, report_progress), name)
     starts: list[FeasibleResult] = []
     if most is not None or math.isfinite(deadline.at):
         report_progress("schedules to start from")
@@ -108,6 +119,23 @@ def feasible_result(
     if most is None or peak(program)[0] <= most:
         return FeasibleResult(problem, free, name, program)
     return _Fitting(problem, name, most, deadline, report_progress, free).run(program, starts)
+
+
+def _anytime(outcome: AnytimeResult, name: str) -> FeasibleResult:
+    return FeasibleResult(outcome.problem, outcome.result, name, None, outcome.evaluation, outcome.improvements)
+
+
+def _beside(
+    problem: SearchProblem, name: str, most: int | None, deadline: Deadline, report_progress: Callable[[str], None]
+) -> FeasibleResult:
+    """The schedule found where moves run beside operations; at the least that which is found where they do not."""
+    start = None
+    with contextlib.suppress(MemoryLimitError):
+        apart = replace(problem, overlap=False)
+        alone = feasible_result(apart, name, most, deadline.part(APART), report_progress)
+        start = Start(alone.result.decisions, alone.result.sources, alone.problem.keep)
+    report_progress("moves beside operations")
+    return _anytime(searched_anytime(problem, name, most, deadline, report_progress, start), name)
 
 
 def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadline) -> list[FeasibleResult]:

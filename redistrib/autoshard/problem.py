@@ -45,6 +45,8 @@ class SearchProblem:
             number of the operation that is about to run.
         keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
+        overlap: whether moves run beside operations, on a stream of their own.
+        weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
         folded: what the graph stands for, where repeated layers were taken out of it.
         whole: the problem without folding, where there is one.
         option_cache: the options of operations that were asked for.
@@ -64,6 +66,8 @@ class SearchProblem:
     memory_multipliers: Mapping[int, float] = field(default_factory=dict)
     keep: int | None = None
     donated: tuple[str, ...] = ()
+    overlap: bool = False
+    weights: tuple[float, float] = (1.0, 1.0)
     folded: Folded | None = None
     whole: SearchProblem | None = None
     option_cache: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
@@ -88,7 +92,8 @@ class SearchProblem:
         reads = zip(operation.ins, option.ins, option.windows, self.sharing[number], strict=False)
         for name, form, windows, readers in reads:
             if windows:
-                price += self.moves.halo(form, windows, arrays[name].dtype).cost / readers
+                weight = self.weights[name not in self.unhurried]
+                price += weight * self.moves.halo(form, windows, arrays[name].dtype).cost / readers
         return replace(option, seconds=price)
 
     @property
@@ -116,6 +121,22 @@ class SearchProblem:
         if name not in self.facts:
             self.facts[name] = find()
         return cast("_T", self.facts[name])
+
+    @property
+    def unhurried(self) -> set[str]:
+        """Values whose moves wait for no product, or no product for them: weights, and gradients on their way out."""
+        return self._fact("unhurried", self._unhurried)
+
+    def _unhurried(self) -> set[str]:
+        graph, hurried, count = self.graph, list(self.heavy), -1
+        while count != sum(hurried):  # more than once where a loop hands on to its next step
+            count = sum(hurried)
+            for k in range(len(graph.operations) - 1, -1, -1):
+                readers = (r for array in graph.operations[k].outs for r, _ in graph.readers.get(array.name, ()))
+                hurried[k] = hurried[k] or any(hurried[r] for r in readers)
+        behind = (name for name in graph.makers if not any(hurried[k] for k, _ in graph.readers.get(name, ())))
+        entries = (operation.outs[0].name for operation in graph.operations if operation.role == "entry")
+        return {*(array.name for array in graph.inputs), *entries, *behind}
 
     @property
     def sums(self) -> set[str]:
@@ -169,6 +190,11 @@ class SearchProblem:
     def kernel(self, number: int) -> Kernel | None:
         """What the compiler makes of an operation."""
         return None if self.kernels is None else self.kernels[number]
+
+    @property
+    def decided_options(self) -> dict[object, Option]:
+        """Operations as they were cut in schedules that were evaluated, by kind and cuts."""
+        return self._fact("decided options", dict)
 
     @property
     def kinds(self) -> tuple[int, ...]:

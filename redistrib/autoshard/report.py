@@ -13,8 +13,9 @@ from redistrib.autoshard.candidates import Option
 from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.descent import SearchResult
-from redistrib.autoshard.elimination import Elimination, neighbourhood
-from redistrib.autoshard.exact import NEIGHBOURHOOD, WITHIN
+from redistrib.autoshard.elimination import Elimination
+from redistrib.autoshard.evaluation import evaluated
+from redistrib.autoshard.exact import runner_up
 from redistrib.autoshard.fitting import FeasibleResult, feasible_result
 from redistrib.autoshard.moves import Objective
 from redistrib.autoshard.problem import SearchProblem
@@ -76,24 +77,28 @@ def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[D
         others = [k for k in range(tables.sizes[node]) if k != choice[node]]
         if not others:
             continue
-        count, solution = NEIGHBOURHOOD, None
-        while solution is None and count:
-            free = {n: range(tables.sizes[n]) for n in neighbourhood(tables, node, count)} | {node: others}
-            solution, count = tables.solve(free, choice, WITHIN), count // 2
+        solution = runner_up(tables, choice, node, others)
         if solution is None:
             continue
-        other = [solution.get(n, taken) for n, taken in enumerate(choice)]
+        other = list(solution)
         changed = [n for n, taken in enumerate(other) if taken != choice[n]]
         losses = _losses(axes_problem, tables, changed, choice, other)
         worst = max(losses, key=lambda name: losses[name])
         options = axes_problem.options[node]
+        loss = _loss_beside(axes_problem, result, solution) if axes_problem.problem.overlap else sum(losses.values())
         listed.append(
             Decision(
                 axes_problem.names[node], axes_problem.times[node], axis, _shown(options[choice[node]]),
-                _shown(options[other[node]]), sum(losses.values()), worst,
+                _shown(options[other[node]]), loss, worst,
             )
         )  # fmt: skip
     return listed
+
+
+def _loss_beside(axes_problem: AxesProblem, result: SearchResult, other: Sequence[int]) -> float:
+    """Seconds that a choice takes more where moves run beside operations."""
+    problem, decisions = axes_problem.problem, axes_problem.chosen(other)
+    return evaluated(problem, decisions, axes_problem.sources(other), problem.keep).seconds - result.price
 
 
 def _losses(

@@ -26,6 +26,8 @@ from redistrib.errors import ProgramError
 from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks, counted, rendered, status_shown
+from redistrib.simulator.entry import simulated_issued
+from redistrib.simulator.result import Simulation
 from redistrib.simulator.torus_layout import described
 
 
@@ -60,6 +62,13 @@ class Candidate(Timed):
         """What a call is predicted to take."""
         evaluation = self.feasible.evaluation
         return super().seconds if evaluation is None else evaluation.seconds
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program, timed on the machine that was searched for; its moves beside operations as far as was found."""
+        if (overlap := self.feasible.overlap) is None:
+            return super().simulation
+        return simulated_issued(self.program, self.machine, overlap.window, record=False)
 
     @property
     def received_bytes(self) -> int:
@@ -169,10 +178,23 @@ class Candidate(Timed):
 
     def __str__(self) -> str:
         """What it takes, how far it may be from the optimum, and what mattered."""
+        beside = self._beside()
         stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
         listed = self.decisions
         mattered = table(listed, self.problem.moves.objective) if listed or not self.stopped else ""
-        return "\n".join(filter(None, [self.summary(), stopped, *self._bounds(), mattered]))
+        return "\n".join(filter(None, [self.summary(), beside, stopped, *self._bounds(), mattered]))
+
+    def _beside(self) -> str:
+        """What runs beside each other; empty where moves were not searched beside operations."""
+        evaluation = self.feasible.evaluation
+        if not self.problem.overlap or evaluation is None:
+            return ""
+        parts = (evaluation.computing, evaluation.moving, evaluation.computing + evaluation.moving - evaluation.seconds)
+        computing, moving, hidden = (f"{part * 1e3:,.3f} ms" for part in parts)
+        ahead = (
+            "; entries of loops are gathered a step ahead" if evaluation.overlap and evaluation.overlap.ahead else ""
+        )
+        return f"{computing} of operations and {moving} of moves, of which {hidden} run beside each other{ahead}"
 
     @property
     def stopped(self) -> bool:
@@ -268,7 +290,7 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
             ]
             for one in self._candidates[:most]
         ]
-        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].simulation.machine.name}"
+        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].machine.name}"
         return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -16,31 +16,36 @@ from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.value import Value
 
 
-def gathered_ahead(program: Program) -> Program:
+def gathered_ahead(program: Program, names: Collection[str] | None = None) -> Program:
     """The program in which a step of a loop gathers what the next one reads, and carries it there.
 
     Where a step moves an entry of an array by a plan that receives something, the entry of the first step is moved
     before the loop, and each step moves that of the next. The last step moves the first entry once more, which nothing
     reads: a loop of `n` steps makes `n + 1` moves. Loops that a condition ends have no entries.
+
+    Args:
+        program: with loops.
+        names: of the entries, as the steps call them; None: all.
     """
-    return check(replace(program, ops=tuple(_ahead(program))))
+    return check(replace(program, ops=tuple(_ahead(program, names))))
 
 
-def _ahead(program: ProgramData) -> Iterator[Op]:
+def _ahead(program: ProgramData, names: Collection[str] | None) -> Iterator[Op]:
     taken = {*program.values}
     for op in program.ops:
         if isinstance(op, Loop):
-            inner = replace(op.program, ops=tuple(_ahead(op.program)))
+            inner = replace(op.program, ops=tuple(_ahead(op.program, names)))
             op = replace(op, program=inner)
-            for move in _entries_moved(op):
+            for move in _entries_moved(op, names):
                 before, op = _moved_ahead(op, move, program, taken)
                 yield from before
         yield op
 
 
-def _entries_moved(op: Loop) -> list[Move]:
+def _entries_moved(op: Loop, names: Collection[str] | None) -> list[Move]:
     """The moves of entries that receive something; of each entry the first."""
     entries = {value.name for value in op.program.inputs[op.constants + op.carried :]}
+    entries = entries if names is None else entries.intersection(names)
     found: dict[str, Move] = {}
     for inner in op.program.ops if op.steps else ():
         if isinstance(inner, Move) and inner.value in entries and inner.plan is not None and any(inner.plan.received):

@@ -4,17 +4,16 @@ Operations are met in the order of the program. A computation runs on each devic
 free; a move starts when all devices that take part are free, and blocks them. Devices that take part in the same
 operations have equal histories and share a clock. With several streams a device has a clock for each, and an operation
 also waits for what it reads; bytes are then held from the start of the operation that makes them until all that the
-device was given to do, up to the last operation that reads them, is done on all its streams.
+device was given to do, up to the last operation that reads them, is done on all its streams. Where moves are issued in
+order, a move also waits for the computations before it.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from redistrib.programs.data import (
@@ -28,66 +27,17 @@ from redistrib.programs.data import (
     name_of,
     used_by,
 )
-from redistrib.programs.live import Change, Context, Liveness, devices_of, renames
+from redistrib.programs.live import Change, Context, Liveness, devices_of, renames, steps_of
 from redistrib.programs.value import Value
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
 from redistrib.simulator.sharing import shared_clocks
+from redistrib.simulator.timeline import Event as Event
+from redistrib.simulator.timeline import Run as Run
+from redistrib.simulator.timeline import by_time
 
 Streams: TypeAlias = Callable[[Op], str]
 Ready: TypeAlias = dict[str, dict[int, float]]  # of every value, when each clock has it
-
-
-class Event(NamedTuple):
-    """An operation on the devices of one clock.
-
-    Attributes:
-        name: of the operation.
-        kind: `"compute"` or `"move"`.
-        clock: the lowest of the devices that share it.
-        stream: of these devices.
-        start, end: seconds since the program started.
-        stages: what it is made of.
-        during, after: bytes that each device holds while it runs, and when it is done.
-    """
-
-    name: str
-    kind: str
-    clock: int
-    stream: str
-    start: float
-    end: float
-    stages: tuple[PricedStage, ...]
-    during: int
-    after: int
-
-
-@dataclass
-class Run:
-    """What became of a program.
-
-    Attributes:
-        clock_of: for every device the clock that it has, named after the lowest device that shares it.
-        now: when each stream of each clock is done, in seconds.
-        busy: seconds in which it worked.
-        live, peak: bytes that each device of a clock holds, and has held at most.
-        height: elements of the largest tile of anything that moved.
-        met: operations met, one for each clock that takes part; work done by the simulator.
-        events: in order of the program; empty unless they were asked for.
-        latest: with several streams, when each clock is done on all of them.
-        changes: with several streams, bytes that each device of a clock takes and gives up, and when.
-    """
-
-    clock_of: dict[int, int]
-    now: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
-    busy: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
-    live: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    peak: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    height: int = 0
-    met: int = 0
-    events: list[Event] = field(default_factory=list)
-    latest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    changes: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
 
 
 def run(
@@ -98,6 +48,7 @@ def run(
     shared: bool = True,
     record: bool = True,
     cache: SimulationCache | None = None,
+    in_order: bool = False,
 ) -> Run:
     """Simulate a program.
 
@@ -108,9 +59,10 @@ def run(
         shared: whether devices with equal histories share a clock.
         record: whether to keep the events.
         cache: what was found of called programs, of programs before that were simulated in the same way.
+        in_order: whether a move waits for the computations that the program has before it; these have the stream `""`.
     """
     clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
-    simulator = _Simulator(machine, streams, clock_of, record, cache or SimulationCache())
+    simulator = _Simulator(machine, streams, clock_of, record, cache or SimulationCache(), in_order)
     result = Run(clock_of)
     for value in program.inputs:
         for clock in simulator.clocks(value.place.devices):
@@ -121,26 +73,8 @@ def run(
     start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
     simulator.run(program, start, result)
     if streams is not None:
-        _by_time(result)
+        by_time(result)
     return result
-
-
-def _by_time(run: Run) -> None:
-    """Count the bytes held anew, by the time at which they are taken and given up."""
-    times: dict[int, list[float]] = {}
-    held: dict[int, list[int]] = {}
-    for clock, changed in run.changes.items():
-        changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
-        times[clock] = [at for at, _ in changed]
-        held[clock] = list(accumulate(size for _, size in changed))
-        run.peak[clock] = max(held[clock])
-
-    def at(clock: int, when: float) -> int:
-        return held[clock][bisect_right(times[clock], when) - 1]
-
-    run.events = [
-        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in run.events
-    ]
 
 
 class _Item(NamedTuple):
@@ -150,6 +84,7 @@ class _Item(NamedTuple):
         alias: whether it only gives bytes another name, which takes no time.
         context: of a call.
         born, died: bytes by clock that it takes, and that end with it.
+        users: where moves are issued in order, numbers of the operations that make or read what ends with it.
     """
 
     op: Op
@@ -166,6 +101,7 @@ class _Item(NamedTuple):
     scratch: int
     died: tuple[tuple[int, int], ...]
     height: int
+    users: tuple[int, ...] = ()
 
 
 class _Prepared(NamedTuple):
@@ -194,9 +130,16 @@ class SimulationCache:
 
 class _Simulator:
     def __init__(
-        self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool, cache: SimulationCache
+        self,
+        machine: Machine,
+        streams: Streams | None,
+        clock_of: dict[int, int],
+        record: bool,
+        cache: SimulationCache,
+        in_order: bool = False,
     ) -> None:
         self.machine, self.streams, self.clock_of, self.record, self.cache = machine, streams, clock_of, record, cache
+        self.in_order = in_order
         self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
@@ -211,6 +154,7 @@ class _Simulator:
         Of a called program `context` says what the caller still reads.
         """
         prepared = self._prepared(program, context)
+        ends: list[dict[int, float]] = []
         for item in prepared.items:
             op = item.op
             if isinstance(op, Call):
@@ -221,14 +165,17 @@ class _Simulator:
                 ready[op.out.name] = ready.get(op.value, {})
             else:
                 self._meet(item, ready, to)
-            self._give_up(item.died, to)
+            ends.append({clock: to.now[clock, item.stream] for clock in item.clocks} if self.in_order else {})
+            self._give_up(item.died, to, [ends[k] for k in item.users])
         self._give_up(prepared.at_return, to)
 
-    def _give_up(self, died: tuple[tuple[int, int], ...], to: Run) -> None:
+    def _give_up(self, died: tuple[tuple[int, int], ...], to: Run, ends: Sequence[Mapping[int, float]] = ()) -> None:
+        """Bytes end when all that the device was given to do is done, or where it is known who uses them, these."""
         for clock, size in died:
             to.live[clock] -= size
             if self.streams is not None:
-                to.changes[clock].append((to.latest[clock], -size))
+                latest = max((end[clock] for end in ends if clock in end), default=to.latest[clock])
+                to.changes[clock].append((latest, -size))
 
     def _meet(self, item: _Item, ready: Ready, to: Run) -> None:
         starts = {}
@@ -236,6 +183,8 @@ class _Simulator:
             start = to.now[clock, item.stream]
             if self.streams is not None:
                 start = max([start, *(ready[name].get(clock, 0.0) for name in item.reads)])
+            if self.in_order and isinstance(item.op, Move):
+                start = max(start, to.now[clock, ""])
             starts[clock] = start
         if isinstance(item.op, Move):  # all who take part begin together
             starts = dict.fromkeys(starts, max(starts.values(), default=0.0))
@@ -276,16 +225,18 @@ class _Simulator:
 
     def _loop(self, item: _Item, op: Loop, ready: Ready, to: Run) -> None:
         """A loop: all its devices begin together, and every step takes as long as one alone."""
-        step = Run(self.clock_of)
+        step, scratch = Run(self.clock_of), item.scratch
         for inner in op.programs:
             self.run(inner, {value.name: {} for value in inner.inputs}, step)
+        if self.streams is not None:
+            scratch = max(scratch, *(self._in_flight(inner, op) for inner in steps_of(op)))
         start = max((to.now[clock, stream] for clock, stream in [*to.now] if clock in item.clocks), default=0.0)
         seconds = op.steps * max(step.now.values(), default=0.0)
         for clock, size in item.born:
             to.live[clock] += size
         gone = dict(item.died)
         for clock in item.clocks:
-            during, after = to.live[clock] + item.scratch, to.live[clock] + item.scratch - gone.get(clock, 0)
+            during, after = to.live[clock] + scratch, to.live[clock] + scratch - gone.get(clock, 0)
             to.peak[clock] = max(to.peak[clock], during)
             for stream in {item.stream, *(stream for one, stream in step.now if one == clock)}:
                 to.now[clock, stream] = start + seconds
@@ -296,13 +247,24 @@ class _Simulator:
                 )
             if self.streams is not None:
                 to.latest[clock] = max(to.latest[clock], start + seconds)
-                to.changes[clock] += [(start, item.scratch), (start + seconds, -item.scratch)] if item.scratch else []
+                to.changes[clock] += [(start, scratch), (start + seconds, -scratch)] if scratch else []
         if self.streams is not None:
             for name, clocks in item.makes:
                 ready[name] = dict.fromkeys(clocks, start + seconds)
             for clock, size in item.born:
                 to.changes[clock].append((start, size))
         to.height, to.met = max(to.height, step.height), to.met + step.met
+
+    def _in_flight(self, step: ProgramData, op: Loop) -> int:
+        """Bytes that a step needs beside its constants and what it carries, counted by time."""
+        run = Run(self.clock_of)
+        for value in step.inputs:
+            for clock in self.clocks(value.place.devices):
+                run.changes[clock].append((0.0, value.tile_bytes))
+        self.run(step, {value.name: {} for value in step.inputs}, run)
+        by_time(run)
+        outside = sum(value.tile_bytes for value in step.inputs[: op.constants + op.carried])
+        return max(run.peak.values(), default=0) - outside
 
     def _call_again(self, program: ProgramData, clock: int, context: Context | None, to: Run) -> None:
         """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
@@ -336,8 +298,21 @@ class _Simulator:
             lives = liveness.lifetimes(program) if context is None else liveness.called(program, context)
             ops = enumerate(zip(program.ops, lives.changes, strict=True))
             items = [self._item(op, change, lives.contexts.get(k), program) for k, (op, change) in ops]
+            if self.in_order and context is None and not any(isinstance(op, Call) for op in program.ops):
+                users = self._users(program)
+                for k, change in enumerate(lives.changes):
+                    own = {user for value in change.died for user in (*users[value.name], k)}
+                    items[k] = items[k]._replace(users=tuple(sorted(own)))
             self.cache.prepared[key] = _Prepared(items, self._held(lives.at_return))
         return self.cache.prepared[key]
+
+    def _users(self, program: ProgramData) -> dict[str, list[int]]:
+        """For the bytes of every value, by their first name, the operations that make or read them."""
+        first, users = self.cache.liveness.aliases(program), defaultdict[str, list[int]](list)
+        for k, op in enumerate(program.ops):
+            for name in dict.fromkeys(first[name] for name in (*used_by(op), *(value.name for value in made_by(op)))):
+                users[name].append(k)
+        return users
 
     def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _Item:
         stages: tuple[PricedStage, ...] = ()

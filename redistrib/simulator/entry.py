@@ -1,8 +1,9 @@
-"""Programs timed before they run: one clock for each device, and the bytes that each holds."""
+"""Programs timed before they run: clocks for each device, and the bytes that each holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from redistrib.cost.model import CostModel
@@ -11,6 +12,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.program import Move, Op, Program
 from redistrib.simulator.clocks import run
 from redistrib.simulator.constants import machine
+from redistrib.simulator.issue import issued
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation, program_of
 
@@ -20,6 +22,7 @@ def simulate(
     profile: Machine | CostModel | str = "tpu",
     *,
     streams: Callable[[Op], str] | Literal["moves"] | None = None,
+    overlap: bool = False,
     record: bool = True,
 ) -> Simulation:
     """Time a program on a machine, and count what every device holds, without running it.
@@ -35,13 +38,16 @@ def simulate(
         streams: None, one stream for each device; `"moves"`, a second one for moves, so that a device moves and
             computes at once; or a function that names the stream of each operation. An operation then waits for its
             stream and for what it reads.
+        overlap: whether moves run beside computations: a device has two streams, and its moves are issued as early as
+            that hides them, and no earlier, see `redistrib.simulator.two_streams`. Never slower than without.
         record: whether to keep every operation for the trace; leave it out where thousands of programs are compared.
 
     Returns:
         Seconds, bytes held and bytes received, by device. Print it for a table.
 
     Raises:
-        ProfileError: if there is no such machine, or it has no rates for an operation, or no such choice of streams.
+        ProfileError: if there is no such machine, or it has no rates for an operation, or no such choice of streams,
+            or both `streams` and `overlap` are given.
         ProgramError: if it is neither a program nor a plan.
 
     >>> from redistrib.api import synthesize
@@ -56,5 +62,28 @@ def simulate(
     if not (streams is None or streams == "moves" or callable(streams)):
         raise ProfileError(f"streams are None, 'moves', or a function of an operation; got {streams!r}")
     named = machine(profile)
-    stream_of = (lambda op: "moves" if isinstance(op, Move) else "") if streams == "moves" else streams
-    return Simulation(given, named, run(given, named, stream_of, record=record))
+    if overlap:
+        if streams is not None:
+            raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")
+        return simulated_issued(given, named, record=record)
+    return Simulation(given, named, run(given, named, by_kind if streams == "moves" else streams, record=record))
+
+
+def simulated_issued(program: Program, machine: Machine, window: int | None = None, *, record: bool) -> Simulation:
+    """A program whose moves run beside computations, in the order that `issue` gives them, or in that of the program
+    where devices do different things and this is faster.
+
+    Args:
+        program, machine, record: as for `simulate`.
+        window: see `redistrib.simulator.issue.issued`.
+    """
+    found = [
+        Simulation(ordered, machine, run(ordered, machine, by_kind, record=record, in_order=True))
+        for ordered in (issued(program, machine, window), program)
+    ]
+    return replace(min(found, key=lambda one: one.seconds), program=program)
+
+
+def by_kind(op: Op) -> str:
+    """A stream for moves, and one for all else."""
+    return "moves" if isinstance(op, Move) else ""
