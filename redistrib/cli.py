@@ -274,10 +274,7 @@ def _simulate(options: argparse.Namespace) -> int:
     program = _loaded_or_planned(options, load, "program or plan", dtype=options.dtype, cost_model=profile.links)
     simulation = simulate(program, profile, streams=options.streams, overlap=options.overlap)
     for path in options.output:
-        if path.suffix == ".json":
-            simulation.to_chrome(path)
-        else:
-            simulation.draw(path)
+        (simulation.to_chrome if path.suffix == ".json" else simulation.draw)(path)
     print(simulation)
     for path in options.output:
         print(f"wrote {path}")

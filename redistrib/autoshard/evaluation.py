@@ -16,7 +16,7 @@ import numpy as np
 
 from redistrib.autoshard.candidates import Option, of_decided
 from redistrib.autoshard.moves import Price
-from redistrib.autoshard.overlap import Overlap, Work, clamped, leaving, variants
+from redistrib.autoshard.overlap import Overlap, WalkTask, clamped, leaving, variants
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
@@ -102,7 +102,7 @@ class _Walk:
     sources: Mapping[tuple[str, DistType], DistType]
     keep: int | None
     most: int | None = None
-    works: list[Work] = field(default_factory=list)
+    works: list[WalkTask] = field(default_factory=list)
     sources_of: dict[int, tuple[str, _Version]] = field(default_factory=dict)
     versions: dict[str, list[_Version]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -181,7 +181,7 @@ class _Walk:
                 return (leaving(scope),)
         if not option.seconds:
             return before
-        self.works.append(Work(number, 1, scope, option.seconds, before))
+        self.works.append(WalkTask(number, 1, scope, option.seconds, before))
         return (len(self.works) - 1,)
 
     def reads(self, number: int, option: Option) -> list[_Version]:
@@ -271,9 +271,9 @@ class _Walk:
         scope = self.problem.graph.scope_of(name)
         moved.works = (len(self.works),)
         self.sources_of[len(self.works)] = (name, source)
-        self.works.append(Work(at, phase, scope, price.cost, source.works, True, size, entry=entry))
+        self.works.append(WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry))
 
-    def _freed(self) -> list[Work]:
+    def _freed(self) -> list[WalkTask]:
         """The works, and of each move the bytes of what it reads last."""
         works = [*self.works]
         for k, (name, source) in self.sources_of.items():

@@ -16,13 +16,13 @@ from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from redistrib.autoshard.problem import SearchProblem
-from redistrib.simulator.two_streams import NEAR, Task, Timeline, overlapped
+from redistrib.simulator.two_streams import NEAR, Task, TaskTimes, overlapped
 
 LAID = 8  # layers of those that one stands for, that are laid out one after the other
 WINDOWS = (None, 8, 1)  # computations by which moves are issued early, tried in turn where memory is short
 
 
-class Work(NamedTuple):
+class WalkTask(NamedTuple):
     """A computation of a walk, or a move.
 
     Attributes:
@@ -79,7 +79,7 @@ def leaving(loop: int) -> int:
     return -2 - loop
 
 
-def variants(problem: SearchProblem, works: Sequence[Work], is_short: bool) -> Iterator[Beside]:
+def variants(problem: SearchProblem, works: Sequence[WalkTask], is_short: bool) -> Iterator[Beside]:
     """Ways to run moves beside computations: of the earliest issue those with and without entries ahead, and where
     memory is short later and later ones."""
     for window in WINDOWS if is_short else WINDOWS[:1]:
@@ -95,7 +95,7 @@ _Item: TypeAlias = tuple[bool, int]  # whether it is a loop; the number of the l
 @dataclass
 class _Streams:
     problem: SearchProblem
-    works: Sequence[Work]
+    works: Sequence[WalkTask]
     overlap: Overlap
     items: dict[int | None, list[_Item]] = field(default_factory=lambda: defaultdict(list))
     reads: dict[_Item, dict[_Item, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -263,7 +263,7 @@ class _Timed:
                 held.append((loop.first, loop.stop - 1, size))
         self._task(item, layer, Task(loop.steps * step.seconds, tuple(dict.fromkeys(reads)), is_loop=True))
 
-    def _further(self, timeline: Timeline, times: int, ends: Sequence[int]) -> float:
+    def _further(self, timeline: TaskTimes, times: int, ends: Sequence[int]) -> float:
         """Seconds of the layers that are not laid out."""
         first = ends[-2] if len(ends) > 1 else 0
 
@@ -276,7 +276,7 @@ class _Timed:
 
     # ------------------------------------------------------------------------------------------ memory
 
-    def _hold(self, timeline: Timeline) -> None:
+    def _hold(self, timeline: TaskTimes) -> None:
         """What is in flight is held: the result of a move from its issue on, what it reads until it is done.
 
         A move that frees more than it takes may be done long before what reads its result; what it reads is counted
@@ -301,7 +301,7 @@ class _Timed:
             if ending > turn and ending and layer in (0, last) and not self.tasks[k].grows:
                 self._until(computed[ending - 1], at, layer, last, item, work.freed)
 
-    def _expose(self, timeline: Timeline) -> None:
+    def _expose(self, timeline: TaskTimes) -> None:
         """Name the entries whose gathers computations of the step wait for."""
         free = 0.0
         for k in timeline.order:
@@ -325,7 +325,7 @@ class _Timed:
             return -1, layer, None
         return self.streams.number(item), layer, self._run(item)
 
-    def _early(self, task: int, at: int, layer: int, last: int, item: _Item, work: Work) -> None:
+    def _early(self, task: int, at: int, layer: int, last: int, item: _Item, work: WalkTask) -> None:
         """The result of a move is there from before a computation on."""
         held, loop = self.streams.held, self.scope
         from_, in_layer, run = self._place(task)

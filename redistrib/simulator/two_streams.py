@@ -39,7 +39,7 @@ class Task(NamedTuple):
     is_loop: bool = False
 
 
-class Timeline(NamedTuple):
+class TaskTimes(NamedTuple):
     """When tasks run.
 
     Attributes:
@@ -57,7 +57,7 @@ class Timeline(NamedTuple):
         return max(self.end, default=0.0)
 
 
-def in_order(tasks: Sequence[Task], order: Sequence[int]) -> Timeline:
+def in_order(tasks: Sequence[Task], order: Sequence[int]) -> TaskTimes:
     """When tasks run that are issued in an order in which each comes after what it reads."""
     start, end = [0.0] * len(tasks), [0.0] * len(tasks)
     computed = moved = 0.0
@@ -71,10 +71,10 @@ def in_order(tasks: Sequence[Task], order: Sequence[int]) -> Timeline:
             moved = end[number]
         if not task.moves:
             computed = end[number]
-    return Timeline(tuple(order), tuple(start), tuple(end))
+    return TaskTimes(tuple(order), tuple(start), tuple(end))
 
 
-def overlapped(tasks: Sequence[Task], window: int | None = None) -> Timeline:
+def overlapped(tasks: Sequence[Task], window: int | None = None) -> TaskTimes:
     """When tasks run in the order of the list schedule.
 
     Args:
