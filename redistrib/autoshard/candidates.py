@@ -49,8 +49,8 @@ def summed(graph: Graph) -> set[str]:
         for number, operation in enumerate(graph.operations):
             nest = operation.nest
             carries = any(operation.ins[r] in partial for k in _passing(graph, number) for r in nest.linear[k])
-            for access, array in zip(nest.writes, operation.outs, strict=True):
-                added = any(name not in access.names and nest.combiner.get(name) == "sum" for name in nest.position)
+            for write, array in enumerate(operation.outs):
+                added = any(nest.is_summed(write, name) for name in nest.position)
                 if carries or added:
                     partial.add(array.name)
         if len(partial) == count or not graph.loops:  # what a step ends with, the next one begins with

@@ -87,6 +87,7 @@ def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable
         nest.ranges,
         tuple((access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)),
         nest.combine,
+        nest.replicated,
         nest.whole,
         nest.linear,
         nest.flops,

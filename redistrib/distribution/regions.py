@@ -106,8 +106,9 @@ def _nest(
     ins: list[list[str]] = [[""] * len(form.shape) for form in equation.ins]
     outs: list[list[str]] = [[""] * len(form.shape) for form in equation.outs]
     sizes: dict[str, int] = {}
+    replicated = [k for k in range(len(outs)) if not any(k in factor.summed for factor in found)]
     for number, factor in enumerate(found):
-        left = [k for k in range(len(outs)) if factor.outs[k] is None]
+        left = [k for k in range(len(outs)) if factor.outs[k] is None and k not in replicated]
         is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
         if not is_added or any(factor.ins[k] is not None or k in factor.begins for k in equation.literals):
             continue
@@ -118,7 +119,7 @@ def _nest(
                     dims[k][dim + (k in stacked)] = f"f{number}"
     if not sizes and not equation.effectful:
         return None
-    summed = [name for name in sizes if any(name not in dims for dims in outs)]
+    summed = [name for name in sizes if any(name not in dims for k, dims in enumerate(outs) if k not in replicated)]
 
     def body(at: At, *tiles: Any) -> Any:
         parts = {f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(found)}
@@ -130,7 +131,7 @@ def _nest(
         made = list(run(parts, operands))
         for k, dims in enumerate(outs):  # what is alike on all devices becomes one summand of it
             alike = [name for name in cut if name not in dims and k not in found[int(name[1:])].summed]
-            made[k] = _of_the_first(made[k], alike, parts)
+            made[k] = made[k] if k in replicated else _of_the_first(made[k], alike, parts)
         return results(made)
 
     return equation.nest(
@@ -140,6 +141,7 @@ def _nest(
         body=body,
         combine=dict.fromkeys(summed, "sum"),
         indexed=set(sizes),
+        replicated=replicated,
         flops=max(1, flops // math.prod(sizes.values())),
     )
 

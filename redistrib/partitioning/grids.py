@@ -18,10 +18,11 @@ from redistrib.arith import as_integer
 from redistrib.errors import CutError, InconsistentGroupError, RedistribError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
+from redistrib.programs.cuts import cut_of
 from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place
-from redistrib.programs.pullback import ScheduledNest, cut_of
+from redistrib.programs.pullback import ScheduledNest
 
 
 def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:

@@ -65,6 +65,11 @@ def _lengthened(nest: Nest, sizes: Mapping[_Slot, int]) -> Nest:
             raise CutError(
                 nest.name, access.array, "Window", "what is read in windows cannot be padded; take grids that divide"
             )
+    if changed and nest.replicated:
+        raise CutError(
+            nest.name, nest.writes[min(nest.replicated)].array, "Combine", "every part writes the same, and one with "
+            "padding alone cannot; take grids that divide"
+        )  # fmt: skip
     for access in (*nest.reads, *nest.writes):
         for names in access.dims:
             if len(names) > 1 and changed & set(names):

@@ -212,7 +212,7 @@ class Propagation:
             for names in access.dims:
                 if dim in names and uncut_above(names, dim, lambda name: self._tile(number, name)) is not None:
                     return False
-        return all(may_combine(nest, access, (*cuts.values(), dim)) for access in nest.writes)
+        return all(may_combine(nest, write, (*cuts.values(), dim)) for write in range(len(nest.writes)))
 
     def _agrees_with_pin(self, operation: Operation, axis: str, dim: str) -> bool:
         """Whether the sharding constraint of an operation, if it is one, leaves a cut free or asks for it."""
@@ -366,7 +366,7 @@ class Propagation:
         nest, dim = self.graph.operations[k].nest, self.cuts[k].get(axis)
         if dim is None:
             return axis in self.carries[k]
-        return dim not in nest.writes[w].names and nest.combiner.get(dim) == "sum"
+        return nest.is_summed(w, dim)
 
     def _is_carried_by_all(self, name: str) -> bool:
         """Whether all that read a value are linear in it, and what they make of it is no more than it."""

@@ -19,8 +19,9 @@ from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
 from redistrib.pipelines.roles import BatchedProgram, BatchStep
+from redistrib.programs.cuts import cut_of
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import ScheduledNest, cut_of
+from redistrib.programs.pullback import ScheduledNest
 
 DATA, TENSOR = "d", "t"
 

@@ -254,7 +254,7 @@ def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[st
 
 def _made(step: BatchStep) -> Iterator[tuple[str, Role]]:
     results = dict(step.op.outs)
-    for access in step.nest.writes:
+    for number, access in enumerate(step.nest.writes):
         if access.array not in results:
             continue
         name = results[access.array].name
@@ -263,7 +263,7 @@ def _made(step: BatchStep) -> Iterator[tuple[str, Role]]:
             yield name, Role(step.kind)
         elif dims and access.dims[dims[0]][0] == step.batch:
             yield name, Role("batched", dims[0])
-        elif not dims and step.nest.combiner.get(step.batch) == "sum":
+        elif not dims and step.nest.is_summed(number, step.batch):
             yield name, Role("summed")
         else:
             raise ProgramError(

@@ -11,10 +11,11 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
+from redistrib.programs.cuts import cut_of
 from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value
-from redistrib.programs.pullback import ScheduledNest, cut_of
+from redistrib.programs.pullback import ScheduledNest
 
 Cut = DistType | str | Mapping[str, Sequence[str]] | None
 

@@ -81,6 +81,7 @@ class Nest:
         flops: floating-point operations at each point.
         effectful: whether the body does more than compute its results, such as printing: an operation that is never
             dropped, repeated or put in another order.
+        replicated: numbers of the writes that are the same in every part, along the dimensions that they lack.
 
     Raises:
         ProgramError: if the parts do not fit together.
@@ -98,6 +99,7 @@ class Nest:
     body: Callable[..., Any] | None = None
     flops: int = 1
     effectful: bool = False
+    replicated: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         ranges = tuple((name, self._range(name, given)) for name, given in _pairs(self.ranges))
@@ -106,7 +108,7 @@ class Nest:
         for name in ("reads", "writes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "linear", tuple(map(tuple, self.linear)))
-        for name in ("whole", "indexed"):
+        for name in ("whole", "indexed", "replicated"):
             object.__setattr__(self, name, frozenset(getattr(self, name)))
         self._check()
 
@@ -140,6 +142,10 @@ class Nest:
         if len(set(carried)) != len(carried) or not set(carried) <= set(range(len(self.reads))):
             why = f"groups {self.linear} do not name reads of {len(self.reads)}, each at most once"
             raise self.error("Linear", why)
+        if not self.replicated <= set(range(len(self.writes))):
+            raise self.error(
+                "Combine", f"{sorted(self.replicated)} do not number replicated of {len(self.writes)} writes"
+            )
 
     def _check_windows(self, access: Access) -> None:
         if not access.windows:
@@ -174,6 +180,10 @@ class Nest:
     def combiner(self) -> dict[str, str]:
         """The reduction of each iteration dimension that has one."""
         return dict(self.combine)
+
+    def is_summed(self, write: int, name: str) -> bool:
+        """Whether a write is partial sums where an iteration dimension is cut."""
+        return self.combiner.get(name) == "sum" and not (write in self.replicated or name in self.writes[write].names)
 
     @property
     def points(self) -> int:

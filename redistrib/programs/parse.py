@@ -102,6 +102,7 @@ class _Reader:
         whole = indexed = frozenset[str]()
         linear: list[tuple[int, ...]] = []
         fills, flops, effectful, body = None, 1, False, None
+        replicated = frozenset[int]()
         while not self.take("}"):
             if self.take("combine:"):
                 combine = self._separated(lambda: (self.name(), self.name()))
@@ -118,6 +119,8 @@ class _Reader:
             elif self.take("effectful:"):
                 self.expect("yes")
                 effectful = True
+            elif self.take("replicated:"):
+                replicated = frozenset(self._until((";", "}"), self.number))
             elif self.take("body:"):
                 body = self.bodies.get(self.name())
             else:
@@ -125,7 +128,17 @@ class _Reader:
             self.take(";")
         accesses = (tuple(ranges), tuple(reads), tuple(writes))
         self.nests[label] = Nest(
-            name, *accesses, tuple(combine), whole, tuple(linear), indexed, fills, body, flops, effectful
+            name,
+            *accesses,
+            tuple(combine),
+            whole,
+            tuple(linear),
+            indexed,
+            fills,
+            body,
+            flops,
+            effectful,
+            replicated,
         )
 
     def _range(self) -> tuple[str, range]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, TypeFormError, UnknownAxisError
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, require_even
 from redistrib.programs.nest import Access, Nest
@@ -38,7 +38,7 @@ RULES = (
     Rule(
         "Combine",
         "an iteration dimension is not written",
-        "summands along its axes, combined by the nest's reduction; `NoCombinerError` where it has none",
+        "summands along its axes, by the nest's reduction, else `NoCombinerError`; replicated if all write the same",
     ),
     Rule("Linear", "a linear group of reads carries summands", "what is written carries them too"),
 )
@@ -81,7 +81,7 @@ class ScheduledNest:
                 raise self.nest.error("Window", "summands are not read beyond their tile; add them first", access.array)
             ins.append(_summands(pulled_back(self.nest, access, self.cut), dict.fromkeys(carried.get(k, ()), "sum")))
         passed = tuple(axis for group in self.carried for axis in group)
-        outs = [self._written(access, passed, mesh) for access in self.nest.writes]
+        outs = [self._written(k, access, passed, mesh) for k, access in enumerate(self.nest.writes)]
         for access, dist_type in zip((*self.nest.reads, *self.nest.writes), (*ins, *outs), strict=True):
             try:
                 dist_type.check(mesh)
@@ -96,11 +96,11 @@ class ScheduledNest:
             raise self.nest.error("Linear", why)
         return {k: axes for group, axes in zip(self.nest.linear, self.carried, strict=False) for k in group}
 
-    def _written(self, access: Access, passed: tuple[str, ...], mesh: Mesh) -> DistType:
+    def _written(self, number: int, access: Access, passed: tuple[str, ...], mesh: Mesh) -> DistType:
         kinds: dict[str, str] = dict.fromkeys(passed, "sum")
         for name, dim in zip(self.nest.position, self.cut.dims, strict=True):
             axes = [axis for axis in dim.axes if mesh.axis(axis).size > 1]
-            if not axes or name in access.names:
+            if not axes or name in access.names or number in self.nest.replicated:
                 continue
             if name not in self.nest.combiner:
                 raise self.nest.error(
@@ -186,18 +186,7 @@ def uncut_above(factors: Sequence[str], name: str, tile: Callable[[str], int]) -
     return next((major for major in factors[: factors.index(name)] if tile(major) > 1), None)
 
 
-def may_combine(nest: Nest, access: Access, cut: Iterable[str]) -> bool:
-    """Whether the results of a written array can be combined over the iteration dimensions that are cut."""
-    kinds = {nest.combiner.get(name) for name in cut if name not in access.names}
-    return None not in kinds and len(kinds) < 2
-
-
-def cut_of(nest: Nest, axes: Mapping[str, Sequence[str]], mesh: Mesh) -> DistType | None:
-    """The cut with the given axes, minor to major, for iteration dimensions; None where it cannot be."""
-    try:
-        cut = DistType.cut(nest.sizes, {nest.position[name]: names for name, names in axes.items()}, mesh)
-    except UnknownAxisError:
-        raise
-    except TypeFormError:
-        return None
-    return None if any(cut.dims[nest.position[name]].tile != nest.size(name) for name in nest.whole) else cut
+def may_combine(nest: Nest, write: int, cut: Iterable[str]) -> bool:
+    """Whether the results of a write, by its number, can be combined over the iteration dimensions that are cut."""
+    kinds = {nest.combiner.get(name) for name in cut if name not in nest.writes[write].names}
+    return write in nest.replicated or (None not in kinds and len(kinds) < 2)

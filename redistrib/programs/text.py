@@ -163,6 +163,7 @@ class _Printer:
             "fills": nest.fills or "",
             "flops": str(nest.flops),
             "effectful": "yes" if nest.effectful else "",
+            "replicated": " ".join(map(str, sorted(nest.replicated))),
             "body": "" if nest.body is None else quoted(self._body(nest)),
         }
         texts = "; ".join(f"{key}: {text}" for key, text in options.items() if text)

@@ -260,3 +260,33 @@ def test_what_a_loop_carries_is_cut_by_name() -> None:
     assert f.out_shardings.spec[0] == "d"
     with pytest.raises(CutError, match="no iteration dimension 'f0'; it has d0, d1"):
         rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"carry_1": "f0"}))
+
+
+def test_a_branch_is_cut_beside_what_is_the_same_on_all_devices() -> None:
+    """Flags and counters cannot be added up, or need not be: they are computed on every device."""
+
+    def stepped(x: Any, done: Any, count: Any) -> Any:
+        def step(x: Any, done: Any, count: Any) -> Any:
+            return jnp.sin(x), count > 2, count + 1
+
+        return lax.cond(done, lambda *state: state, step, x, done, count)
+
+    def looped(x: Any, done: Any, count: Any) -> Any:
+        return lax.scan(lambda state, _: (stepped(*state), None), (x, done, count), length=5)[0]
+
+    args = (whole(16, 3), np.False_, np.int32(1))
+    for function in (stepped, looped):
+        f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+        assert f.out_shardings[0].spec[0] == "d" and not f.opaque
+        assert f.program.received_bytes == 0
+        same(f, function, *args)
+
+
+def test_a_branch_adds_beside_what_is_the_same_on_all_devices() -> None:
+    def branched(x: Any, flag: Any) -> Any:
+        return lax.cond(flag, lambda x: (x.sum(0), ~flag), lambda x: (x.sum(0) * 2, flag), x)
+
+    args = (whole(16, 3), np.True_)
+    f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert kinds(f) == ["all_reduce"] and not f.opaque
+    same(f, branched, *args)

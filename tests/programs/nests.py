@@ -10,9 +10,10 @@ import numpy as np
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.programs.cuts import cut_of
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Place, Program, Value
-from redistrib.programs.pullback import ScheduledNest, cut_of
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.spec import nest
 from redistrib.theory.placement import placement_of
 
@@ -90,6 +91,17 @@ def _lengths(at: Any, x: Any, p: Any) -> Any:
     return (x[2:] - 2 * x[1:-1] + x[:-2]) * (p[1:] - p[:-1])
 
 
+def _replicated() -> Nest:
+    """A result that is cut, one that every part makes the same, and one that is summed."""
+    reads = [Access("a", (("i",), ("j",))), Access("count", ())]
+    writes = [Access("scaled", (("i",), ("j",))), Access("next", ()), Access("total", (("j",),))]
+    return Nest("replicated", {"i": 12, "j": 12}, reads, writes, {"i": "sum"}, body=_counted, replicated=frozenset({1}))
+
+
+def _counted(at: Any, a: Any, count: Any) -> Any:
+    return a * count, count + 1, a.sum(0)
+
+
 CASES = [
     Case(nest("ij,jk->ik", (12, 12, 12)), lambda a, b: a @ b),
     Case(nest("ij,j->ji", (12, 12), fn=np.add, name="add"), lambda a, b: (a + b).T),
@@ -104,6 +116,7 @@ CASES = [
     Case(_scatter_add(), _scattered),
     Case(_iota(), lambda: np.add.outer(100 * np.arange(5, 29, 2), np.arange(12))),
     Case(_two_results(), lambda a: (a.sum(1), a.T)),
+    Case(_replicated(), lambda a, count: (a * count, count + 1, a.sum(0))),
     Case(_windows(), lambda x, p: np.diff(x, 2, axis=0) * np.diff(p)),
 ]
 

@@ -22,10 +22,11 @@ from redistrib.partitioning.insert import Insertion, _distinct_reads, _kernels, 
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder, distance
 from redistrib.plans.plan import Plan
+from redistrib.programs.cuts import cut_of
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
-from redistrib.programs.pullback import ScheduledNest, cut_of
+from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.reference import run_by_rank, run_whole
 
 SPECS = ["ij->ij", "ij->ji", "ij,ij->ij", "ij,ji->ij", "ij,jk->ik", "ij,kj->ik", "ij->i", "i,ij->ij", "i,j->ji"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,21 @@ def test_what_cannot_be_done_with_them() -> None:
         ),
     ):
         rd.partition(lengths(), {"lengths": (2,)}, pad=True)
+    counted = Nest(
+        "counted", {"i": 9}, [Access("p", (("i",),))], [Access("out", (("i",),)), Access("n", ())], replicated=[1],
+    )  # fmt: skip
+    with pytest.raises(
+        CutError,
+        match=exactly(
+            "operation 'counted', array 'n': every part writes the same, and one with padding alone cannot; take grids "
+            "that divide (rule Combine)"
+        ),
+    ):
+        rd.partition(counted, {"counted": (2,)}, pad=True)
+    with pytest.raises(
+        ProgramError, match=exactly("operation 'counted': [2] do not number replicated of 2 writes (rule Combine)")
+    ):
+        replace(counted, replicated=frozenset({2}))
     both = Place(Mesh.of("x=3"))
     b = Builder()
     given = b.input("p", "[3{x}9]", both, windows=(2,))

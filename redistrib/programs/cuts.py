@@ -1,0 +1,21 @@
+"""Cuts of an iteration space by the names of its dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from redistrib.errors import TypeFormError, UnknownAxisError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.programs.nest import Nest
+
+
+def cut_of(nest: Nest, axes: Mapping[str, Sequence[str]], mesh: Mesh) -> DistType | None:
+    """The cut with the given axes, minor to major, for iteration dimensions; None where it cannot be."""
+    try:
+        cut = DistType.cut(nest.sizes, {nest.position[name]: names for name, names in axes.items()}, mesh)
+    except UnknownAxisError:
+        raise
+    except TypeFormError:
+        return None
+    return None if any(cut.dims[nest.position[name]].tile != nest.size(name) for name in nest.whole) else cut
