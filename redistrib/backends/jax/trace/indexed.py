@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,13 +36,23 @@ def _iota(equation: Equation) -> Nest | None:
 @rule("random_bits")
 def _random_bits(equation: Equation) -> Nest | None:
     """The bits of an element depend on its number in the array of its key, so a tile computes those of its numbers."""
-    key, out = equation.ins[0], equation.outs[0]
-    if "fry" not in str(key.key) or equation.params["bit_width"] != 32 or equation.literals:
+    if equation.params["bit_width"] != 32 or not _is_counted(equation, equation.outs[0].shape):
         return None
-    keys = len(key.shape) - 1  # dimensions in which keys lie side by side
-    if not jax.config.jax_threefry_partitionable or math.prod(out.shape[keys:]) >= 2**32:  # type: ignore[attr-defined]
-        return None
-    sizes = letters("d", out.shape)
+    return _counted(equation, equation.outs[0].shape, [], lambda a, b: a ^ b)
+
+
+def _is_counted(equation: Equation, shape: Sequence[int]) -> bool:
+    """Whether element `i` of what keys make is Threefry's hash of `i`, and `i` needs 32 bits alone."""
+    key = equation.ins[0]
+    partitionable: bool = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    counted = math.prod(shape[len(key.shape) - 1 :])
+    return partitionable and "fry" in str(key.key) and not equation.literals and counted < 2**32
+
+
+def _counted(equation: Equation, shape: Sequence[int], after: list[str], written: Callable[[Any, Any], Any]) -> Nest:
+    """The nest of hashes of the numbers of elements; `written` makes the result of their two words."""
+    keys = len(equation.ins[0].shape) - 1  # dimensions in which keys lie side by side
+    sizes = letters("d", shape)
     own = list(sizes)[keys:]  # of the numbers of one key
 
     def body(at: At, data: Any) -> Any:
@@ -55,13 +65,22 @@ def _random_bits(equation: Equation) -> Nest | None:
         first, second = (
             lax.broadcast_in_dim(jnp.asarray(data)[..., k], tile_shape, tuple(range(keys))) for k in (0, 1)
         )
-        a, b = threefry2x32_p.bind(first, second, high, number)
-        return a ^ b
+        return written(*threefry2x32_p.bind(first, second, high, number))
 
-    return equation.nest(sizes, [[*list(sizes)[:keys], ""]], [list(sizes)], body=body, indexed=set(own), flops=100)
+    outs = [[*sizes, *after]]
+    return equation.nest(sizes, [[*list(sizes)[:keys], ""]], outs, body=body, indexed=set(own), flops=100)
 
 
-@rule("random_split", "random_fold_in", "random_seed")
+@rule("random_split")
+def _split(equation: Equation) -> Nest | None:
+    """Both words of a new key depend on its number among those of its key."""
+    shape = equation.outs[0].shape[:-1]
+    if not _is_counted(equation, shape):
+        return _keys(equation)
+    return _counted(equation, shape, [""], lambda a, b: jnp.stack([a, b], -1))
+
+
+@rule("random_fold_in", "random_seed")
 def _keys(equation: Equation) -> Nest | None:
     """Keys are made of keys, or of integers, one by one."""
     if any(equation.ins[k].shape for k in equation.literals):
