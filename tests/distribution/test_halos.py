@@ -295,3 +295,66 @@ def test_a_search_cuts_in_space_what_has_no_batch(objective: Any) -> None:
     assert guess.memory == pytest.approx(found.memory, rel=0.05)
     assert objective == "bytes" or guess.seconds == pytest.approx(found.seconds, rel=1e-9)
     assert found.bound <= found.rank[0]
+
+
+def kinds(found: Any) -> list[str]:
+    return [op.kind for op in found.program.ops if isinstance(op, Compute)]
+
+
+def test_a_padding_before_a_convolution_is_its_own() -> None:
+    """An array of 18 rows, which no axis of 4 divides, is never made; nor is one in the gradient."""
+    x, k = ints(2, 16, 4, 3, high=5), ints(3, 3, 3, 4, high=5)
+
+    def padded(x: Any, k: Any) -> Any:
+        return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), k, 1, "VALID")
+
+    found = distributed(padded, x, k)
+    assert kinds(found) == ["conv_general_dilated"] and cut(found, "conv_general_dilated") == ["h0"]
+    assert found.cost.received_bytes == 6 * 2 * 4 * 3 * 4
+    back = distributed(jax.grad(lambda x, k: (padded(x, k) ** 2).sum(), (0, 1)), x, k)
+    assert sorted(cut(back, "conv_general_dilated")) == ["h0", "h0", "r0"] and "pad" not in kinds(back)
+    mean = distributed(jax.grad(lambda x: (pooled(x, "sum", 3, 2) ** 2).sum()), x)
+    assert cut(mean, "reduce_window_sum") == ["d1", "d1"] and "pad" not in kinds(mean)
+
+
+@pytest.mark.parametrize(
+    ("value", "config", "padding"),
+    [
+        (1.0, ((0, 0, 0), (1, 1, 0), (0, 0, 0), (0, 0, 0)), "VALID"),
+        (0.0, ((0, 0, 0), (1, 1, 0), (0, 0, 0), (1, 0, 0)), "VALID"),
+        (0.0, ((0, 0, 0), (-1, 3, 0), (0, 0, 0), (0, 0, 0)), "SAME"),
+    ],
+)
+def test_a_padding_that_is_not_by_zeros_around_it_stays(value: float, config: Any, padding: Any) -> None:
+    x, k = ints(2, 16, 4, 3), ints(3, 3, 3 + config[3][0], 4)
+    found = distributed(lambda x, k: conv(lax.pad(x, np.float32(value), config), k, 1, padding), x, k)
+    assert "pad" in kinds(found)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "inside", "stride", "spacing"),
+    [(2, 3, 0, 2, 1), (1, 2, 1, 1, 1), (3, 1, 0, 1, 2), (-2, 2, 0, 1, 1)],
+)
+def test_paddings_of_both(low: int, high: int, inside: int, stride: int, spacing: int) -> None:
+    x, k = ints(2, 16, 4, 3, high=5), ints(3, 3, 3, 4, high=5)
+    config = ((0, 0, 0), (low, high, inside), (0, 0, 0), (0, 0, 0))
+
+    def padded(x: Any, k: Any) -> Any:
+        options = {"lhs_dilation": (spacing, 1)}
+        return conv(lax.pad(x, np.float32(0), config), k, stride, ((0, 1), (1, 1)), **options)
+
+    for function in (padded, jax.grad(lambda x, k: (padded(x, k) ** 2).sum(), (0, 1))):
+        found = distributed(function, x, k)
+        assert function is not padded or kinds(found) == ["conv_general_dilated"]
+
+
+def test_a_convolution_that_is_cropped_and_read_elsewhere_too_is_done_once() -> None:
+    x, k = ints(2, 16, 4, 3), ints(3, 3, 3, 4)
+
+    def both(x: Any, k: Any) -> Any:
+        whole = conv(x, k)
+        return whole, lax.pad(whole, np.float32(0), ((0, 0, 0), (-1, -3, 0), (0, 0, 0), (0, 0, 0)))
+
+    assert sorted(kinds(distributed(both, x, k))) == ["conv_general_dilated", "pad"]
+    cropped = distributed(lambda x, k: both(x, k)[1], x, k)
+    assert kinds(cropped) == ["conv_general_dilated"]

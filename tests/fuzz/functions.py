@@ -22,11 +22,11 @@ from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.regions import RULES as REGIONS
-from tests.fuzz import operations, primitives, structured
+from tests.fuzz import operations, primitives, structured, windows
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
 
-OPERATIONS = (*operations.OPERATIONS, *structured.OPERATIONS)
+OPERATIONS = (*operations.OPERATIONS, *structured.OPERATIONS, *windows.OPERATIONS)
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 MESHES: tuple[dict[str, int], ...] = ({"d": 4}, {"d": 4}, {"d": 2}, {"d": 2, "t": 2}, {"d": 8}, {"d": 4, "t": 2})
 MOST = 6  # operations of a function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,7 @@ from redistrib.backends.jax.trace.equation import (
 from redistrib.backends.jax.trace.indexed import bits_looked_up
 from redistrib.backends.jax.trace.keys import nest_of_keys
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
+from redistrib.backends.jax.trace.padding import Paddings
 from redistrib.backends.jax.trace.ranges import of_constant, of_result
 from redistrib.backends.jax.trace.reduce import of_booleans
 from redistrib.backends.jax.trace.sums import passing
@@ -169,6 +171,8 @@ class _Tracer:
     zeros: set[str] = field(default_factory=set)
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
     counting: Counting = field(default_factory=Counting)
+    paddings: Paddings = field(default_factory=Paddings)
+    uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -184,6 +188,8 @@ class _Tracer:
 
     def walk(self, jaxpr: Any, env: dict[Any, Atom], where: str) -> None:
         """Add the equations of a jaxpr; `where` is the source line of the call that they are inlined from."""
+        around, self.uses = self.uses, Counter(id(var) for eqn in jaxpr.eqns for var in eqn.invars)
+        self.uses.update(map(id, jaxpr.outvars))
         for eqn in jaxpr.eqns:
             ins = [self.read(env, var) for var in eqn.invars]
             source = self.opened_at or source_line(eqn) or where
@@ -192,6 +198,7 @@ class _Tracer:
             except ProgramError as error:
                 raise error.at(source) from None
             env.update(zip(eqn.outvars, outs, strict=True))
+        self.uses = around
 
     def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
         kind = eqn.primitive.name
@@ -258,7 +265,7 @@ class _Tracer:
             bool(eqn.effects),
             self.given_rules,
         )
-        names = [atom for atom in ins if isinstance(atom, str)]
+        names: Sequence[str] = [atom for atom in ins if isinstance(atom, str)]
         is_ours = self.rules.get(equation.kind) is RULES.get(equation.kind)
         if equation.kind in LOOKUPS and is_ours:
             equation, names = with_batch(self, equation, names, source)
@@ -270,7 +277,12 @@ class _Tracer:
         integers = of_booleans(equation) if is_ours else None
         if integers is not None:
             return [self.by_integers(equation, integers, names[0], source)]
+        if is_ours:
+            is_alone = self.uses[id(eqn.invars[0])] < 2
+            equation, names = self.paddings.joined(equation, names, self.ranges, is_alone=is_alone)
         outs = self.add(equation, names, source)
+        if is_ours:
+            self.paddings.note(outs, equation, names)
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
         return list(outs)
