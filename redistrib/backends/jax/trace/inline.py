@@ -278,7 +278,7 @@ class _Tracer:
         if integers is not None:
             return [self.by_integers(equation, integers, names[0], source)]
         if is_ours:
-            is_alone = self.uses[id(eqn.invars[0])] < 2
+            is_alone = bool(eqn.invars) and self.uses[id(eqn.invars[0])] < 2
             equation, names = self.paddings.joined(equation, names, self.ranges, is_alone=is_alone)
         outs = self.add(equation, names, source)
         if is_ours:
