@@ -1,4 +1,4 @@
-"""The JAX backend: types from shardings, plans as `jax.lax` collectives, compiled HLO read back."""
+"""The backend of JAX: types from shardings, plans as `jax.lax` collectives, figures read from compiled HLO."""
 
 from redistrib.backends.jax.doors import can, measure, run
 from redistrib.backends.jax.execute import Redistribution, to_jax

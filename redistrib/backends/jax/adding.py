@@ -22,12 +22,12 @@ from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step
 
 _COMBINE: dict[Reduction, Callable[[Any, Any], jax.Array]] = {"sum": lax.add, "max": lax.max, "min": lax.min}
-_UNROLLED = 32  # summands that are added in a program of one operation for each
+_UNROLLED = 32  # partial sums up to which a program has one addition for each
 
 
 @dataclass(frozen=True)
 class Adding:
-    """How the programs of a plan add.
+    """The additions of a plan's programs.
 
     Attributes:
         dtype: of the array. Tiles may travel as integers of equal width.
@@ -49,7 +49,7 @@ class Adding:
         return tile
 
     def dtype_of_sums(self, tile: jax.Array) -> Any:
-        """The element type of sums of such tiles."""
+        """The element type of sums of tiles of an element type."""
         if self.accumulate is not None:
             return self.accumulate
         return self.dtype if bits_of(self.dtype) == tile.dtype else tile.dtype
@@ -73,7 +73,7 @@ class Adding:
         return identity(reduction, np.dtype(self.dtype if dtype is None else dtype))
 
     def folded(self, slabs: jax.Array, reduction: Reduction, count: jax.Array | None) -> jax.Array:
-        """`[summands, *tile]` slabs, reduced from the first on; only the first `count` of them if it is not None."""
+        """The reduction of slabs, `[summands, *tile]`, in order; of the first `count` only, if it is not None."""
         combine, most = _COMBINE[reduction], len(slabs)
         total = self.wide(slabs[0])
         if count is not None:
@@ -117,7 +117,7 @@ class Adding:
         return self.carried(total, tile)
 
     def combined(self, reduction: Reduction, sofar: jax.Array, part: jax.Array) -> jax.Array:
-        """The reduction of a running sum and one more tile."""
+        """The reduction of a running sum and a tile."""
         return _COMBINE[reduction](sofar, self.wide(part))
 
 
@@ -127,7 +127,7 @@ def reduction_of(step: Step) -> Reduction:
 
 
 def adding_of(plan: Plan, platform: str) -> Adding | None:
-    """How the programs of a plan add; None if all tiles are whole.
+    """The additions of a plan's programs; None if all tiles are whole.
 
     Raises:
         ReductionError: if sums need 64 bits without `jax_enable_x64`.

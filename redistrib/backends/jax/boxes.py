@@ -1,4 +1,4 @@
-"""Boxes of tiles: cut out, written, and put together."""
+"""Boxes of tiles: read, written, and joined."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
     return stacked.transpose(order).reshape(whole)
 
 
-_SHORT_RUN = 16  # elements: joining parts whose rows are shorter is faster in one transpose than part by part
+_SHORT_RUN = 16  # elements; parts with shorter rows are joined faster by a transpose than one by one
 
 
 def concatenated(parts: Sequence[jax.Array], factors: Sequence[int]) -> jax.Array:

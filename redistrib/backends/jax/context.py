@@ -35,22 +35,22 @@ class LoweringContext:
         scratch: elements of scratch that the memory limit of a plan leaves. All-to-alls and gathers that fit in it stay
             dense in a sequential program.
         chunk: bytes of a tile above which dense collectives with local copies run in a loop over slices. None: never.
-        copies_results: whether the compiler copies the result of a collective to the program's result, as that of TPUs
-            does. Then every gather takes a local copy, and every permute scratch.
-        adds_up_lines: whether the compiler makes a gather of tiles of rank 1 a sum of padded tiles, of twice the bytes,
-            as that of TPUs does.
+        copies_results: whether the compiler copies the result of a collective to the program's result, as on TPUs.
+            Then every gather takes a local copy, and every permute scratch.
+        adds_up_lines: whether the compiler turns a gather of tiles of rank 1 into a sum of padded tiles, of twice the
+            bytes, as on TPUs.
         ragged: whether the platform has a ragged all-to-all; without it, ragged exchanges go in rounds.
         batched: whether tiles may have a batch dimension, by `jax.vmap`; batched gathers are lowered differently.
-        gathers_in_shape: whether a gather of tiles that follow one another ends in the shape of the whole, with no
-            reshape behind it. XLA for CPUs writes a part of an array in place, and behind a reshape it does not see
-            that what is written is read off the same array: `x.at[1:5].set(x[:4])` then repeats its first row.
+        gathers_in_shape: whether a gather of consecutive tiles ends in the shape of the whole, without a reshape after
+            it. XLA for CPUs updates arrays in place, and does not see through a reshape that the update reads the same
+            array: `x.at[1:5].set(x[:4])` then repeats its first row.
         quirks: of the platform.
-        numbers: 0, 1, 2 and so on, as arguments of the program, whose values the compiler does not see.
-        adding: how partial sums are added; None if there are none.
-        links: half-duplex links between processes; None where shares travel both ways at a time.
+        numbers: 0, 1, 2, ..., as arguments of the program, so that the compiler does not see their values.
+        adding: the additions of partial sums; None if there are none.
+        links: half-duplex links between processes; None if links carry data in both directions at a time.
     """
 
-    MOST_PIECES: ClassVar[int] = 32  # members; above, a program of one slice for each becomes too long
+    MOST_PIECES: ClassVar[int] = 32  # members; with more, a program with a slice for each is too long
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -76,24 +76,24 @@ class LoweringContext:
 
     @property
     def pieces(self) -> int:
-        """Members of an all-to-all up to which shares are cut and joined one by one."""
+        """The most members of an all-to-all whose shares are cut and joined one by one."""
         return self.MOST_PIECES if self.quirks.piecewise else 0
 
     def lookup(self, table: np.ndarray) -> Any:
-        """The entry `table[d]` of the device that runs, of a table over device numbers."""
+        """The entry of the running device in a table over device numbers."""
         rows = jnp.asarray(table[list(self.order)])
         return lax.dynamic_index_in_dim(rows, lax.axis_index(self.names), keepdims=False)
 
     def offsets(self, table: Int64) -> list[int | jax.Array]:
-        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; one number where all rows agree."""
+        """The row of the running device in `[devices, rank]` offsets, as scalars; numbers if all rows are equal."""
         return [self._entry(column) for column in table.T]
 
     def parts(self, table: Int64) -> list[int | jax.Array]:
-        """As `offsets`, for the number of a part along each dimension; one of `numbers` where all rows agree."""
+        """As `offsets`, for the number of a part along each dimension; among `numbers` if all rows are equal."""
         return [self.number(entry) if isinstance(entry, int) else entry for entry in self.offsets(table)]
 
     def number(self, value: int) -> int | jax.Array:
-        """A value, as one of `numbers` if it is among them."""
+        """A value, as an argument of the program if it is among `numbers`."""
         return self.numbers[value] if value < len(self.numbers) else value
 
     def _entry(self, column: Int64) -> int | jax.Array:
@@ -103,9 +103,9 @@ class LoweringContext:
         return entry
 
     def groups(self, groups: Int64) -> dict[str, Any]:
-        """Keyword arguments that name the groups of a collective: mesh axes where they follow some.
+        """Keyword arguments that name the groups of a collective, by mesh axes if the groups follow any.
 
-        Devices in no group form groups of their own, since every device takes part.
+        Devices in no group form further groups, since every device takes part.
         """
         if groups.size < len(self.order):
             groups = np.concatenate([groups, idle(groups, len(self.order)).reshape(-1, groups.shape[1])])
@@ -153,7 +153,7 @@ class Platform:
 
 
 def idle(groups: Int64, devices: int) -> Int64:
-    """The devices in no group, ascending, out of so many."""
+    """The devices without a group, ascending."""
     return np.setdiff1d(np.arange(devices), groups)
 
 

@@ -1,4 +1,4 @@
-"""Plans between two meshes with one device order, inside one `jit`.
+"""Plans between two meshes with the same device order, inside a `jit`.
 
 A `shard_map` over the source's mesh turns tiles into rows that are cut over all devices. The target's mesh cuts the
 same rows in the same way, so they change meshes without moving. A second `shard_map` runs the plan.
@@ -28,7 +28,7 @@ _REPLICAS = "an array whose replicas are partial sums"
 
 
 class CrossMeshRedistribution:
-    """A plan as a function of one traced array, between meshes with one device order.
+    """A plan as a function of a traced array, between meshes with the same device order.
 
     As a function of global arrays it is the identity: its tangent runs the same plan, its cotangent the plan back. JAX
     has no type for partial sums on a mesh of Auto axes. There they are an array whose replicas differ, which has no
@@ -91,7 +91,7 @@ def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> j
 def _across(
     array: jax.Array, source: Any, source_spec: PartitionSpec, target: Any, target_spec: PartitionSpec, program: Program
 ) -> jax.Array:
-    """Take an array to another mesh as rows, one tile each, and run a program on each tile there."""
+    """Bring an array to another mesh as rows, one for each tile, and run a program on each tile there."""
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
     rows = _mapping(lambda tile: tile[None], source, source_spec, over_source)(array)
     rows = constrained(_named_finely(rows, source, target), target, over_target)

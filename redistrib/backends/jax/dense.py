@@ -22,7 +22,7 @@ _ROWS = 8  # of a tile of the registers of TPUs
 
 
 def is_leading(step: AllGather) -> bool:
-    """Whether the gathered tiles follow one another in memory."""
+    """Whether the gathered tiles are consecutive in memory."""
     return are_consecutive(step.before.tile, ratio(step.before, step.after))
 
 
@@ -70,7 +70,7 @@ def _gathered(tile: jax.Array, groups: Int64, context: LoweringContext) -> jax.A
 
 
 def all_to_all(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax.Array:
-    """A share from every member of the group, itself included."""
+    """Receive a share from every member of the group, the running device included."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
     slices = _slices(step, step.share, tile, context) if step.group_size <= context.MOST_PIECES else None
     if slices is None:
@@ -89,12 +89,12 @@ def all_to_all(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax
 def _piece_by_piece(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """Shares are cut one by one, side by side along their first dimension, and joined one by one."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
-    # Of a tile in parts, shares that lie elsewhere differ by small numbers, not by numbers of elements.
+    # In a tile in parts, offsets of shares are small numbers of parts, not numbers of elements.
     parted = tile.reshape(_parted(split, tile))
     size = [n for f, share in zip(split, step.share, strict=True) for n in ((1, share) if f > 1 else (share,))]
     cut: list[jax.Array] = []
     shares: dict[bytes, jax.Array] = {}  # members of a group may receive the same share
-    for which in _wanted_parts(step, split):
+    for which in _sent_parts(step, split):
         if which.tobytes() not in shares:
             at = zip(context.parts(which), split, strict=True)
             start = [k for part, f in at for k in ((part, 0) if f > 1 else (0,))]
@@ -195,34 +195,34 @@ def _written(
 
 
 def _receivers(step: AllToAll) -> Int64:
-    """`[devices, members]`: the members of each device's group; the first group for devices in none."""
+    """`[devices, members]`: the members of each device's group; the first group for devices without one."""
     table = np.tile(step.groups[:1], (step.devices, 1))
     table[step.groups] = step.groups[:, None, :]
     return table
 
 
-def _wanted_parts(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
+def _sent_parts(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
     """For each member of a group, `[devices, rank]`: the part of its tile that a device sends to it, by dimension."""
     to = _receivers(step)
-    part = step.after.index % np.array(split)  # that a receiver wants of every sender
+    part = step.after.index % np.array(split)  # that a receiver gets from every sender
     return (part[to[:, j]] for j in range(step.group_size))
 
 
 def _places(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
     """For each member of a group, `[devices, rank]`: the offset of its share in a device's tile."""
-    return (part * np.array(step.share) for part in _wanted_parts(step, split))
+    return (part * np.array(step.share) for part in _sent_parts(step, split))
 
 
 def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, context: LoweringContext) -> jax.Array:
     """`[members, *share]`: the share for each member."""
-    wanted = _wanted(step, split)
-    in_order = wanted.shape[1] == math.prod(split) and bool((wanted == np.arange(wanted.shape[1])).all())
+    numbers = _sent_numbers(step, split)
+    in_order = numbers.shape[1] == math.prod(split) and bool((numbers == np.arange(numbers.shape[1])).all())
     if step.group_size > (context.pieces if in_order else context.MOST_PIECES):
         parts = _parts(split, tile)
         if in_order:
             return parts
-        same = (wanted == wanted[0]).all()
-        order = jnp.asarray(wanted[0]) if same else context.lookup(wanted)
+        same = (numbers == numbers[0]).all()
+        order = jnp.asarray(numbers[0]) if same else context.lookup(numbers)
         taken: jax.Array = jnp.take(parts, order, axis=0, mode="clip")
         return taken
     # Shares are cut one by one; the offsets put them in order at no cost.
@@ -235,14 +235,14 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, context: Lowe
     return result
 
 
-def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
+def _sent_numbers(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
     """`[devices, members]`: row-major number of the part of its tile that a device sends to each member."""
     number = number_of(step.after.index % np.array(split), tuple(split)).astype(np.int32)
     return number[_receivers(step)]
 
 
 def _parted(split: Sequence[int], tile: jax.Array) -> list[int]:
-    """The shape of a tile with one more dimension, of parts, before each dimension that is split."""
+    """The shape of a tile with a dimension of parts before each dimension that is split."""
     factors = [*split, *(1,) * (tile.ndim - len(split))]
     return [m for n, f in zip(tile.shape, factors, strict=True) for m in ((f, n // f) if f > 1 else (n,))]
 

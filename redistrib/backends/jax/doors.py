@@ -34,7 +34,7 @@ def run(what: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> Calla
 
 
 def can(what: Plan | Program) -> str | None:
-    """Why no JAX mesh can carry out a plan or a program, in one line; None where one can."""
+    """The reason why no JAX mesh can carry out a plan or a program, in one line; None if one can."""
     return refusal(_require, what)
 
 

@@ -1,4 +1,4 @@
-"""Arrays on some devices of a program: the other devices get tiles of zeros, and keep no result."""
+"""Arrays on some devices of a program: the other devices get tiles of zeros, and their results are dropped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def on_some(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax
 
 
 def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> jax.Array:
-    """The array of a process that has none of its shards."""
+    """An array in a process that has no shard of it."""
     return jax.make_array_from_single_device_arrays(shape, sharding, [], dtype=dtype)
 
 

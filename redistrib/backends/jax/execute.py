@@ -113,9 +113,9 @@ class Redistribution:
             raise ChoiceError("schedule", schedule=schedule)
         require_mesh_and_arrays(plan)
         self.plan, self.mesh = plan, mesh
-        self._ends = [stacked_type(each, plan.source_mesh) if stacked else each for each in (plan.source, plan.target)]
+        self._ends = [stacked_type(side, plan.source_mesh) if stacked else side for side in (plan.source, plan.target)]
         self.source_sharding, self.target_sharding = (
-            named_sharding(each, plan.source_mesh, mesh) for each in self._ends
+            named_sharding(side, plan.source_mesh, mesh) for side in self._ends
         )
         self._reverse, self._schedule, self._stacked, self._donates = reverse, schedule, stacked, donate
         self._compiled = jax.jit(self._run, donate_argnums=(0,) if donate else (), inline=True)
@@ -143,10 +143,7 @@ class Redistribution:
         return result
 
     def _by_tiles(self, array: jax.Array) -> jax.Array:
-        """The same on an array of tiles, one after the other along the first dimension.
-
-        Some compilers take no partial sums as arguments.
-        """
+        """As a call, on tiles as rows along the first dimension: some compilers take no partial sums as arguments."""
         rows = rows_shape(self.plan.devices, self.plan.before.tile)
         tiles = with_sharding(array, rows, NamedSharding(self.mesh, self._along_tiles), weak=False)
         with alone_on(self.mesh):
@@ -198,7 +195,7 @@ class Redistribution:
         """The `shard_map` of the plan, between its partition specs or others with the same tiles."""
         program = as_integer_bits(tile_program(self.plan, self._context))
         of_slabs, to_slabs = (
-            end is not each for end, each in zip(self._ends, (self.plan.source, self.plan.target), strict=True)
+            end is not side for end, side in zip(self._ends, (self.plan.source, self.plan.target), strict=True)
         )
 
         def run(tile: jax.Array) -> jax.Array:
@@ -217,8 +214,8 @@ class Redistribution:
         return differentiable(self._mapped, self._back, bool(self.plan.target.partial))(array)
 
     def _back(self, cotangent: jax.Array) -> jax.Array:
-        """A cotangent, moved from the target's sharding to the source's; each partial sum has the same cotangent."""
-        before, after = (partition_spec(each, cotangent=True) for each in (self.plan.target, self.plan.source))
+        """A cotangent, moved from the target's sharding to the source's; all partial sums have the same cotangent."""
+        before, after = (partition_spec(side, cotangent=True) for side in (self.plan.target, self.plan.source))
         if self._reverse is None and self.plan.source.padded_shape != self.plan.target.padded_shape:
             raise TracedError("no plan back", source=str(self.plan.source), target=str(self.plan.target))
         if self._reverse is None:

@@ -1,9 +1,9 @@
 """Maxima and minima across devices, as maxima and minima of integers with the order of the elements.
 
-An all-reduce of floats need not be XLA's `maximum`, which gives NaN where an element is NaN and has 0.0 above -0.0. On
-CPUs it loses NaNs, and the sign of a zero depends on the order of the devices. NCCL and the TPU compiler specify
-neither. Integers have one order everywhere. So floats become integers of equal width: NaNs are beyond all numbers, and
-every element comes back with its bits.
+XLA's `maximum` gives NaN where an element is NaN, and orders 0.0 above -0.0. An all-reduce need not do so: on CPUs it
+loses NaNs, and the sign of a zero depends on the order of the devices; NCCL and the TPU compiler specify neither.
+Integers have the same order everywhere. So floats are mapped to integers of equal width, NaNs beyond all numbers, and
+the result is mapped back bit by bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def across(values: jax.Array, reduction: Reduction, groups: dict[str, Any]) -> j
     """
     reduced: Callable[..., jax.Array] = lax.pmax if reduction == "max" else lax.pmin
     dtype = values.dtype
-    if dtype == jnp.bool_:  # collectives have maxima of numbers alone
+    if dtype == jnp.bool_:  # collectives have maxima of numbers only
         return reduced(values.astype(jnp.uint8), **groups).astype(dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
         return reduced(values, **groups)

@@ -1,4 +1,4 @@
-"""Device groups as mesh axes, where they are: a collective over named axes reads better than a table of numbers."""
+"""Device groups as mesh axes: a collective over named axes reads better than over a table of numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def axes_of_groups(groups: Int64, sizes: Sequence[int]) -> tuple[int, ...] | Non
         sizes: of the mesh axes.
 
     Returns:
-        Positions of axes, any subset in any order, or None where the groups follow no axes.
+        Positions of axes, any subset in any order, or None if the groups follow no axes.
 
     >>> axes_of_groups(np.array([[0, 3], [1, 4], [2, 5]]), (2, 3))
     (0,)

@@ -1,12 +1,11 @@
-"""The program of one device: each step of a plan as `jax.lax` operations on its tile.
+"""The program of a device: each step of a plan as `jax.lax` operations on its tile.
 
 `local_program` knows devices by number and a tuple of mesh axes, so it runs under any `shard_map` whose manual axes
 enumerate the devices. Every device runs the same operations. Each reads its offsets from small int32 tables.
 
-Rounds have two schedules. `"overlap"` leaves their order to the compiler while the shares in flight fit in one tile, on
-TPUs in three quarters of a large tile. `"sequential"` starts a round after the one before has been written, in parts
-so small that a plan of one step needs at most half a tile of scratch. All-to-alls and strided gathers go in such rounds
-too.
+Rounds have two schedules. `"overlap"` leaves their order to the compiler while the shares in flight fit in a tile, on
+TPUs in three quarters of a large tile. `"sequential"` starts a round after the last one has been written, in parts so
+small that a plan of one step needs at most half a tile of scratch; all-to-alls and strided gathers go in rounds then.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from redistrib.plans.steps import (
 from redistrib.plans.writes import PaddedTransfer, Write, additions, in_parts, schedule, with_keepers
 from redistrib.theory.placement import Int64, Placement
 
-SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
+SMALLEST_PART = 1 / 16  # of the plan's largest tile: the finest parts, whatever memory the tiles between steps take
 
 
 def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[jax.Array], jax.Array]:
@@ -89,8 +88,8 @@ class _Limits:
 
     Attributes:
         in_flight: elements of shares that are cut out and not yet written.
-        whole: the same for whole tiles, which need no copy before they travel.
-        part: elements of one part.
+        whole: the same for whole tiles, which need no copy before they are sent.
+        part: elements of a part.
     """
 
     in_flight: int
@@ -195,7 +194,7 @@ def _unreduced(step: Unreduce, tile: jax.Array, context: LoweringContext) -> jax
 def _added_in_place(
     step: ReduceScatter | ReduceExchange, tile: jax.Array, context: LoweringContext, limits: _Limits
 ) -> jax.Array:
-    """Each device adds boxes, in the order of their arrival, to its tile of identity elements."""
+    """Each device adds boxes, in order of arrival, to its tile of identity elements."""
     adding, after, reduction = context.adding, step.after, reduction_of(step)
     assert adding is not None
     dtype = adding.dtype_of_sums(tile)
@@ -237,7 +236,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     untouched = True
 
     def bare(write: Write) -> bool:
-        """Whether a permute reads the argument and is the result, with no copy between."""
+        """Whether a permute reads the program's argument and is its result, without a copy."""
         return not context.copies_results and write.size == before.tile == after.tile
 
     split = (
@@ -290,7 +289,7 @@ def _brought(
     context: LoweringContext,
     ordered: jax.Array | None,
 ) -> jax.Array:
-    """The box to be written. A padded transfer travels with the first write that reads from it, and is in `arrived`."""
+    """The box to be written; a padded transfer is sent with the first write that reads it, and kept in `arrived`."""
     if write.padded is not None:
         if write.padded not in arrived:
             together = [other for other in writes if other.padded is write.padded]
@@ -304,7 +303,7 @@ def _brought(
 def _sent(
     padded: PaddedTransfer, writes: Sequence[Write], tile: jax.Array, context: LoweringContext, zero: jax.Array | None
 ) -> jax.Array:
-    """`[length, ...]` elements that the running device receives; it packs the one box that it sends."""
+    """`[length, ...]` elements that the running device receives; it packs the box that it sends."""
     packed: jax.Array | None = None
     for write in writes:
         assert write.pairs is not None
@@ -312,8 +311,8 @@ def _sent(
         share = share.reshape(write.volume, *share.shape[len(write.size) :])
         rest = [(0, padded.length - write.volume, 0), *[(0, 0, 0)] * (share.ndim - 1)]
         share = lax.pad(share, jnp.zeros((), share.dtype), rest)
-        mine = np.isin(np.arange(len(context.order)), write.pairs[:, 0])
-        packed = share if packed is None else jnp.where(context.lookup(mine), share, packed)
+        senders = np.isin(np.arange(len(context.order)), write.pairs[:, 0])
+        packed = share if packed is None else jnp.where(context.lookup(senders), share, packed)
     assert packed is not None
     return context.permute(packed, padded.pairs)
 
@@ -335,7 +334,7 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):
         if n < whole:
             return box(tile, [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]], size)
-    # The whole tile has no offset to tie to the zero; a choice that always falls on the tile is tied to it.
+    # A whole tile has no offset to add the zero to; a choice that always takes the tile depends on it.
     return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 
 
@@ -358,5 +357,5 @@ def zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
 
 def after(latest: jax.Array, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """The tile, with a data dependency on another array."""
-    there = jnp.broadcast_to(zero_after(latest, context) == 0, tile.shape)
-    return lax.select(there, tile, jnp.zeros_like(tile))
+    is_zero = jnp.broadcast_to(zero_after(latest, context) == 0, tile.shape)
+    return lax.select(is_zero, tile, jnp.zeros_like(tile))

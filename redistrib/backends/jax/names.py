@@ -1,4 +1,4 @@
-"""Names that profilers show for what the library runs on devices, by `jax.named_scope`."""
+"""Names of the library's programs in profilers, by `jax.named_scope`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redistrib.plans.plan import Plan
 
 
 def scope_name(text: str) -> str:
-    """A text as a part of the name of an operation in XLA: without braces, quotes, spaces and slashes.
+    """A text for names of operations in XLA: without braces, quotes, spaces and slashes.
 
     >>> scope_name("[3{x}12, 2~{y}12] -> [12, 12]")
     '[3x12,2~y12]->[12,12]'
@@ -20,7 +20,7 @@ def scope_name(text: str) -> str:
 
 
 def named(program: Callable[[jax.Array], jax.Array], plan: Plan) -> Callable[[jax.Array], jax.Array]:
-    """The program of a plan, in a scope named after its types; each step has a scope of its own in it."""
+    """The program of a plan in a scope named after its types, with a scope for each step."""
     name = scope_name(f"redistrib:{plan.source}->{plan.target}")
 
     def run(tile: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
-"""NumPy's functions on traced arrays, so that bodies of nests that are written for NumPy can be traced.
+"""NumPy's functions on traced arrays, so that bodies of nests written for NumPy can be traced.
 
-NumPy hands calls on foreign arrays to the arrays (NEP 13 and NEP 18). JAX's arrays do not take them; these do, by the
-functions of `jax.numpy` of the same names.
+NumPy passes calls on foreign arrays to the arrays (NEP 13 and NEP 18). JAX's arrays refuse them; `NumpyArray` runs the
+functions of `jax.numpy` with the same names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> Any:
 
 
 class NumpyArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """A traced array that NumPy's functions take.
+    """A traced array as an argument of NumPy's functions.
 
     Attributes:
         array: the array.
@@ -47,8 +47,8 @@ class NumpyArray(np.lib.mixins.NDArrayOperatorsMixin):
         return NotImplemented if function is None else _called(function, args, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        own = getattr(_MODULES.get(function.__module__), function.__name__, None)
-        return NotImplemented if own is None else _called(own, args, options)
+        counterpart = getattr(_MODULES.get(function.__module__), function.__name__, None)
+        return NotImplemented if counterpart is None else _called(counterpart, args, options)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError("a NumPy array is made of a traced one; use jax.numpy, or functions that return arrays")

@@ -1,4 +1,4 @@
-"""Plans of arrays with padding behind their last element, whose tiles may be filled in part."""
+"""Plans of arrays with padding after their last element, whose last tiles are filled in part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tile_program(plan: Plan, context: LoweringContext) -> Program:
 
 
 def _cleared(tile: jax.Array, placement: Placement, context: LoweringContext) -> jax.Array:
-    """The tile, with zeros behind the last element of the array."""
+    """The tile, with zeros after the last element of the array."""
     inside: jax.Array | None = None
     for i, points in enumerate(placement.points):
         if points is not None:
@@ -51,10 +51,10 @@ def _cleared(tile: jax.Array, placement: Placement, context: LoweringContext) ->
 
 
 def require_arrays(*types: DistType) -> None:
-    """Refuse types of which JAX has no arrays, not even with padding behind their last element.
+    """Refuse types of which JAX has no arrays, not even with padding after their last element.
 
     Raises:
-        UnevenTypeError: for the first of them.
+        UnevenTypeError: for the first such type.
     """
     for dist_type in types:
         if any(dim.cut != "even" for dim in dist_type.dims):

@@ -1,6 +1,6 @@
-"""All private functions of JAX that this library uses, each with a public way for versions that lack it.
+"""All private functions of JAX that the library uses, each with a public way for versions that lack it.
 
-The docstring of each function says why the public way is not enough.
+The docstring of each function says why the public way does not suffice.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Seq
     make: Any = type(array)
     try:
         held = source._arrays
-        made: jax.Array = make(aval, sharding, [held[k] for k in order], committed=True, _skip_checks=True)
+        result: jax.Array = make(aval, sharding, [held[k] for k in order], committed=True, _skip_checks=True)
     except (AttributeError, TypeError):
         return None
-    return made
+    return result
 
 
 def weakly_typed(array: jax.Array) -> jax.Array:
-    """A traced array with a weak type; integers keep their strong type where JAX has no way.
+    """A traced array with a weak type; integers stay strong if JAX lacks the function.
 
     Public conversions make strong types. The transpose of one makes a weak type, but integers have no transpose.
     """
@@ -144,7 +144,7 @@ def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
 
 
 def mesh_of_devices() -> jax.sharding.Mesh | None:
-    """The mesh of `jax.set_mesh`, where JAX tells: not under `jit`.
+    """The mesh of `jax.set_mesh`; none under `jit`.
 
     `jax.sharding.get_mesh` came with JAX 0.9.
 
@@ -165,7 +165,7 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
 
 @functools.lru_cache(maxsize=8)
 def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
-    """At least so many virtual CPU devices, beside those of `jax.devices()`; None if JAX cannot have them.
+    """At least `count` virtual CPU devices besides those of `jax.devices()`; None if JAX cannot create them.
 
     The public ways, `JAX_NUM_CPU_DEVICES` and `jax.config`, count only before the first use of JAX.
     """
@@ -199,10 +199,10 @@ def notes_of_processes() -> Any:
 
 
 def implementation(primitive: Any) -> Any:
-    """The function of JAX operations that a primitive is made of; None for one that XLA knows itself.
+    """A function of other JAX operations that computes a primitive; None for a primitive of XLA.
 
-    It is the function that the lowering rule of the primitive traces, or else the primitive's own `impl`. JAX keeps the
-    first in a closure; versions that keep it elsewhere leave the second.
+    It is the function that the primitive's lowering rule traces, found in a closure of JAX, or else `impl` of the
+    primitive.
     """
     try:
         from jax._src.interpreters import mlir
@@ -214,4 +214,4 @@ def implementation(primitive: Any) -> Any:
     except (ImportError, AttributeError, KeyError, TypeError):
         pass
     impl = primitive.impl
-    return None if isinstance(impl, functools.partial) else impl  # of primitives that are compiled to be run
+    return None if isinstance(impl, functools.partial) else impl  # `impl` of primitives that are run compiled

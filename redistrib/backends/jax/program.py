@@ -1,4 +1,4 @@
-"""A program as a function of local tiles, to be run under one `shard_map`."""
+"""A program as a function of local tiles, for a single `shard_map`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from redistrib.theory.placement import placement_of
 
 @dataclass(frozen=True)
 class TracedRange:
-    """The part of an iteration dimension that a device runs, as the bodies of nests see it: a start and a length."""
+    """The part of an iteration dimension that a device runs, for the bodies of nests: a start and a length."""
 
     start: Any
     size: int
@@ -47,7 +47,7 @@ def mapped(
     in_order: bool = False,
     compute: Compiled | None = None,
 ) -> Callable[..., Any]:
-    """The program as a function of global arrays: one `shard_map` over the mesh.
+    """The program as a function of global arrays: a single `shard_map` over the mesh.
 
     Args:
         program: the program.
@@ -97,8 +97,8 @@ def run_local(
 ) -> list[jax.Array]:
     """The outputs' tiles from the inputs' tiles on the running device; traced under manual axes."""
 
-    def run(inner: ProgramData, given: Sequence[jax.Array]) -> list[jax.Array]:
-        return run_local(inner, given, platform, schedule, in_order=in_order, compute=compute)
+    def run(inner: ProgramData, tiles: Sequence[jax.Array]) -> list[jax.Array]:
+        return run_local(inner, tiles, platform, schedule, in_order=in_order, compute=compute)
 
     env = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
     latest: jax.Array | None = None
@@ -135,19 +135,19 @@ def run_local(
 def _looped(
     op: Loop, ins: Sequence[jax.Array], run: Callable[[ProgramData, Sequence[jax.Array]], list[jax.Array]]
 ) -> list[jax.Array]:
-    """What a loop leaves behind: the program of a step is traced once, as the body of a loop of JAX."""
+    """The results of a loop: the program of a step is traced once, as the body of a loop of JAX."""
     constants, carried = op.constants, op.carried
     fixed, start, arrays = ins[:constants], ins[constants : constants + carried], ins[constants + carried :]
     condition = op.condition
     if condition is not None:
-        found = lax.while_loop(
+        state_after = lax.while_loop(
             lambda state: run(condition, [*fixed, *state])[0], lambda state: run(op.program, [*fixed, *state]), [*start]
         )
-        return list(found)
+        return list(state_after)
 
     def step(state: list[jax.Array], entries: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
-        made = run(op.program, [*fixed, *state, *entries])
-        return made[:carried], made[carried:]
+        results = run(op.program, [*fixed, *state, *entries])
+        return results[:carried], results[carried:]
 
     state, stacked = lax.scan(step, [*start], [*arrays], length=op.steps, reverse=op.reverse)
     return [*state, *stacked]
@@ -176,5 +176,5 @@ def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array
 def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
-    context = replace(context, gathers_in_shape=True)  # an operation of the program may write into what is moved
+    context = replace(context, gathers_in_shape=True)  # an operation may write into the value that is moved
     return as_integer_bits(named(local_program(plan.steps, context), plan))(tile)

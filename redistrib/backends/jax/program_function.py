@@ -33,18 +33,18 @@ _COMBINED: dict[str, Callable[..., jax.Array]] = {"sum": jnp.add, "max": jnp.max
 
 
 def program_to_jax(program: Program, mesh: jax.sharding.Mesh, *, schedule: Schedule | None = None) -> ProgramFunction:
-    """The function of a program: from a global array for each input to one for each output.
+    """The function of a program: from a global array for each input to a global array for each output.
 
-    It is one `shard_map`, and may be called eagerly and under `jax.jit`.
+    It is a single `shard_map`, and may be called eagerly and under `jax.jit`.
 
     Bodies of nests are traced. They may use `jax.numpy`, operators, or functions of NumPy that `jax.numpy` has under
     the same name. The result of a body is converted to the value's element type, as under MPI. A body that needs the
-    start of its part is traced once for each start, and every device takes its own.
+    start of its part is traced once for each start, and every device runs the trace of its start.
 
     Args:
-        program: all its values and operations on one place, as from `rd.partition` without `root=`.
-        mesh: a JAX mesh with the axes of the place's mesh, whose devices take the numbers of the place's. For a place
-            of one device, any mesh of one device.
+        program: a program with all values and operations on one place, as from `rd.partition` without `root=`.
+        mesh: a JAX mesh with the axes of the place's mesh; its devices get the device numbers of the place. For a
+            place of one device, any mesh of one device.
         schedule: of the plans of moves, see `to_jax`.
 
     Raises:

@@ -1,7 +1,7 @@
 """An exchange as one ragged all-to-all: all shares in one collective, of any sizes.
 
-A device packs its shares into one buffer, ordered by receiver. `lax.ragged_all_to_all` sends them, and each receiver
-has them in its buffer, ordered by sender. XLA has it for TPUs and GPUs, not for CPUs.
+A device packs its shares into a buffer, ordered by receiver. `lax.ragged_all_to_all` sends them into the buffers of the
+receivers, ordered by sender. XLA has it for TPUs and GPUs, not for CPUs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tables:
     """The places of the shares of an exchange in the buffers, by device number, in units of `unit` elements.
 
     Attributes:
-        unit: elements; divides every share.
+        unit: elements of a unit, which divide every share.
         length: units of each buffer.
         pack, unpack: `[devices, rounds]` offset of the share that a device sends, or receives, in a round.
         input_offsets, send_sizes, output_offsets, recv_sizes: `[devices, devices]` arguments of
@@ -61,16 +61,16 @@ def tables(volumes: Sequence[int], pairs: Sequence[Int64], devices: int) -> Tabl
     return Tables(unit, int(sizes.sum()), pack, unpack, first, sent, landing.T, received)
 
 
-def _offsets(mine: Int64, other: Int64, turn: Int64, sizes: Int64, devices: int) -> tuple[Int64, Int64]:
+def _offsets(device: Int64, other: Int64, turn: Int64, sizes: Int64, devices: int) -> tuple[Int64, Int64]:
     """`[devices, rounds]` offsets in buffers ordered by partner, then round, and `[devices, partners]` units.
 
     The offset of a round in which a device has no share is behind its other shares.
     """
     rounds = len(sizes)
     volume = np.zeros((devices, devices), dtype=np.int64)
-    np.add.at(volume, (mine, other), sizes[turn])
+    np.add.at(volume, (device, other), sizes[turn])
     partner = np.full((devices, rounds), devices, dtype=np.int64)
-    partner[mine, turn] = other
+    partner[device, turn] = other
     order = np.argsort(partner * rounds + np.arange(rounds), axis=1)
     in_order = sizes[order]
     offsets = np.empty_like(partner)

@@ -1,6 +1,6 @@
 """Tiles as rows: an array of one tile for each device, cut along its first dimension over a line of devices.
 
-The shards of any array are such rows without a copy, so a program of tiles runs on them whatever the array's mesh is.
+The shards of any array become such rows without a copy, so a program of tiles runs on them whatever the array's mesh.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def line_of(devices: Iterable[Any]) -> jax.sharding.Mesh:
 
 
 def rows_shape(devices: int, tile: Sequence[int]) -> tuple[int, ...]:
-    """The shape of the array that has a tile on each of so many devices; () for scalars.
+    """The shape of the array of rows of so many devices; () for scalars.
 
     >>> rows_shape(4, (2, 3)), rows_shape(4, ())
     ((8, 3), ())
@@ -30,9 +30,7 @@ def rows_shape(devices: int, tile: Sequence[int]) -> tuple[int, ...]:
 
 
 def rows_spec(rank: int, axes: tuple[str, ...] = (AXIS,)) -> PartitionSpec:
-    """The partition spec of rows over all axes of a mesh. Scalars have no dimension to cut: they are replicas that may
-    differ.
-    """
+    """The partition spec of rows over all axes of a mesh; rows of scalars are replicas that may differ."""
     return PartitionSpec(axes) if rank else PartitionSpec()
 
 

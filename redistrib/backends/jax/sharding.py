@@ -61,10 +61,10 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: JaxMesh) -> NamedS
         TypeFormError: if the type is not well-formed over the mesh.
         SpecError: if JAX has no such sharding: of maxima and minima, and of partial sums along Auto axes.
     """
-    given = Mesh.of(jax_mesh)
-    if (given.names, given.shape) != (mesh.names, mesh.shape):
-        sizes = {"size": mesh.size, "given_size": given.size}
-        raise ForeignMeshError("foreign mesh", mesh=str(mesh), given=str(given), **sizes)
+    foreign = Mesh.of(jax_mesh)
+    if (foreign.names, foreign.shape) != (mesh.names, mesh.shape):
+        sizes = {"size": mesh.size, "given_size": foreign.size}
+        raise ForeignMeshError("foreign mesh", mesh=str(mesh), given=str(foreign), **sizes)
     check_names(jax_mesh)
     dist_type.check(mesh)
     spec = partition_spec(dist_type)
@@ -111,7 +111,7 @@ def with_auto_axes(mesh: Any) -> Any:
 
 @contextmanager
 def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
-    """A context whose only mesh is this one, even if the caller has set another."""
+    """A context with this mesh alone, even if the caller has set another."""
     try:
         context: Any = jax.set_mesh(mesh)
     except ValueError:  # while something is traced only the abstract mesh can be set

@@ -1,4 +1,4 @@
-"""The program of one place as a jitted function of arrays on its devices."""
+"""A program on one place as a jitted function of arrays on its devices."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def as_integer_bits(program: Program) -> Program:
 
 
 def bits_of(dtype: Any) -> Any:
-    """The integers as which floats below 32 bits travel; None for other dtypes.
+    """The integer dtype in which floats below 32 bits travel; None for other dtypes.
 
     XLA:CPU widens such floats to copy or gather them, and a NaN loses its payload.
     """
@@ -55,9 +55,9 @@ def as_dtype(tile: jax.Array, dtype: Any) -> jax.Array:
 
 
 def differentiable(move: Program, back: Program, to_summands: bool = False) -> Program:
-    """A program that is the identity on global arrays: its tangent moves likewise, its cotangent goes `back`.
+    """A program that is the identity on global arrays: its tangent runs the program, its cotangent runs `back`.
 
-    Where the result's tiles are partial sums, JAX gives cotangents another type than results, which `linear_call` does
+    If the result's tiles are partial sums, cotangents in JAX have another type than results, which `linear_call` does
     not support; then there is no tangent.
     """
 

@@ -1,4 +1,4 @@
-"""Virtual devices in place of those that an `AbstractMesh` does not name, to plan and compile for, never to run on."""
+"""Virtual devices for an `AbstractMesh`, which names none: to plan and compile for, never to run on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from redistrib.backends.jax import private
 from redistrib.errors import MeshError
 from redistrib.lang.mesh import Mesh
 
-MOST_DEVICES = 2048  # XLA's client takes the 2,049th for one of a second process
+MOST_DEVICES = 2048  # XLA's client counts the 2,049th as a device of a second process
 
 
 def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
-    """A tree and what goes with it, with virtual CPU devices in all their shardings over an `AbstractMesh`.
+    """Trees with virtual CPU devices in all shardings over an `AbstractMesh`.
 
-    Device `k` of every mesh, in row-major order, is the same one: a smaller mesh has the first devices of a larger. All
-    stay as they are where JAX has no virtual devices, and where no leaf of the tree is a `jax.ShapeDtypeStruct` over an
-    `AbstractMesh`.
+    Device `k` of every mesh, in row-major order, is the same device. The trees are unchanged if JAX has no virtual
+    devices, or if no leaf of the first is a `jax.ShapeDtypeStruct` over an `AbstractMesh`.
 
     Args:
         tree: of arrays and `jax.ShapeDtypeStruct`s.
@@ -54,14 +53,14 @@ def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
         if leaf is mesh:
             return concrete(mesh)
         sharding = leaf if isinstance(leaf, NamedSharding) else leaf.sharding
-        there = NamedSharding(concrete(mesh), sharding.spec, memory_kind=sharding.memory_kind)
-        return there if sharding is leaf else leaf.update(sharding=there)
+        placed = NamedSharding(concrete(mesh), sharding.spec, memory_kind=sharding.memory_kind)
+        return placed if sharding is leaf else leaf.update(sharding=placed)
 
     return tuple(jax.tree.map(placed, trees))
 
 
 def _abstract(leaf: Any) -> AbstractMesh | None:
-    """The mesh without devices that a leaf is, or is placed over."""
+    """The `AbstractMesh` that a leaf is, or is placed over; None if there is none."""
     if not isinstance(leaf, AbstractMesh | NamedSharding | jax.ShapeDtypeStruct):
         return None
     mesh = leaf if isinstance(leaf, AbstractMesh) else getattr(getattr(leaf, "sharding", leaf), "mesh", None)

@@ -68,7 +68,7 @@ def _result(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: 
 
 def _build(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool = False) -> jax.Array:
     tiles = {shard.device: shard.data for shard in array.addressable_shards}
-    # JAX orders the tiles, except those of keys.
+    # JAX orders the tiles of all arrays but keys.
     order = [device for device in devices_of(sharding, shape) if device in tiles]
     built = jax.make_array_from_single_device_arrays(
         shape, sharding, [tiles[device] for device in order], dtype=array.dtype

@@ -1,4 +1,4 @@
-"""Whole tiles of several plans, laid end to end: one collective for each step of all of them."""
+"""Whole tiles of several plans, end to end in one buffer: one collective for each step of all plans."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class TilePattern:
     """The devices between which whole tiles travel, for any shape of tiles.
 
     Attributes:
-        pairs: (sender, receiver) of a permute of all devices that comes first; empty if there is none.
-        groups: devices of each group of a gather that comes last, in the order of their tiles; empty if there is none.
+        pairs: (sender, receiver) of the first step, a permute of all devices; empty if there is none.
+        groups: devices of each group of the last step, a gather, in the order of their tiles; empty if there is none.
     """
 
     pairs: tuple[tuple[int, ...], ...]
@@ -55,7 +55,7 @@ def _rows(table: Int64 | None) -> tuple[tuple[int, ...], ...]:
 
 
 def can_be_coalesced(dtype: Any) -> bool:
-    """Whether tiles of a dtype may lie end to end in one buffer; keys and integers that travel widened may not."""
+    """Whether tiles of a dtype may lie end to end in a buffer; keys and widened integers may not."""
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         return False
     return not (jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4)

@@ -1,8 +1,7 @@
-"""Plans between two meshes over the same devices, carried out on tiles alone.
+"""Compiled programs that move several arrays by their plans, as rows of tiles over a flat mesh of devices.
 
-Without a copy, the shards of an array become the rows of one array cut along its first dimension over a flat mesh of
-the devices; the plan's program runs there; and the rows that come out become the shards of the target. So source and
-target may name and order the devices as they like.
+The shards of an array become rows without a copy (see `rows`), and the rows of the result become the shards of the
+target. So the meshes of source and target may name and order the devices in any way.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class BucketEntry:
         plan: of each array.
         dtype: of the arrays.
         count: number of arrays.
-        stacked: whether their tiles travel side by side in the same collectives: fewer collectives, two more copies.
-            Whole tiles between the same devices do so for all shapes, with those of other such entries.
+        stacked: whether their tiles are stacked for shared collectives: fewer collectives, two more copies. Whole tiles
+            between the same devices are stacked with those of other entries, of any shapes.
         reuses: whether outputs overwrite inputs, which are then deleted; needs tiles of one shape.
         schedule: of rounds, see `redistrib.backends.jax.lowering`; None for that of the plan's memory limit.
     """
@@ -58,7 +57,7 @@ class BucketEntry:
 
     @property
     def times(self) -> int:
-        """How often an array moves by the plan."""
+        """How often the plan runs for an array."""
         return 1
 
     @property
@@ -76,8 +75,8 @@ class CompiledBucket:
     """A program that moves several arrays by their plans, over devices in the order of their numbers.
 
     The constructor lowers the program; `compile` is a separate call, so that several programs may compile at the same
-    time. A `numbered` program takes numbers as arguments that the compiler does not see, if it then compiles faster.
-    They stay on the devices, in 4 bytes each.
+    time. A `numbered` program takes numbers as arguments, so that the compiler does not see their values, if it then
+    compiles faster. The numbers stay on the devices, in 4 bytes each.
 
     Attributes:
         entries: the arrays of one call, one entry after the other.
@@ -110,11 +109,11 @@ class CompiledBucket:
         if plain and chooses(self._lowered.as_text()):
             plain = False
             self._jitted, self._lowered = self._lower(self._movers(plain))
-        self._plain, self._done = plain, None
+        self._plain, self._executable = plain, None
 
     def _movers(self, plain: bool) -> list[_Placed]:
-        """The functions that move the arrays, each with the places of its arrays."""
-        each = list(self._each())
+        """The functions that move the arrays, each with the numbers of its arrays."""
+        entries = list(self._entries())
         alone: list[Sequence[int]] = []
         together: dict[Hashable, list[int]] = {}
         end = 0
@@ -127,17 +126,19 @@ class CompiledBucket:
             else:
                 together.setdefault(key, []).extend(places)
         return [
-            (_Mover([each[k] for k in places], self.devices, plain, is_together), places)
+            (_Mover([entries[k] for k in places], self.devices, plain, is_together), places)
             for is_together, several in ((False, alone), (True, together.values()))
             for places in several
         ]
 
     def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
-        """The program, and the same lowered."""
-        arrays = [jax.ShapeDtypeStruct(entry.rows, entry.dtype, sharding=self._rows(entry)) for entry in self._each()]
-        reused = tuple(k for k, entry in enumerate(self._each(), start=1) if entry.reuses)
+        """The jitted program, and its lowered form."""
+        arrays = [
+            jax.ShapeDtypeStruct(entry.rows, entry.dtype, sharding=self._rows(entry)) for entry in self._entries()
+        ]
+        reused = tuple(k for k, entry in enumerate(self._entries(), start=1) if entry.reuses)
         with alone_on(self._mesh):
-            specs = tuple(entry.spec for entry in self._each())
+            specs = tuple(entry.spec for entry in self._entries())
             mapped = over_tiles(_moving(movers), self._mesh, (PartitionSpec(), *specs), specs)
             jitted = jax.jit(mapped, donate_argnums=reused)
             return jitted, jitted.lower(self._numbers, *arrays)
@@ -145,20 +146,21 @@ class CompiledBucket:
     def _rows(self, entry: BucketEntry) -> NamedSharding:
         return self._scalar if entry.plan.before.rank == 0 else self._sharding
 
-    def _each(self) -> Iterator[BucketEntry]:
+    def _entries(self) -> Iterator[BucketEntry]:
         """The entry of every array."""
         for entry in self.entries:
             yield from repeat(entry, entry.count)
 
     def compile(self) -> CompiledBucket:
-        """The program, compiled; at once if it has been before."""
-        if self._done is None:
-            self._done = self._compile()
+        """The compiled program; the first call compiles it."""
+        if self._executable is None:
+            self._executable = self._compile()
         return self
 
     @property
-    def _compiled(self) -> Any:  # a cached property of Python 3.11 would let no two programs compile at a time
-        return self.compile()._done
+    def _compiled(self) -> Any:
+        # A cached property of Python 3.11 holds a lock: programs would compile one after the other.
+        return self.compile()._executable
 
     def _compile(self) -> Any:
         if self._plain:
@@ -175,7 +177,7 @@ class CompiledBucket:
         sizes = self._compiled.memory_analysis()
         if sizes is None:
             return sum(
-                entry.plan.peak_bytes - entry.plan.before.tile_size * entry.plan.itemsize for entry in self._each()
+                entry.plan.peak_bytes - entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries()
             )
         return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
 
@@ -184,8 +186,8 @@ class CompiledBucket:
         return str(self._compiled.as_text())
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
-        """Move arrays, each to its target: both are on devices of the program, all of them or some."""
-        entries = list(self._each())
+        """Move arrays to their targets; each array and target is on some or all devices of the program."""
+        entries = list(self._entries())
         shapes = [entry.rows for entry in entries]
         if self._packed:
             rows = [
@@ -194,7 +196,7 @@ class CompiledBucket:
                 else over_all(array, shape, self._sharding)
                 for array, shape, entry in zip(arrays, shapes, entries, strict=True)
             ]
-            # Under another sharding arrays of packed elements do not say that they are packed, and an executable minds.
+            # Under another sharding an array of packed elements loses that mark, and an executable refuses it.
             with alone_on(self._mesh):
                 moved = self._jitted(self._numbers, *rows)
         else:
@@ -218,7 +220,7 @@ class CompiledBucket:
 
 
 class _Mover:
-    """The program of some arrays on one device: of one entry, or of several whose tiles are coalesced.
+    """The program of some arrays on a device: of one entry, or of several whose tiles are coalesced.
 
     Attributes:
         numbers: how many of the context's numbers it uses.
@@ -280,15 +282,13 @@ _NUMBERS: dict[frozenset[Any], tuple[jax.Array, ...]] = {}
 
 
 def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
-    """0, 1, 2 and so on below `count`, each a scalar on every device, as arguments of programs."""
+    """The numbers 0 to `count - 1`, each a scalar on every device, as arguments of programs."""
     scalars = _NUMBERS.get(devices, ())
     if len(scalars) < count:
         everywhere = NamedSharding(line_of(sorted(devices, key=lambda device: device.id)), PartitionSpec())
         # A program that makes the numbers takes longer to compile than many programs that take them as arguments.
         values = [np.int32(value) for value in range(1 << (count - 1).bit_length())]
-        with jax.transfer_guard_host_to_device(
-            "allow"
-        ):  # a guard concerns users' arrays, and these are part of programs
+        with jax.transfer_guard_host_to_device("allow"):  # a guard concerns arrays of users; these belong to programs
             scalars = tuple(jax.make_array_from_callback((), everywhere, partial(_same, value)) for value in values)
         _NUMBERS[devices] = scalars
     return scalars[:count]

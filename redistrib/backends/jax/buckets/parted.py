@@ -1,6 +1,6 @@
-"""A large array in parts: cut on the source's devices, moved on all, joined on the target's.
+"""A large array in parts: cut on the source's devices, moved on all devices, joined on the target's.
 
-Devices without data of the array before or after have a tile of one part, not of the whole array.
+A device without a tile of the source or of the target allocates a tile of a part, not of the whole array.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class PartedEnd:
     """The source or the target of an array that moves in parts.
 
     Attributes:
-        devices: those with a tile of it.
+        devices: the devices with a tile.
         tile: shape of a tile.
         dim: the dimension that is cut.
-        cells: number of cells of a tile along it; each has a piece of every part.
+        cells: number of cells of a tile along that dimension; each cell has a piece of every part.
         count: number of parts.
     """
 
@@ -61,7 +61,7 @@ class PartedEnd:
 
     @cached_property
     def pieces(self) -> tuple[int, ...]:
-        """The tile with the pieces of its cells along a dimension of their own, at `dim + 1`."""
+        """The shape of the tile with a dimension of pieces within cells, at `dim + 1`."""
         before, after = self.tile[: self.dim], self.tile[self.dim + 1 :]
         return (*before, self.cells, self.count, self.tile[self.dim] // (self.cells * self.count), *after)
 
@@ -71,13 +71,13 @@ class PartedEnd:
         return _of_part(self.tile, self)
 
     @cached_property
-    def here(self) -> tuple[Any, ...]:
-        """Those of the devices that belong to this process."""
+    def local_devices(self) -> tuple[Any, ...]:
+        """The devices of this process."""
         return tuple(device for device in self.devices if device.process_index == jax.process_index())
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
-        """The devices in a row."""
+        """The mesh of the devices in a line."""
         return line_of(sorted(self.devices, key=lambda device: int(device.id)))
 
     @cached_property
@@ -90,19 +90,19 @@ class PartedEnd:
         return rows_shape(len(self.devices), tile)
 
     def compiled(self, run: Callable[..., jax.Array], tiles: Sequence[tuple[int, ...]], dtype: Any) -> Any:
-        """A program of tiles and the number of a part, for every device; the first of two tiles becomes the result."""
+        """The compiled program of tiles and the number of a part; the first of two tiles becomes the result."""
         mesh, spec = self.mesh, self.rows.spec
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, PartitionSpec()))
         with alone_on(mesh):
             mapped = over_tiles(run, mesh, (*[spec for _ in tiles], PartitionSpec()), spec)
-            given = [jax.ShapeDtypeStruct(self.whole(tile), dtype, sharding=self.rows) for tile in tiles]
-            return jax.jit(mapped, donate_argnums=(0,) if len(tiles) > 1 else ()).lower(*given, number).compile()
+            arguments = [jax.ShapeDtypeStruct(self.whole(tile), dtype, sharding=self.rows) for tile in tiles]
+            return jax.jit(mapped, donate_argnums=(0,) if len(tiles) > 1 else ()).lower(*arguments, number).compile()
 
 
 class PartedMove:
     """An array whose parts a program moves one after the other; it has the methods of `CompiledBucket`.
 
-    A part has arrived before the next is cut, so there is one launch at a time besides the array before and after.
+    A part arrives before the next is cut, so memory holds one part besides the array before and after.
 
     Args:
         program: moves a part; it may overwrite the part's source.
@@ -118,10 +118,10 @@ class PartedMove:
         self._paste: Any = None
 
     def compile(self) -> PartedMove:
-        """The programs, compiled; at once if they have been before."""
+        """The compiled programs; the first call compiles them."""
         self._program.compile()
         for side in (self._source, self._target):
-            if side.here:
+            if side.local_devices:
                 self._compile(side)
         return self
 
@@ -145,22 +145,24 @@ class PartedMove:
     def added_bytes(self) -> int:
         """Bytes per device that a call takes besides its input: the output, a part, and the program of a part.
 
-        A device on one side only counts the other side's tile as well.
+        A device without a tile of one side counts the tile of the other side as well.
         """
         self.compile()
-        own = [_scratch(program) for program in (self._cut, self._paste) if program is not None]
+        scratch = [_scratch(program) for program in (self._cut, self._paste) if program is not None]
         size: int = np.dtype(self._dtype).itemsize
         part, whole = (math.prod(shape) * size for shape in (self._source.part, self._target.tile))
-        return whole + max(part + self._program.added_bytes, *own, 0)
+        return whole + max(part + self._program.added_bytes, *scratch, 0)
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move an array to its target."""
         (array,), (target,) = arrays, targets
         self.compile()
         source, dtype = self._source, array.dtype
-        rows = with_sharding(array, source.whole(source.tile), source.rows, weak=False) if source.here else None
+        rows = None
+        if source.local_devices:
+            rows = with_sharding(array, source.whole(source.tile), source.rows, weak=False)
         shape = _of_part(array.shape, source)
-        made = self._empty(array)
+        result = self._empty(array)
         for k in range(source.count):
             if rows is None:
                 part = without_shards(shape, dtype, array.sharding)
@@ -168,20 +170,20 @@ class PartedMove:
                 cut = self._cut(rows, numbers(frozenset(source.devices), source.count)[k])
                 part = with_sharding(cut, shape, array.sharding, weak=False)
             (moved,) = self._program([part], [target])
-            if made is not None:
+            if result is not None:
                 piece = with_sharding(moved, self._target.whole(self._target.part), self._target.rows, weak=False)
-                made = self._paste(made, piece, numbers(frozenset(self._target.devices), source.count)[k])
-            jax.block_until_ready(moved if made is None else made)
-        if made is None:
+                result = self._paste(result, piece, numbers(frozenset(self._target.devices), source.count)[k])
+            jax.block_until_ready(moved if result is None else result)
+        if result is None:
             return [without_shards(array.shape, dtype, target)]
-        return [with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))]
+        return [with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))]
 
     def _empty(self, array: jax.Array) -> jax.Array | None:
-        """Zeros where the target is to be; None where this process has none of it."""
+        """Zeros in place of the target; None if this process has no device of it."""
         side = self._target
-        if not side.here:
+        if not side.local_devices:
             return None
-        tiles = [shard.data for shard in zeros(array, side.tile, list(side.here)).addressable_shards]
+        tiles = [shard.data for shard in zeros(array, side.tile, list(side.local_devices)).addressable_shards]
         return jax.make_array_from_single_device_arrays(side.whole(side.tile), side.rows, tiles, dtype=array.dtype)
 
 
@@ -194,8 +196,8 @@ def _exact(run: Callable[..., jax.Array], dtype: Any) -> Callable[..., jax.Array
     """A program of tiles and a number, exact to the bit."""
     bits = bits_of(dtype)
 
-    def through(*given: jax.Array) -> jax.Array:
-        *tiles, number = given
+    def through(*arguments: jax.Array) -> jax.Array:
+        *tiles, number = arguments
         return as_dtype(run(*[as_dtype(tile, bits) for tile in tiles], number), bits and dtype)
 
     return through

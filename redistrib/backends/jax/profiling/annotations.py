@@ -1,4 +1,4 @@
-"""Annotations of instructions in HLO text: the user's line of each, and the sharding of its result."""
+"""Annotations of instructions in HLO text: the user's source line, and the sharding of the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lines:
 
     @classmethod
     def read(cls, text: str) -> Lines:
-        """The tables of a module's text; empty where it has none."""
+        """The tables of a module's text, or empty tables."""
         tables: dict[str, dict[int, str]] = {}
         current: dict[int, str] | None = None
         for line in text.splitlines():
@@ -77,7 +77,7 @@ def dtype_of(hlo: str) -> str | None:
 
 
 def sharded(instruction: Instruction, devices: int) -> tuple[DistType, Mesh] | None:
-    """The type of an instruction's one result, over a mesh of its own; None where it has none, or one of another kind.
+    """The type of an instruction's single result, with its mesh; None without a sharding that a type can express.
 
     The axes of the mesh are prime, since HLO names none. Tiles that do not divide an array are of another kind.
 

@@ -1,4 +1,4 @@
-"""Timing this backend's own lowering of each collective on the devices at hand."""
+"""Measurement of this backend's lowering of each collective on JAX devices."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def _cases(count: int, tile: int) -> Iterator[tuple[Step, str, int, int, int]]:
         turned = Placement((members, tile), (1, members), np.stack([0 * place, place], axis=1))
         share = tile // members
         yield AllToAll(cut, turned, groups), "alltoall", members, (members - 1) * share * 4, 2 * tile * 4
-    here = Placement((count, tile), (count, 1), np.stack([number, 0 * number], axis=1))
-    there = Placement((count, tile), (count, 1), np.stack([(number + 1) % count, 0 * number], axis=1))
+    before = Placement((count, tile), (count, 1), np.stack([number, 0 * number], axis=1))
+    after = Placement((count, tile), (count, 1), np.stack([(number + 1) % count, 0 * number], axis=1))
     pairs = np.stack([(number + 1) % count, number], axis=1)
-    yield AllPermute(here, there, pairs), "allpermute", 2, tile * 4, tile * 4
+    yield AllPermute(before, after, pairs), "allpermute", 2, tile * 4, tile * 4
 
 
 def _timed(step: Step, kind: str, members: int, received: int, copied: int, devices: Sequence[Any]) -> Sample:

@@ -69,17 +69,18 @@ class Comparison:
 
 
 class Contest:
-    """A plan and XLA's reshard between the same shardings, each compiled once, to be run on any number of arrays."""
+    """A plan and XLA's reshard between the same shardings, each compiled once, for any number of arrays."""
 
     def __init__(self, plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> None:
-        """XLA makes no summands, ends the process where they are to be others, and knows sums alone: then it is not
-        asked. Maxima and minima are of arrays that are stacks of all summands."""
+        """XLA is left out where partial sums change: it creates none, or ends the process, and adds sums only. Maxima
+        and minima run on stacks of all partial sums.
+        """
         self.plan = plan
         self.moved = 0
         kinds = {plan.source.reduction, plan.target.reduction}
         self._stacked = bool(kinds & {"max", "min"})
-        ends = [stacked_type(each, plan.source_mesh) if self._stacked else each for each in (plan.source, plan.target)]
-        self._source, target = (named_sharding(each, plan.source_mesh, mesh) for each in ends)
+        ends = [stacked_type(side, plan.source_mesh) if self._stacked else side for side in (plan.source, plan.target)]
+        self._source, target = (named_sharding(side, plan.source_mesh, mesh) for side in ends)
         self._shape = ends[0].global_shape
         abstract = jax.ShapeDtypeStruct(self._shape, jnp.dtype(plan.dtype), sharding=self._source)
         runs_xla = with_xla and not plan.target.partial and not self._stacked
@@ -92,7 +93,7 @@ class Contest:
         self._run(jax.device_put(values, self._source), values)
 
     def move_summands(self) -> None:
-        """Move summands that tell who they are, and compare every element of what they add up to."""
+        """Move partial sums whose elements identify their places, and compare every element of the sum."""
         plan, dtype = self.plan, jnp.dtype(self.plan.dtype)
         number = dict(zip(self._source.mesh.devices.flat, plan.source_mesh.devices, strict=True))
         slab = self._stacked and plan.source.partial
@@ -135,7 +136,7 @@ def _identity(array: jax.Array) -> jax.Array:
     return array
 
 
-MOST_VIRTUAL = 256  # 512 wait for one another until XLA ends the process
+MOST_VIRTUAL = 256  # more wait for one another until XLA ends the process
 
 
 def virtual_cpu_devices(count: int) -> list[Any]:
@@ -189,7 +190,7 @@ def _too_few_or_many(count: int, remedy: str) -> RunSizeError:
 
 @contextlib.contextmanager
 def with_all_bits(dtype: str) -> Iterator[None]:
-    """A context in which elements of 64 bits stay so; JAX would otherwise take half of them away."""
+    """A context in which elements keep 64 bits; JAX converts them to 32 bits by default."""
     if dtype not in _WIDE:
         yield
         return

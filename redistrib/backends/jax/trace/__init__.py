@@ -1,1 +1,1 @@
-"""JAX functions as operations over iteration spaces: a jaxpr, inlined, and a rule for each primitive."""
+"""JAX functions as operations over iteration spaces: a jaxpr is inlined, and each primitive has a rule."""

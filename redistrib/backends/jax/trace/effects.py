@@ -1,7 +1,7 @@
-"""Operations that call back into Python, run once a call and in their order.
+"""Operations that call back into Python: they run once in a call, in order.
 
-Under `jax.jit` a callback runs once, on whole arrays. Here too: every device has the whole arrays, and the first device
-of the mesh calls. The results of the callback go from there to all devices. Other effects are refused by name.
+As under `jax.jit`, a callback runs once, on whole arrays: every device has the arrays, and the first device of the mesh
+calls. All devices receive the results from it. Other effects are refused by name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def require_known(eqn: Any, has_rule: bool) -> None:
 
 
 def params_of(eqn: Any) -> dict[str, Any]:
-    """The parameters of an equation; which device calls back cannot be said inside a program of many devices."""
+    """The parameters of an equation without the device that calls back, which a program of many devices cannot name."""
     calls = eqn.primitive.name in ("io_callback", "pure_callback")
     return {**eqn.params, "sharding": None} if calls else dict(eqn.params)
 
@@ -80,7 +80,7 @@ def _callback(equation: Equation) -> Nest:
 
 
 def _on_the_first(equation: Equation, operands: Sequence[Any]) -> tuple[jax.Array, ...]:
-    """Call on the first of the devices that run this together; all get the results."""
+    """Call back on the first of the devices that run this together; all of them get the results."""
     mesh = jax.sharding.get_abstract_mesh()
     axes = tuple(mesh.manual_axes)
     alone = math.prod(mesh.shape[axis] for axis in axes) == 1

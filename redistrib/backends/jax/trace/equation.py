@@ -1,4 +1,4 @@
-"""One equation of a jaxpr as its rule sees it, and the table of rules."""
+"""An equation of a jaxpr as the argument of a rule, and the table of rules."""
 
 from __future__ import annotations
 
@@ -175,10 +175,10 @@ class Primitive:
 
 
 def written_in_place(write: Callable[[Any], Any], base: Any) -> Any:
-    """What a part of an array is written into, with no reshape of it moved in between, on CPUs.
+    """An array for an update, behind a barrier on CPUs so that no reshape is moved in between.
 
-    XLA for CPUs writes in place. Behind a reshape, and a later reshape is moved ahead of the write, it does not see
-    that what it writes is read off the array itself: `jax.jit(lambda x: x.at[1:5].set(x[:4]).reshape(-1))` reads what
+    XLA for CPUs updates arrays in place, and moves later reshapes ahead of the update. Through a reshape it does not
+    see that the update reads the same array: `jax.jit(lambda x: x.at[1:5].set(x[:4]).reshape(-1))` reads what
     it has overwritten.
     """
     return _barrier(write(_barrier(base)))
@@ -193,24 +193,24 @@ def _unchanged(array: Any) -> Any:
 
 
 def _plain(equation: Equation) -> list[tuple[int, Any]]:
-    """The literals, keys as the integers they are made of."""
+    """The literals; keys as their integers."""
     values = equation.literals.items()
     return [(k, jax.random.key_data(value) if is_key(value) else value) for k, value in values]
 
 
 def results(values: Sequence[Any]) -> Any:
-    """What a body returns: one result, or a tuple; keys as the integers they are made of."""
+    """The results of a body, one or a tuple; keys as their integers."""
     plain = tuple(jax.random.key_data(value) if is_key(value) else value for value in values)
     return plain[0] if len(plain) == 1 else plain
 
 
 def is_key(array: Any) -> bool:
-    """Whether an array, or the abstract value of one, is of keys of random numbers."""
+    """Whether an array, or an abstract value, has random keys as elements."""
     return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
 def form_of(aval: Any) -> Form:
-    """Shape and element type; a key is the integers it is made of."""
+    """Shape and element type; keys as their integers."""
     if is_key(aval):
         kinds: list[Any] = []
 
@@ -233,8 +233,8 @@ def access(array: str, dims: Dims, shape: Sequence[int], windows: Sequence[Windo
 def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """The parameters of a `while` whose condition is one boolean, and whether they are others.
 
-    Under `vmap` a condition may have one boolean for each row: a step follows while any is true, and changes those rows
-    alone. The step then reads the constants of the condition too, before its own.
+    Under `vmap` a condition may have a boolean for each row: the loop goes on while any is true, and a step changes the
+    rows that are true. The step then reads the constants of the condition first, and then those of the step.
     """
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     shape = condition.out_avals[0].shape
@@ -244,12 +244,12 @@ def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any],
     holds, change = jex.jaxpr_as_fun(condition), jex.jaxpr_as_fun(body)
 
     def step(*operands: Any) -> list[Any]:
-        given, fixed, state = operands[:tests], operands[tests : tests + consts], operands[tests + consts :]
-        (rows,) = holds(*given, *state)
-        found = change(*fixed, *state)
+        of_condition, fixed, state = operands[:tests], operands[tests : tests + consts], operands[tests + consts :]
+        (rows,) = holds(*of_condition, *state)
+        changed = change(*fixed, *state)
         return [
             jax.lax.select(jax.lax.broadcast_in_dim(rows, new.shape, range(rows.ndim)), new, old)
-            for new, old in zip(found, state, strict=True)
+            for new, old in zip(changed, state, strict=True)
         ]
 
     state = body.in_avals[consts:]
@@ -263,7 +263,7 @@ Rule: TypeAlias = Callable[[Equation], Nest | None]
 
 @dataclass(frozen=True)
 class CallRule:
-    """A rule that stands for calls of jitted functions of its name too."""
+    """A rule that also applies to calls of jitted functions of its name."""
 
     rule: Rule
 
@@ -275,7 +275,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*kinds: str) -> Callable[[Rule], Rule]:
-    """Make a function the rule of primitives: it returns the nest of an equation, None where it cannot be cut."""
+    """Register the rule of primitives: a function that returns the nest of an equation, or None if it stays whole."""
 
     def add(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(kinds, function))
@@ -296,7 +296,7 @@ def letters(prefix: str, shape: Sequence[int]) -> dict[str, int]:
 
 
 def product_letters(left: Sequence[int], right: Sequence[int], numbers: tuple[Any, Any]) -> tuple[list[str], list[str]]:
-    """Names of the batch dimensions and of the contracted ones of a product's operands; of all others empty.
+    """Names of the batch and contracted dimensions of a product's operands; empty for other dimensions.
 
     Args:
         left, right: shapes of the operands.
@@ -314,7 +314,7 @@ def product_letters(left: Sequence[int], right: Sequence[int], numbers: tuple[An
 
 
 def name_the_rest(a: list[str], b: list[str]) -> None:
-    """Name the dimensions that one operand of a product has alone: `m0`, `n0`, ..."""
+    """Name the dimensions of a product that only one operand has: `m0`, `n0`, ..."""
     for prefix, dims in (("m", a), ("n", b)):
         for number, k in enumerate([k for k, name in enumerate(dims) if not name]):
             dims[k] = f"{prefix}{number}"

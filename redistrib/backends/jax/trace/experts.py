@@ -1,4 +1,4 @@
-"""The rule of products in groups of rows, as mixtures of experts have them."""
+"""The rule of products in groups of rows, as in mixtures of experts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from redistrib.programs.nest import Nest
 
 @rule("ragged_dot_general")
 def _ragged_dot(equation: Equation) -> Nest | None:
-    """A product in which the rows of every group have a matrix of their own, or its gradient with respect to these.
+    """A product with a matrix for each group of rows, or its gradient with respect to the matrices.
 
-    Rows may be cut: a device counts how many of its rows lie in each group. Groups may be cut: a device multiplies the
-    rows of its groups, and what it makes of the others is zero, or left out. Contracted dimensions leave partial sums.
+    Rows may be cut: a device counts its rows in each group. Groups may be cut: a device multiplies the rows of its
+    groups, and the other rows are zero or left out. Cut contracted dimensions leave partial sums.
     """
     numbers, sizes_of_groups = equation.params["ragged_dot_dimension_numbers"], equation.ins[2].shape
     (left_sum, _), (left_batch, _) = numbers.dot_dimension_numbers
@@ -47,8 +47,8 @@ def _ragged_dot(equation: Equation) -> Nest | None:
             return equation.run([operand, other, counts])
         numbers_of_groups = jnp.arange(sizes["g"])
         before = jnp.sum(jnp.where(numbers_of_groups < first, counts, 0), dtype=groups.dtype)
-        own = jnp.take(counts, first + jnp.arange(count))
-        counts = jnp.concatenate([before[None], own])  # the rows before its groups are a group of zeros
+        in_groups = jnp.take(counts, first + jnp.arange(count))
+        counts = jnp.concatenate([before[None], in_groups])  # the rows before its groups are a group of zeros
         if contracts:
             return equation.run([operand, other, counts])[1:]
         nothing = jnp.zeros_like(jnp.take(other, jnp.array([0]), axis=at_groups[0]))

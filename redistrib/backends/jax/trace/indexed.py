@@ -27,7 +27,7 @@ def _iota(equation: Equation) -> Nest | None:
     def body(at: At) -> Any:
         tile_shape = tuple(len(at[name]) for name in sizes)
         numbers = at[f"d{along}"]
-        wide = _integers(max(sizes.values()))  # numbers are rounded, or wrap, once, and not before they are added
+        wide = _integers(max(sizes.values()))  # so that numbers are rounded, or wrap, once, after the addition
         return (lax.broadcasted_iota(wide, tile_shape, along) + jnp.asarray(numbers.start).astype(wide)).astype(dtype)
 
     return equation.nest(sizes, [], [list(sizes)], body=body, indexed={f"d{along}"}, flops=0)
@@ -35,14 +35,14 @@ def _iota(equation: Equation) -> Nest | None:
 
 @rule("random_bits")
 def _random_bits(equation: Equation) -> Nest | None:
-    """The bits of an element depend on its number in the array of its key, so a tile computes those of its numbers."""
+    """The bits of an element depend on its number within its key, so a tile computes the bits of its numbers."""
     if equation.params["bit_width"] != 32 or not _is_counted(equation, equation.outs[0].shape):
         return None
     return _counted(equation, equation.outs[0].shape, [], lambda a, b: a ^ b)
 
 
 def _is_counted(equation: Equation, shape: Sequence[int]) -> bool:
-    """Whether element `i` of what keys make is Threefry's hash of `i`, and `i` needs 32 bits alone."""
+    """Whether element `i` of the result of keys is Threefry's hash of `i`, and `i` fits in 32 bits."""
     key = equation.ins[0]
     partitionable: bool = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
     counted = math.prod(shape[len(key.shape) - 1 :])
@@ -53,12 +53,12 @@ def _counted(equation: Equation, shape: Sequence[int], after: list[str], written
     """The nest of hashes of the numbers of elements; `written` makes the result of their two words."""
     keys = len(equation.ins[0].shape) - 1  # dimensions in which keys lie side by side
     sizes = letters("d", shape)
-    own = list(sizes)[keys:]  # of the numbers of one key
+    numbered = list(sizes)[keys:]  # of the numbers of one key
 
     def body(at: At, data: Any) -> Any:
         tile_shape = tuple(len(at[name]) for name in sizes)
         number = jnp.zeros(tile_shape, jnp.uint32)
-        for k, name in enumerate(own, keys):
+        for k, name in enumerate(numbered, keys):
             along = lax.broadcasted_iota(jnp.uint32, tile_shape, k) + jnp.asarray(at[name].start).astype(jnp.uint32)
             number = number * jnp.uint32(sizes[name]) + along
         high = jnp.zeros(tile_shape, jnp.uint32)
@@ -68,7 +68,7 @@ def _counted(equation: Equation, shape: Sequence[int], after: list[str], written
         return written(*threefry2x32_p.bind(first, second, high, number))
 
     outs = [[*sizes, *after]]
-    return equation.nest(sizes, [[*list(sizes)[:keys], ""]], outs, body=body, indexed=set(own), flops=100)
+    return equation.nest(sizes, [[*list(sizes)[:keys], ""]], outs, body=body, indexed=set(numbered), flops=100)
 
 
 @rule("random_split")
@@ -82,7 +82,7 @@ def _split(equation: Equation) -> Nest | None:
 
 @rule("random_fold_in", "random_seed")
 def _keys(equation: Equation) -> Nest | None:
-    """Keys are made of keys, or of integers, one by one."""
+    """Operations that make keys of keys, or of integers, one by one."""
     if any(equation.ins[k].shape for k in equation.literals):
         return None
     shape = equation.ins[0].shape[:-1] if equation.ins[0].key is not None else equation.ins[0].shape
@@ -113,7 +113,7 @@ class _Windows(NamedTuple):
     batch: list[str]
 
     def beside(self, at: Collection[int], rank: int) -> list[str]:
-        """The iteration dimensions of an operand whose windows lie along `at` of its dimensions."""
+        """The iteration dimensions of an operand whose windows lie along its dimensions `at`."""
         windows, batch = iter([name for _, name in self.cut]), iter(self.batch)
         return [next(windows) if k in at else next(batch) for k in range(rank)]
 
@@ -140,8 +140,8 @@ def _windows(
 def bits_looked_up(equation: Equation) -> Equation | None:
     """The gather of the bits of floats, where elements are indexed along a dimension that may be cut.
 
-    Each element of the result is on one device, and the others have zero bits for it. So the sum of the bits keeps
-    every element, with the sign of a zero and the bits of a NaN. None where the gather itself is exact.
+    Each element of the result is on one device, and zero bits are on the others. So the sum of the bits is exact, with
+    signs of zeros and bits of NaNs. None if the gather itself is exact.
     """
     numbers = equation.params["dimension_numbers"]
     looked_up = _looked_up_dim(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
@@ -244,10 +244,10 @@ def _integers(size: int) -> Any:
 
 
 def _looked_up(rows: Any, shape: Sequence[int], dim: int, equation: Equation) -> tuple[Any, Any]:
-    """Indices clipped to a dimension, as signed integers, and which of them are outside of it.
+    """Indices clipped to a dimension, as signed integers, and a mask of those outside of it.
 
-    They are compared in their own element type, where the largest without a sign is not -1. A gather that fills in
-    has them as JAX does: as signed integers from the start.
+    They are compared in their element type, in which the largest unsigned integer is not -1. A gather with a fill value
+    converts them to signed integers first, as JAX does.
     """
     wide = _integers(max(shape))
     if equation.kind == "gather" and _fills(equation):

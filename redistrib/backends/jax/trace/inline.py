@@ -47,7 +47,7 @@ from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation, Pinned
 
-UNROLLED = 128  # steps of a scan: the layers of the deepest models there are
+UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
 
 INLINED = {
     "jit": "jaxpr",
@@ -104,8 +104,8 @@ def trace(
         rules: rules of primitives that override the library's.
         exact: whether no partial sum may pass an operation.
         opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
-        platform: of the devices, as JAX calls it; by default its own.
-        trip_count: steps that a `while` is counted with.
+        platform: of the devices, as JAX calls it; by default JAX's default.
+        trip_count: the number of steps that a `while` counts as.
         unrolled_up_to: steps of the longest scan that is unrolled where loops do not become loops of the graph.
 
     Raises:
@@ -155,7 +155,7 @@ def trace(
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
-    given_rules: Mapping[str, Rule]  # without those of the library
+    given_rules: Mapping[str, Rule]  # without frames of the library
     exact: bool = False
     opens_loops: bool = False
     platform: str = ""
@@ -167,7 +167,7 @@ class _Tracer:
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[Atom]] = field(default_factory=dict)  # outputs of scans, by step
-    opened_at: str = ""  # the user's line of the primitive that is being opened; inside, lines are those of libraries
+    opened_at: str = ""  # the user's line of the primitive that is being opened; lines inside are those of libraries
     zeros: set[str] = field(default_factory=set)
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
     counting: Counting = field(default_factory=Counting)
@@ -209,9 +209,9 @@ class _Tracer:
         if kind in UNCHANGED and kind not in self.rules:
             return ins
         if kind == "device_put" and kind not in self.rules:
-            wanted = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
-            return [self.constrained(atom, var.aval, to, frozenset(), source) for atom, var, to in wanted]
-        if kind == "optimization_barrier":  # a barrier for each operand is enough
+            triples = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
+            return [self.constrained(atom, var.aval, to, frozenset(), source) for atom, var, to in triples]
+        if kind == "optimization_barrier":  # a barrier for each operand suffices
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
         if kind == "sharding_constraint" and kind not in self.rules:
             unconstrained = frozenset(eqn.params["unconstrained_dims"])
@@ -219,7 +219,7 @@ class _Tracer:
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
         if isinstance(self.rules.get(called), CallRule):
             return self.equation(eqn, ins, source, called)
-        if kind == "platform_index" and kind not in self.rules:  # of a function with a form for each platform
+        if kind == "platform_index" and kind not in self.rules:  # of a function with a branch for each platform
             return [Lit(np.int32(of_platform(eqn.params["platforms"], self.platform)))]
         if kind == "cond" and isinstance(ins[0], Lit):
             branches = eqn.params["branches"]
@@ -291,8 +291,8 @@ class _Tracer:
         """A reduction of booleans as one of integers, parts of which can be combined."""
         (before,), (after,) = equation.ins, equation.outs
         small, result = (form._replace(dtype="uint8") for form in (before, after))
-        there, back = ({"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool"))
-        name = self.unary(jax.lax.convert_element_type_p, there, before, small, name, source)
+        to_bits, back = ({"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool"))
+        name = self.unary(jax.lax.convert_element_type_p, to_bits, before, small, name, source)
         name = self.unary(primitive, equation.params, small, result, name, source)
         return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
 
@@ -332,7 +332,7 @@ class _Tracer:
         return self.unary(jax.lax.optimization_barrier_p, {}, form, form, atom, source)
 
     def constrained(self, atom: Atom, aval: Any, sharding: Any, unconstrained: frozenset[int], source: str) -> Atom:
-        """The value as a copy of it, which is cut as a sharding says."""
+        """A copy of the value, cut as a sharding says."""
         if isinstance(atom, Lit) or not isinstance(sharding, NamedSharding):
             return atom
         form = form_of(aval)._replace(key=None)
@@ -348,7 +348,7 @@ class _Tracer:
         return name
 
     def materialized(self, atom: Atom, form: Form) -> str:
-        """The name of a value; a known value becomes an operation without operands."""
+        """The name of a value; a constant becomes an operation without operands."""
         if isinstance(atom, str):
             return atom
         plain = form._replace(key=None)
@@ -359,7 +359,7 @@ class _Tracer:
     # ----------------------------------------------------------------------------------------- loops
 
     def loop(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
-        """Add a loop as it is, unless the user has said that it is unrolled, or it has a single step."""
+        """Add a loop as a loop, unless the user has asked to unroll it, or it has a single step."""
         params = eqn.params
         if eqn.primitive.name == "while":
             return loops.while_loop(self, eqn, ins, source, self.trip_count)

@@ -9,7 +9,7 @@ from typing import Any
 from redistrib.backends.jax.trace.equation import At, Equation, Form, Rule, results
 from redistrib.programs.nest import Access, Nest
 
-_AS_INTEGERS = {  # their rules count the integers as a dimension, or know keys
+_AS_INTEGERS = {  # their rules count the integers as a dimension, or handle keys
     "random_bits", "random_split", "random_fold_in", "random_seed", "reshape", "squeeze", "expand_dims"
 }  # fmt: skip
 _AS_KEYS = {  # their rules see the shape of an array of keys
@@ -19,7 +19,7 @@ _AS_KEYS = {  # their rules see the shape of an array of keys
 
 
 def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
-    """The nest of an equation that takes or makes keys; None where its rule knows nothing of them."""
+    """The nest of an equation with keys among its operands or results; None if its rule does not handle keys."""
     if equation.kind in _AS_INTEGERS or equation.effectful:
         return rule(equation)
     if equation.kind not in _AS_KEYS:
@@ -31,8 +31,8 @@ def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
     body = nest.body
 
     def run(at: At, *tiles: Any) -> Any:
-        made = body(at, *tiles)
-        return results(made if isinstance(made, tuple) else (made,))
+        result = body(at, *tiles)
+        return results(result if isinstance(result, tuple) else (result,))
 
     read = [equation.ins[k] for k in equation.reads]
     reads, writes = _with_integers(nest.reads, read), _with_integers(nest.writes, equation.outs)
@@ -45,6 +45,6 @@ def _of_keys(forms: Sequence[Form]) -> tuple[Form, ...]:
 
 def _with_integers(accesses: Sequence[Access], forms: Sequence[Form]) -> tuple[Access, ...]:
     return tuple(
-        one if form.key is None else Access(one.array, (*one.dims, ()), (*one.extents, form.shape[-1]))
-        for one, form in zip(accesses, forms, strict=True)
+        access if form.key is None else Access(access.array, (*access.dims, ()), (*access.extents, form.shape[-1]))
+        for access, form in zip(accesses, forms, strict=True)
     )

@@ -128,7 +128,7 @@ def _unstack(equation: Equation) -> Nest:
 
 @rule("tile")
 def _tile(equation: Equation) -> Nest:
-    """A dimension is its copies, and in each the elements: elements may be cut where there is one copy."""
+    """A dimension is copies of elements, of which the elements may be cut if there is one copy."""
     times = equation.params["reps"]
     names = letters("d", equation.ins[0].shape)
     copies = {f"r{k}": n for k, n in enumerate(times) if n > 1}

@@ -1,4 +1,4 @@
-"""Loops of a jaxpr as scopes of a graph: the body once, between the operations that lead into it and out of it."""
+"""Loops of a jaxpr as scopes of a graph: the body once, between operations that lead into the loop and out of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redistrib.programs.nest import Access, Nest
 
 
 class Tracer(Protocol):
-    """What loops need of who traces."""
+    """The parts of the tracer that loops use."""
 
     operations: list[Operation]
     loops: list[LoopScope]
@@ -31,12 +31,12 @@ class Tracer(Protocol):
 
 
 def is_unrolled(params: Mapping[str, Any]) -> bool:
-    """Whether the user has said that a scan is unrolled, or it has a single step."""
+    """Whether the user has asked to unroll a scan, or it has a single step."""
     return bool(params["length"] == 1 or params["unroll"] >= params["length"] > 0)
 
 
 def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
-    """Add a scan; returns what it carries at the end, then what it stacks."""
+    """Add a scan; returns the carried values at the end, then the stacked arrays."""
     params = eqn.params
     consts, carried = params["num_consts"], params["num_carry"]
     forms = [form_of(var.aval) for var in eqn.invars]
@@ -44,8 +44,8 @@ def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Ato
     loop = _Loop(tracer, "scan", params["length"], source, reverse=params["reverse"])
     carries = [loop.carry(*pair) for pair in zip(starts[:carried], forms[consts:], strict=False)]
     entries = [loop.entry(*pair) for pair in zip(starts[carried:], forms[consts + carried :], strict=True)]
-    made = tracer.inlined(params["jaxpr"], [*ins[:consts], *carries, *entries], source)
-    ends = _materialized(tracer, made, [*forms[consts : consts + carried], *_entries_of(eqn.outvars[carried:])])
+    results = tracer.inlined(params["jaxpr"], [*ins[:consts], *carries, *entries], source)
+    ends = _materialized(tracer, results, [*forms[consts : consts + carried], *_entries_of(eqn.outvars[carried:])])
     loop.close_carries(ends[:carried])
     stacked = [
         loop.stack(name, form_of(var.aval)) for name, var in zip(ends[carried:], eqn.outvars[carried:], strict=True)
@@ -56,7 +56,7 @@ def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Ato
 
 
 def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_count: int) -> list[Atom]:
-    """Add a `while`; returns what it carries at the end."""
+    """Add a `while`; returns the carried values at the end."""
     params, is_other = with_scalar_condition(eqn.params)
     tests, consts = params["cond_nconsts"], params["body_nconsts"]
     if is_other:  # its step reads the constants of the condition too
@@ -68,15 +68,15 @@ def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_
     carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
     (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*ins[:tests], *carries], source)
     loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
-    made = tracer.inlined(params["body_jaxpr"], [*ins[tests : tests + consts], *carries], source)
-    loop.close_carries(_materialized(tracer, made, forms))
+    results = tracer.inlined(params["body_jaxpr"], [*ins[tests : tests + consts], *carries], source)
+    loop.close_carries(_materialized(tracer, results, forms))
     left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
     return left
 
 
 def _entries_of(variables: Sequence[Any]) -> list[Form]:
-    """The forms of one step of arrays that have an entry for each."""
+    """The forms of the entries of a step, for arrays with an entry for each step."""
     forms = [form_of(var.aval) for var in variables]
     return [form._replace(shape=form.shape[1:]) for form in forms]
 
@@ -99,7 +99,7 @@ class _Loop:
         self.carries: list[int] = []
 
     def end(self) -> None:
-        """No more operations belong to it."""
+        """End the loop: later operations do not belong to it."""
         operations, loops = self.tracer.operations, self.tracer.loops
         first, stop = loops[self.number].first, len(operations)
         invariant = self._invariant(first)
@@ -113,10 +113,10 @@ class _Loop:
         self.tracer.scope = self.outer
 
     def _invariant(self, first: int) -> set[int]:
-        """Operations that make the same at every step, which are done once, before the loop.
+        """Operations with the same results at every step, which are done once, before the loop.
 
-        What combines is among them, with all that it reads. Else what makes a larger array of smaller ones is left
-        inside, with what reads it: it is cheap, and held throughout it would take memory.
+        Those that combine are among them, with all operands. Of the others, an operation that enlarges arrays stays
+        inside, with its readers: it is cheap, and its result would take memory throughout the loop.
         """
         operations = self.tracer.operations
         inside = {k for inner in self.tracer.loops[self.number + 1 :] for k in range(inner.first, inner.stop)}
@@ -136,7 +136,7 @@ class _Loop:
         return chosen
 
     def _all_read(self, numbers: set[int], maker: Mapping[str, int]) -> set[int]:
-        """These operations of the loop, and all of it that they read, directly or not."""
+        """These operations of the loop, and all operations of it that they read, directly or not."""
         reached, left = set(numbers), list(numbers)
         while left:
             read_of = {maker[name] for name in self.tracer.operations[left.pop()].ins if name in maker}
@@ -145,44 +145,44 @@ class _Loop:
         return reached
 
     def carry(self, name: str, form: Form) -> str:
-        """Something carried, from what it begins with; what it is at the end of a step is not known yet."""
+        """Add a carried value with its initial value; `close_carries` adds its value at the end of a step."""
         self.carries.append(len(self.tracer.operations))
         return self._add("carry", (name, name), form.shape, form.shape, form.dtype)
 
     def close_carries(self, ends: Sequence[str]) -> None:
-        """What each carried value is at the end of a step."""
+        """Set the value of each carried value at the end of a step."""
         for number, name in zip(self.carries, ends, strict=True):
             operation = self.tracer.operations[number]
             self.tracer.operations[number] = replace(operation, ins=(operation.ins[0], name))
 
     def entry(self, name: str, form: Form) -> str:
-        """What a step reads of an array that has an entry for each."""
+        """The entry of a step in an array with an entry for each step."""
         return self._add("entry", (name,), form.shape, form.shape[1:], form.dtype)
 
     def stack(self, name: str, form: Form) -> str:
-        """The array of what all steps make."""
+        """The array of the results of all steps."""
         return self._add("stack", (name,), form.shape[1:], form.shape, form.dtype)
 
     def leave(self, name: str) -> str:
-        """What a carried value is after the last step."""
-        made = (self.tracer.operations[k].outs[0] for k in self.carries)
-        array = next(array for array in made if array.name == name)
+        """A carried value after the last step."""
+        arrays = (self.tracer.operations[k].outs[0] for k in self.carries)
+        array = next(array for array in arrays if array.name == name)
         return self._add("leave", (name,), array.shape, array.shape, array.dtype)
 
     def test(self, name: str) -> None:
-        """The condition under which a step follows."""
+        """Add the condition under which another step follows."""
         nest = Nest("test", (), (Access("a0", ()),), (), flops=0)
         self._append(nest, "test", (name,), ())
 
     def _add(self, role: Role, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
-        """An operation that is an identity of entries, or of arrays of which one side has one more dimension."""
+        """Add an operation that is the identity, of entries or between arrays of which one has a dimension more."""
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
         form = Form(tuple(shape), dtype)
         sums = () if self.tracer.exact else passing(Equation(jax.lax.copy_p, {}, (form,), (form,), {}))
 
-        def access(name: str, own: Sequence[int]) -> Access:
-            return Access(name, ((), *dims), (own[0],)) if len(own) > len(shape) else Access(name, dims)
+        def access(name: str, side: Sequence[int]) -> Access:
+            return Access(name, ((), *dims), (side[0],)) if len(side) > len(shape) else Access(name, dims)
 
         nest = Nest(
             self.kind,

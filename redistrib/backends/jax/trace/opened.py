@@ -1,4 +1,4 @@
-"""Primitives without a rule: those that are made of others are replaced by these."""
+"""Primitives without a rule: those that other primitives implement are replaced by these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.private import implementation
 
-UNCHANGED = ("name", "copy_to_host", "layout_constraint")  # the operand itself, under another name
+UNCHANGED = ("name", "copy_to_host", "layout_constraint")  # the operand under another name
 _CLOSED = {
     "pure_callback",  # running it calls the callback
     "random_seed", "random_split", "random_fold_in", "random_clone", "random_wrap", "random_unwrap",  # small
@@ -19,9 +19,9 @@ _CLOSED = {
 
 
 def opened(eqn: Any) -> jex.ClosedJaxpr | None:
-    """What an equation is made of, by tracing the implementation of its primitive.
+    """The equations that implement an equation, by tracing the implementation of its primitive.
 
-    None where the primitive is one of XLA's, has an effect, or computes other arrays when traced.
+    None if the primitive is one of XLA, has an effect, or computes other arrays when traced.
     """
     primitive = eqn.primitive
     if primitive.name in _CLOSED or eqn.effects:
@@ -33,8 +33,8 @@ def opened(eqn: Any) -> jex.ClosedJaxpr | None:
         inner = jax.make_jaxpr(lambda *operands: function(*operands, **eqn.params))(*(var.aval for var in eqn.invars))
     except Exception:  # an implementation may need arrays, and fail in any way on traced values
         return None
-    made, wanted = ([(one.shape, one.dtype) for one in side] for side in (inner.out_avals, _avals(eqn.outvars)))
-    return inner if made == wanted and not _contains(inner.jaxpr, primitive) else None
+    actual, expected = ([(item.shape, item.dtype) for item in side] for side in (inner.out_avals, _avals(eqn.outvars)))
+    return inner if actual == expected and not _contains(inner.jaxpr, primitive) else None
 
 
 def _avals(variables: Any) -> list[Any]:
@@ -48,12 +48,12 @@ def _contains(jaxpr: Any, primitive: Any) -> bool:
 
 
 def _inside(eqn: Any) -> list[Any]:
-    values = [one for value in eqn.params.values() for one in (value if isinstance(value, tuple | list) else (value,))]
+    values = [v for value in eqn.params.values() for v in (value if isinstance(value, tuple | list) else (value,))]
     return [getattr(value, "jaxpr", value) for value in values if isinstance(value, jex.ClosedJaxpr | jex.Jaxpr)]
 
 
 def of_platform(platforms: Sequence[tuple[str, ...] | None], platform: str) -> int:
-    """The number of the form for a platform; None stands for all others."""
+    """The number of the branch for a platform; None stands for all other platforms."""
     names = {"gpu": ("gpu", "cuda", "rocm")}.get(platform, (platform,))
     named = (k for k, form in enumerate(platforms) if form is not None and any(name in form for name in names))
     others = (k for k, form in enumerate(platforms) if form is None)

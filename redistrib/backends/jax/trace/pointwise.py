@@ -1,4 +1,4 @@
-"""Rules of primitives that work element by element."""
+"""Rules of element-wise primitives."""
 
 from __future__ import annotations
 

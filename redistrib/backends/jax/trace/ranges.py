@@ -15,11 +15,11 @@ import numpy as np
 
 from redistrib.backends.jax.trace.equation import Equation, ValueRange
 
-REARRANGED = {  # the result has the elements of the first operand, at other positions
+REARRANGED = {  # the result has the elements of the first operand at other positions
     "broadcast_in_dim", "copy", "copy_p", "dynamic_slice", "expand_dims", "optimization_barrier", "reshape", "rev",
     "slice", "squeeze", "stop_gradient", "tile", "transpose",
 }  # fmt: skip
-_LARGEST = 2**24  # elements of a constant that are looked at
+_LARGEST = 2**24  # most elements of a constant that are examined
 _UNITED = {
     "concatenate": 0,
     "stack": 0,
@@ -44,7 +44,7 @@ def is_nonzero(equation: Equation, operand: int) -> bool:
 
 
 def of_constant(value: Any) -> ValueRange | None:
-    """The bounds of an array; None where one is infinite or NaN, or it is not to be looked at.
+    """The bounds of an array; None if an element is infinite or NaN, or the array is too large to examine.
 
     >>> of_constant(np.array([3.0, -1.0]))
     ValueRange(low=-1.0, high=3.0)
@@ -68,7 +68,7 @@ def of_constant(value: Any) -> ValueRange | None:
 
 
 def of_result(equation: Equation) -> ValueRange | None:
-    """The bounds of the one result of an operation, if they follow from the bounds of its operands."""
+    """The bounds of the result of an operation, if they follow from the bounds of its operands."""
     if len(equation.outs) != 1:
         return None
     kind, dtype = equation.kind, equation.outs[0].dtype
@@ -79,14 +79,14 @@ def of_result(equation: Equation) -> ValueRange | None:
     if kind == "iota":
         return _within(ValueRange(0.0, float(max(0, max(equation.outs[0].shape) - 1))), dtype)
     operands = [_of_operand(equation, k) for k in range(len(equation.ins))]
-    bounds = [one for one in operands if one is not None]
+    bounds = [bound for bound in operands if bound is not None]
     if kind == "convert_element_type" and bounds:
         return _within(bounds[0], dtype)
     if kind in _UNITED:
-        bounds = [one for one in operands[_UNITED[kind] :] if one is not None]
+        bounds = [bound for bound in operands[_UNITED[kind] :] if bound is not None]
         if len(bounds) < len(operands) - _UNITED[kind]:
             return None
-        return ValueRange(min(one.low for one in bounds), max(one.high for one in bounds))
+        return ValueRange(min(bound.low for bound in bounds), max(bound.high for bound in bounds))
     if not bounds or len(bounds) < len(operands) or any(form.dtype != dtype for form in equation.ins):
         return None
     return _computed(equation, bounds)
@@ -95,27 +95,27 @@ def of_result(equation: Equation) -> ValueRange | None:
 def _computed(equation: Equation, bounds: Sequence[ValueRange]) -> ValueRange | None:
     """The bounds of arithmetic, with room for its rounding."""
     kind, dtype = equation.kind, equation.outs[0].dtype
-    one, other = bounds[0], bounds[-1]
+    first, other = bounds[0], bounds[-1]
     match kind:
         case "neg":
-            return ValueRange(-one.high, -one.low)
+            return ValueRange(-first.high, -first.low)
         case "abs":
-            return ValueRange(0.0 if one.low <= 0 <= one.high else min(abs(one.low), abs(one.high)), one.most)
+            return ValueRange(0.0 if first.low <= 0 <= first.high else min(abs(first.low), abs(first.high)), first.most)
         case "add" | "add_any":
-            exact = ValueRange(one.low + other.low, one.high + other.high)
+            exact = ValueRange(first.low + other.low, first.high + other.high)
         case "sub":
-            exact = ValueRange(one.low - other.high, one.high - other.low)
+            exact = ValueRange(first.low - other.high, first.high - other.low)
         case "mul":
-            corners = [a * b for a in one for b in other]
+            corners = [a * b for a in first for b in other]
             exact = ValueRange(min(corners), max(corners))
         case "div" if is_nonzero(equation, 1):
-            corners = [a / b for a in one for b in other]
+            corners = [a / b for a in first for b in other]
             exact = ValueRange(min(corners), max(corners))
-        case "sqrt" if one.low >= 0:
-            exact = ValueRange(math.sqrt(one.low), math.sqrt(one.high))
+        case "sqrt" if first.low >= 0:
+            exact = ValueRange(math.sqrt(first.low), math.sqrt(first.high))
         case _:
             return None
-    grown = max(exact.most, one.most, other.most) if kind in ("add", "add_any", "sub") else exact.most
+    grown = max(exact.most, first.most, other.most) if kind in ("add", "add_any", "sub") else exact.most
     room = 8 * float(jnp.finfo(dtype).eps)
     low, high = exact
     if kind in ("add", "add_any", "sub"):
@@ -142,7 +142,7 @@ def _of_type(dtype: str) -> ValueRange | None:
 
 
 def _within(bounds: ValueRange, dtype: str) -> ValueRange | None:
-    """The bounds of a value rounded to a float type; None where it may overflow."""
+    """The bounds of a value rounded to a float type; None if it may overflow."""
     if not _is_float(dtype) or bounds.most > float(jnp.finfo(dtype).max) * (1 - float(jnp.finfo(dtype).eps)):
         return None
     room = float(jnp.finfo(dtype).eps)
@@ -150,7 +150,7 @@ def _within(bounds: ValueRange, dtype: str) -> ValueRange | None:
 
 
 def _is_float(dtype: str) -> bool:
-    """Whether it is a type of floats of 16 bits at least; of smaller ones some have no zero, and some no infinity."""
+    """Whether a type is of floats of at least 16 bits; some smaller ones have no zero, others no infinity."""
     if "key<" in dtype or not jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
         return False
     return bool(jnp.finfo(dtype).bits >= 16)

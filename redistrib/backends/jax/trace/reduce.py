@@ -46,14 +46,14 @@ def _reduce(equation: Equation) -> Nest:
 
 
 def of_booleans(equation: Equation) -> Any:
-    """The reduction of integers that a reduction of booleans is; None for others."""
+    """The reduction of integers for a reduction of booleans; None for other primitives."""
     primitive = _OF_BOOLEANS.get(equation.kind)
     return None if primitive is None or equation.ins[0].dtype != "bool" or equation.literals else primitive
 
 
 @rule("reduce")
 def _any_reduce(equation: Equation) -> Nest:
-    """By any function: what it reduces is whole."""
+    """A reduction by any function: the reduced dimensions stay whole."""
     reduced, arrays = equation.params["dimensions"], len(equation.ins) // 2
     dims = ["" if k in reduced else f"d{k}" for k in range(len(equation.ins[0].shape))]
     sizes = {name: size for name, size in zip(dims, equation.ins[0].shape, strict=True) if name}
@@ -62,7 +62,7 @@ def _any_reduce(equation: Equation) -> Nest:
 
 
 def _added(equation: Equation, names: Sequence[str]) -> dict[str, Any]:
-    """The options of a nest that adds products along dimensions; whole ones where the results cannot be added later."""
+    """The options of a nest that adds products along dimensions, whole if their results cannot be added later."""
     if can_be_summed(equation.outs[0].dtype):
         return {"combine": dict.fromkeys(names, "sum")}
     return {"whole": names}

@@ -89,7 +89,7 @@ def _linear(equation: Equation) -> Groups:
 
 
 def _adds_what_it_fills(equation: Equation) -> bool:
-    """Whether a gather of a sum is the sum of gathers: the fill value must be its own sum."""
+    """Whether a gather of a sum is the sum of gathers: a sum of fill values must be the fill value."""
     if not str(equation.params["mode"]).upper().endswith("FILL_OR_DROP"):
         return True
     value = equation.params.get("fill_value")

@@ -1,4 +1,4 @@
-"""What XLA:CPU alone wants: `quirks` of virtual CPU devices, and `half_duplex` links between processes on CPUs.
+"""Code for XLA:CPU alone: `quirks` of virtual CPU devices, and `half_duplex` links between processes on CPUs.
 
-Lowering asks `quirks.quirks_of(platform)`. No other platform has a quirk, and nothing of this folder runs there.
+Lowering calls `quirks.quirks_of(platform)`. No other platform has quirks, and nothing else of this folder runs there.
 """

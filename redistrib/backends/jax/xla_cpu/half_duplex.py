@@ -21,16 +21,16 @@ from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.plans.writes import Write
 from redistrib.theory.placement import Int64
 
-_MOST_LOAD = 1.25  # of two turns together, in loads of one permute: above, two turns take longer than a swap
+_MOST_LOAD = 1.25  # load of two turns over that of one permute; above it, two turns take longer than a swap
 
 
 @dataclass(frozen=True)
 class HalfDuplexLinks:
-    """Links on which no two devices of different processes send large shares to one another at the same time.
+    """Links between processes on which large shares do not travel in both directions at the same time.
 
     Attributes:
         processes: process of every device.
-        least_bytes: bytes of the smallest share for which that holds.
+        least_bytes: bytes of the smallest share that counts as large.
     """
 
     processes: tuple[int, ...]
@@ -67,7 +67,7 @@ class HalfDuplexLinks:
         return jnp.where(is_one_of(keepers), tile, received) if len(keepers) else received
 
     def writes(self, write: Write, element_bytes: int) -> list[Write]:
-        """A write by a permute as one write for each turn, for elements of so many bytes."""
+        """The writes of the turns of a permute, for elements of so many bytes."""
         assert write.pairs is not None
         if write.padded is not None or not self.splits(write.volume * element_bytes):
             return [write]
@@ -100,7 +100,7 @@ class HalfDuplexLinks:
         return bool((where != where[:, :1]).any())
 
     def splits(self, size: int) -> bool:
-        """Whether shares of so many bytes are kept from meeting."""
+        """Whether permutes of shares of so many bytes are split into turns."""
         return size >= self.least_bytes
 
 

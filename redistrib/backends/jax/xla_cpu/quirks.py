@@ -1,6 +1,6 @@
-"""What differs on virtual CPU devices, which are threads of one process.
+"""Quirks of virtual CPU devices, which are threads of one process.
 
-`quirks_of` is the only place that asks for this platform. Each field of `Quirks` is one difference. In `ONE_PROCESS`
+`quirks_of` is the only place that tests for this platform. Each field of `Quirks` is one difference. In `ONE_PROCESS`
 each may be switched off by itself, with empty caches: programs stay correct and may become slower. Without
 `one_at_a_time` many launches may deadlock.
 """
@@ -19,7 +19,7 @@ from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
 
 @dataclass(frozen=True)
 class Quirks:
-    """How programs of a platform are made; by default a platform without quirks.
+    """Choices for the programs of a platform; the defaults are those of a platform without quirks.
 
     Each gain was measured on 8 devices of one process (bench/results/quirks.json, docs/benchmarks.md).
 
@@ -58,7 +58,7 @@ class Quirks:
     half_duplex_bytes: int | None = None
 
     def links(self, processes: Sequence[int]) -> HalfDuplexLinks | None:
-        """The links between devices of these processes; None where they carry data both ways at a time."""
+        """The links between devices of these processes; None if they carry data in both directions at a time."""
         return None if self.half_duplex_bytes is None else HalfDuplexLinks(tuple(processes), self.half_duplex_bytes)
 
 
@@ -76,7 +76,7 @@ ONE_PROCESS = Quirks(
 
 
 def quirks_of(platform: str, processes: int = 1) -> Quirks:
-    """The quirks of a platform, on so many processes. Between processes, launches cost as much as elsewhere."""
+    """The quirks of a platform with so many processes; between processes, launches cost as much as elsewhere."""
     if platform != "cpu":
         return Quirks()
     if processes == 1:
