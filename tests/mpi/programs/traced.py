@@ -55,7 +55,31 @@ for limit in (None, "1 MiB"):
     if comm.rank == 0:
         for one, wanted in zip(looped, jax.tree.leaves(layers(stacked, args[1])), strict=True):
             np.testing.assert_allclose(one, wanted, rtol=1e-5)
+
+
+def slid(x: Any, k: Any) -> Any:
+    """Convolutions and poolings cut in space, and their gradients: ranks exchange halos."""
+
+    def loss(x: Any, k: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=numbers)
+        y = jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 1, 1), "SAME")
+        return (jax.lax.conv_transpose(y, k, (2, 1), "SAME", dimension_numbers=numbers) ** 2).sum()
+
+    return jax.grad(loss, (0, 1))(x, k)
+
+
+plane = (np.arange(16 * 16 * 2) % 5 - 2).astype(np.float32).reshape(1, 16, 16, 2)
+kernel = (np.arange(3 * 3 * 2 * 2) % 3 - 1).astype(np.float32).reshape(3, 3, 2, 2)
+cuts = [rd.along("d", {"x": 1}), rd.along("t", {"x": 2})]
+h = rd.distribute(slid, (plane, kernel), {"d": 2, "t": 2}, schedule=cuts)
+assert any(move.out.has_halos for move in h.program.moves)
+with rd.to_mpi(h.program, comm) as execute:
+    tiles = execute.scatter(*((plane, kernel) if comm.rank == 0 else []))
+    halos = execute.gather(*execute(*tiles))
 if comm.rank == 0:
+    for one, wanted in zip(halos, jax.jit(slid)(plane, kernel), strict=True):
+        np.testing.assert_array_equal(one, wanted)
     for one, wanted in zip(found, jax.tree.leaves(step(*args)), strict=True):
         np.testing.assert_array_equal(one, wanted)
     print(json.dumps({"moves": len(f.program.moves)}))
