@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from redistrib.autoshard.overlap import Overlap, WalkTask, clamped, leaving, var
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
+from redistrib.partitioning.halos import Shared, shared_halos
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.windows import Held, held_shape
 
@@ -109,6 +111,11 @@ class _Walk:
     moving: float = 0.0
     received: int = 0
     scratch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    @cached_property
+    def halos(self) -> Shared:
+        """The halos that operations share."""
+        return shared_halos(self.decisions.propagation)
 
     def result(self) -> Evaluation:
         problem, propagation, graph = self.problem, self.decisions.propagation, self.problem.graph
@@ -243,8 +250,12 @@ class _Walk:
             if (version.form, version.windows) == (form, windows) and is_kept:
                 version.used = max(version.used, until)
                 return version
-        source = self.read(name, form, at, at, reader)
-        price = self.problem.moves.halo(form, windows, self.decisions.propagation.arrays[name].dtype)
+        shared = self.halos.get((name, form), windows)
+        if shared != windows:  # they are cut out of those that operations share
+            source, price = self.halo(name, form, shared, at, at, reader), Price(0.0, True, 0)
+        else:
+            source = self.read(name, form, at, at, reader)
+            price = self.problem.moves.halo(form, windows, self.decisions.propagation.arrays[name].dtype)
         self._pay(price, self.problem.moves_of(name, (reader,)))
         moved = _Version(form, at, until, source.tested, windows)
         self._work(name, source, moved, price, at, reader)

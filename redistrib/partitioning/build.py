@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from redistrib.errors import CutInnerFactorError, ProgramError
 from redistrib.lang.types import DimType, DistType
+from redistrib.partitioning.halos import shared_halos
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.versions import LayoutBuilder, still_read
 from redistrib.programs.graph import Array, Operation, Role
@@ -47,6 +48,8 @@ class _Build:
 
     def __post_init__(self) -> None:
         self.builder.rematerialise = self._rematerialised
+        if self.builder.outside is None:
+            self.builder.halos = shared_halos(self.found)
 
     def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], donated: Iterable[str]) -> Program:
         graph, builder = self.found.graph, self.builder

@@ -16,6 +16,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.builder import Builder
 from redistrib.programs.program import Op, Value, is_effectful, made_by, used_by
+from redistrib.programs.windows import Held
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import lower_bound, placement_of
@@ -31,6 +32,7 @@ class LayoutBuilder(Builder):
         outside: of the step of a loop, the builder of what stands around the loop; None elsewhere. An array from there
             is moved there, once, and is alike at every step.
         constants: values from outside that the operations read, by name.
+        halos: for an array in a type the halos that operations share: those of each are cut out of them.
     """
 
     def __init__(
@@ -59,13 +61,14 @@ class LayoutBuilder(Builder):
         self.rematerialise: Callable[[Hashable, Value], Value | None] = lambda key, target: None
         self._plans: Plans = {} if plans is None else plans
         self._used: dict[str, int] = {}
+        self.halos: Mapping[tuple[str, DistType], tuple[Held, ...]] = {}
         self.outside: LayoutBuilder | None = None
         self.constants: dict[str, Value] = {}
 
     def inside(self, name: str) -> LayoutBuilder:
         """An empty builder of the step of a loop, which moves as this one does."""
         step = LayoutBuilder(self.model, self.keep, name=name, sources=self.sources, plans=self._plans)
-        step.outside = self
+        step.outside, step.halos = self, self.halos
         return step
 
     def needed(self, key: Hashable, target: Value) -> Value:
@@ -75,7 +78,9 @@ class LayoutBuilder(Builder):
             self.constants[value.name] = value
             return value
         if target.has_halos and not any(value.means(target) for value in self._kept(self.versions[key])):
-            self.moved(key, self.needed(key, replace(target, windows=())), target)
+            shared = replace(target, windows=self.halos.get((str(key), target.type), target.windows))
+            own = shared.windows == target.windows
+            self.moved(key, self.needed(key, replace(target, windows=()) if own else shared), target)
         nearest = self._nearest(key, target)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(target):

@@ -103,7 +103,7 @@ def _check_move(op: Move, value: Value) -> None:
         raise ProgramError(
             name, out.name, "Move", f"{value.form} of {value.dtype} cannot become {out.form} of {out.dtype}"
         )
-    if value.windows and not value.means(out):
+    if value.windows and not value.means(out) and not out.is_part_of(value):
         raise ProgramError(
             name, value.name, "Window", "tiles that overlap are read and not moved; move what they were made of"
         )

@@ -176,7 +176,11 @@ def _product(sizes: Any) -> int:
 
 def _run_move(op: Move, value: Value, tiles: Tiles) -> Tiles:
     ordered = [tiles[device] for device in value.place.devices]
-    if op.plan is not None:
+    if value.has_halos:
+        offset = (op.out.corner - value.corner).tolist()
+        box = [tuple(slice(a, a + n) for a, n in zip(start, op.out.tile, strict=True)) for start in offset]
+        ordered = [tile[part] for tile, part in zip(ordered, box, strict=True)]
+    elif op.plan is not None:
         ordered = reference.run(op.plan, ordered)
     elif value.place.devices != op.out.place.devices or not value.means(op.out):
         return distribute(reference.assemble(ordered, value.placement), op.out)

@@ -13,7 +13,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.halos import halo_rounds
-from redistrib.programs.windows import Held, Reach, held_shape, reached
+from redistrib.programs.windows import Held, Reach, held_shape, is_inside, reached
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, placement_of
 
@@ -114,6 +114,11 @@ class Value:
         elements = math.prod(self.tile) if self.windows else self.type.local_size
         return elements * itemsize_of(self.dtype)
 
+    def is_part_of(self, other: Value) -> bool:
+        """Whether every device finds its halos in those of another value of the same type."""
+        same = (self.type, self.place) == (other.type, other.place) and self.has_halos and other.has_halos
+        return same and is_inside(self.windows, other.windows, self.type.local_shape)
+
     def means(self, other: Value) -> bool:
         """Whether every device holds the same of both, whatever the meshes and axes are called."""
         if self.windows != other.windows:
@@ -141,6 +146,8 @@ def pulled(value: Value, out: Value) -> dict[int, int]:
 
     Elements of neighbours travel in rounds, each with one size for all devices.
     """
+    if value.has_halos:  # they are cut out of it
+        return dict.fromkeys(out.place.devices, 0)
     if out.has_halos:
         received = dict.fromkeys(out.place.devices, 0)
         for one in halo_rounds(out.type, out.place.mesh, out.windows):

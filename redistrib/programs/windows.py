@@ -139,6 +139,15 @@ def reached(points: tuple[int, ...], windows: tuple[Window | Held, ...]) -> tupl
     return tuple(map(_reached, points, windows)) if windows else points
 
 
+def is_inside(inner: Sequence[Held], outer: Sequence[Held], tile: Sequence[int]) -> bool:
+    """Whether devices with such tiles find all that they hold with some windows in what they hold with others."""
+    for one, other, size in zip(inner, outer, tile, strict=True):
+        a, b = (held if isinstance(held, Reach) else Reach(size, 0, size) for held in (one, other))
+        if a.step != b.step or a.start < b.start or a.start + a.length > b.start + b.length:
+            return False
+    return True
+
+
 def held_shape(tile: Sequence[int], windows: Sequence[Held]) -> tuple[int, ...]:
     """Elements that a device with so many points, or elements, holds along each dimension."""
     shape = reached(tuple(tile), tuple(windows))

@@ -346,7 +346,7 @@ class _Simulator:
         if op.plan is not None:
             key: tuple[object, ...] = (id(op.plan), value.place)
         else:
-            key = (value.type, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
+            key = (value.type, value.windows, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
         if key not in self.cache.prices:
             self.cache.prices[key] = tuple(move_stages(op, program, self.machine))
         return self.cache.prices[key]

@@ -115,6 +115,8 @@ class _Round(NamedTuple):
 def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStage]:
     """What a move without a plan is made of: collectives from one device or to one, sends between several."""
     links = _Links(value, out, machine)
+    if value.has_halos:
+        return []
     if out.has_halos:
         devices, rounds = out.place.devices, halo_rounds(out.type, out.place.mesh, out.windows)
         return links.sends((one.elements, devices[a], devices[b]) for one in rounds for a, b in one.pairs.tolist())

@@ -358,3 +358,41 @@ def test_a_convolution_that_is_cropped_and_read_elsewhere_too_is_done_once() -> 
     assert sorted(kinds(distributed(both, x, k))) == ["conv_general_dilated", "pad"]
     cropped = distributed(lambda x, k: both(x, k)[1], x, k)
     assert kinds(cropped) == ["conv_general_dilated"]
+
+
+@pytest.mark.parametrize("taps", [(3, 5), (5, 3), (1, 3)])
+def test_halos_of_several_operations_are_received_once(taps: tuple[int, int]) -> None:
+    """The wider ones, of which the others are a part; with a pooling of another side beside them."""
+    x, kernels = ints(2, 16, 4, 3), tuple(ints(n, 3, 3, 4) for n in taps)
+
+    def inception(x: Any, kernels: Any) -> Any:
+        return (*(conv(x, k) for k in kernels), pooled(x, "max", 3, 2))
+
+    found = distributed(inception, x, kernels)
+    rows = max(taps) - 1
+    assert found.cost.received_bytes == (DEVICES - 1) * rows * 2 * 4 * 3 * 4
+    given, expected = [np.asarray(array) for array in (x, *kernels)], jax.jit(inception)(x, kernels)
+    tiles = {value.name: distribute(array, value) for value, array in zip(found.program.inputs, given, strict=True)}
+    ends = run_ranks(project(found.program), tiles)
+    alone = [collect(ends[name], found.program.values[name]) for name in found.program.outputs]
+    for results in (alone, run_by_rank(found.program, given)):
+        for ours, theirs in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert parse(to_text(found.program), bodies_of(found.program)) == found.program
+
+
+def test_a_search_prices_shared_halos_once() -> None:
+    x, k, wide = (jax.ShapeDtypeStruct(s, np.float32) for s in ((1, 1024, 1024, 32), (3, 3, 32, 32), (7, 3, 32, 32)))
+    (found,) = rd.search(
+        lambda x, k, wide: (conv(x, k), conv(x, wide), pooled(x, "max", 3, 2)),
+        (x, k, wide),
+        {"d": 8},
+        pins=[rd.along("d", {"x": 1})],
+        profile="v100",
+        progress=False,
+    )
+    assert set(cut(found, "conv_general_dilated")) == {"h0"}
+    guess = evaluated(found.problem, found.result.decisions, found.result.sources)
+    assert guess.received == found.received_bytes == found.program.received_bytes == 7 * 6 * 1024 * 32 * 4
+    assert guess.seconds == pytest.approx(found.seconds, rel=1e-9)
+    assert found.bound <= found.rank[0]

@@ -74,7 +74,7 @@ def _reduced_by_a_function(function: Function) -> bool:
 
 
 def _bits_of_many_keys(function: Function) -> bool:
-    k = function.pick(lambda value: value.dtype in ("int32", "uint32") and bool(value.shape))
+    k = function.pick(lambda value: value.dtype in ("int32", "uint32") and value.shape != () and 0 not in value.shape)
     if k is None:
         return False
 

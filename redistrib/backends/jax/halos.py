@@ -30,6 +30,12 @@ def with_halos(value: Value, tile: jax.Array, context: LoweringContext) -> jax.A
     return as_integer_bits(run)(tile)
 
 
+def part_of_halos(value: Value, out: Value, tile: jax.Array) -> jax.Array:
+    """What the running device holds of a value with halos, from what it holds of one with more."""
+    starts = (out.corner - value.corner)[0].tolist()  # on all devices alike
+    return lax.slice(tile, starts, [start + size for start, size in zip(starts, out.tile, strict=True)])
+
+
 def _message(one: HaloRound, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """What arrives in a round; zeros where nothing does."""
     (start,) = context.offsets(one.taken[:, None])

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
-from redistrib.backends.jax.halos import with_halos
+from redistrib.backends.jax.halos import part_of_halos, with_halos
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
 from redistrib.backends.jax.rows import over_tiles
@@ -117,6 +117,8 @@ def run_local(
                         tile = after(latest, tile, LoweringContext(mesh.names, mesh.shape, mesh.devices))
                     with jax.named_scope(scope_name(op.value)):
                         tile = _moved(op.plan, tile, platform, schedule)
+                elif (held := program.values[op.value]).has_halos:
+                    tile = part_of_halos(held, op.out, tile)
                 elif op.out.has_halos:
                     mesh = op.out.place.mesh
                     context = LoweringContext(mesh.names, mesh.shape, mesh.devices)
