@@ -11,6 +11,7 @@ from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.graph import Graph
 from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.windows import slides
 
 _AXIS = "f"
 
@@ -136,6 +137,8 @@ def _types(propagation: _SummandPropagation) -> tuple[dict[str, DistType] | None
         nest, carries = operation.nest, propagation.carries[k]
         groups = range(len(nest.linear)) if carries else ()
         passed = tuple(tuple(axis for axis in carries if carries[axis] == group) for group in groups)
+        if any(slides(access, propagation.cuts[k].values()) for access in nest.reads):
+            return None, ()
         signature = ScheduledNest(nest, propagation.cut(k), passed).signature(propagation.mesh)
         if any(types[name] != needed for name, needed in zip(operation.ins, signature.ins, strict=True)):
             summed = [group for group in nest.linear if any(types[operation.ins[r]].partial for r in group)]

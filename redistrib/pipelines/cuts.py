@@ -22,6 +22,7 @@ from redistrib.pipelines.roles import BatchedProgram, BatchStep
 from redistrib.programs.cuts import cut_of
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.windows import slides
 
 DATA, TENSOR = "d", "t"
 
@@ -217,7 +218,8 @@ class Cutter:
     def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> CutOperation | None:
         """The operation cut so; None where it cannot be."""
         cut = cut_of(nest, axes, self.mesh)
-        if cut is None:
+        dims = [name for name, own in axes.items() if own]
+        if cut is None or any(slides(access, dims) for access in nest.reads):
             return None
         part = ScheduledNest(nest, cut)
         try:

@@ -7,8 +7,8 @@ and a device needs besides its tile some elements of its neighbours' tiles, its 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from redistrib.lang.types import DimType
 
@@ -87,6 +87,26 @@ def refusal(stencil: Stencil, points: int, whole: int) -> str:
     if reach.length > stencil.extent:
         return f"the windows of {points} points reach over all of the {stencil.extent} elements"
     return ""
+
+
+class Reading(Protocol):
+    """An access, see `redistrib.programs.nest.Access`."""
+
+    @property
+    def dims(self) -> tuple[tuple[str, ...], ...]:
+        """For every array dimension the iteration dimensions."""
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """For every array dimension the elements that are read at a point."""
+
+
+def slides(access: Reading, cut: Iterable[str]) -> bool:
+    """Whether windows slide along an iteration dimension that is cut: a part of it may need a halo."""
+    names = {*cut}
+    return any(
+        isinstance(window, Stencil) and names & {*dim} for window, dim in zip(access.windows, access.dims, strict=False)
+    )
 
 
 def unfit(dims: Sequence[Sequence[str]], windows: Sequence[Window]) -> str:

@@ -396,3 +396,51 @@ def test_a_search_prices_shared_halos_once() -> None:
     assert guess.received == found.received_bytes == found.program.received_bytes == 7 * 6 * 1024 * 32 * 4
     assert guess.seconds == pytest.approx(found.seconds, rel=1e-9)
     assert found.bound <= found.rank[0]
+
+
+@pytest.mark.parametrize("kind", ["cond", "proxy"])
+def test_what_may_not_move_has_no_halos(kind: str) -> None:
+    """A branch, and a kernel that is looked at through a proxy, run whole in space, also where no halo is needed."""
+    x, k = ints(2, 16, 4, 3), ints(3, 3, 3, 3)
+
+    def tiles(x: Any, k: Any) -> Any:
+        return jnp.repeat(pooled(x, "max", 2, 2), 2, 1)[:, :, :1] + k[0, 0, 0, 0]
+
+    for slid in (conv, tiles):
+        if kind == "cond":
+            found = distributed(
+                lambda x, k, slid=slid: lax.cond(x.sum() > 0, slid, lambda x, k: 2 * slid(x, k), x, k), x, k
+            )
+        else:
+            named = jax.jit(_named("slid", slid))
+            found = rd.distribute(
+                lambda x, k, named=named: named(x, k),
+                (x, k),
+                {"d": DEVICES},
+                schedule=rd.along("d", {"x": 1}),
+                rules={"slid": rd.proxy(slid, run=slid)},
+            )
+            np.testing.assert_array_equal(found(x, k), jax.jit(slid)(x, k))
+        assert not any(value.windows for value in found.program.values.values())
+
+
+def _named(name: str, function: Any) -> Any:
+    def run(x: Any, k: Any) -> Any:
+        return function(x, k)
+
+    run.__name__ = name
+    return run
+
+
+def test_loops_exchange_halos_in_each_step() -> None:
+    """Of what is carried in every step; of what comes from outside once, before it."""
+    x, kernels = ints(2, 16, 4, 3, high=3), ints(5, 3, 3, 3, 3, high=3)
+
+    def layers(x: Any, k: Any) -> Any:
+        return lax.scan(lambda c, w: (jnp.clip(conv(c, w), -2, 2) + conv(x, w), None), x, k)[0]
+
+    found = distributed(layers, x, kernels)
+    rows = 6 * 2 * 4 * 3 * 4
+    assert found.cost.received_bytes == (5 + 1) * rows
+    back = distributed(jax.grad(lambda x, k: (layers(x, k) ** 2).sum() * 1e-3, (0, 1)), x, kernels, exact=False)
+    assert back.opaque == ()

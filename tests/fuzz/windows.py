@@ -106,7 +106,16 @@ def _pooled(function: Function) -> bool:
         return lax.reduce_window(x, np.array(init, x.dtype), fn, *window, **dilations)
 
     bound = value.bound * (slid.taps if kind in ("sum", "gradient") else 1)
-    return function.add(f"pool {kind}[{axis}: {slid}]", run, k, bound=bound, grain=value.grain, sums=kind != "max")
+    inside = rng.choice(("", "", "", "branch of", "rematerialised"))
+    name = f"{inside} pool {kind}[{axis}: {slid}]"
+    how: dict[str, Any] = {"bound": bound, "grain": value.grain, "sums": kind != "max"}
+    if inside == "branch of":
+
+        def branch(x: Any) -> Any:
+            return lax.cond(x.ravel()[0] > x.ravel()[-1], run, lambda x: lax.rev(run(x), (axis,)), x)
+
+        return function.add(name, branch, k, **how)
+    return function.add(name, jax.checkpoint(run) if inside else run, k, **how)
 
 
 OPERATIONS: tuple[Callable[[Function], bool], ...] = (_convolved, _convolved, _pooled, _pooled)
