@@ -41,6 +41,7 @@ TOGETHER = 1_500  # options of all operations that two axes may have where they 
 HIDDEN = ((1.0, 1.0), (0.1, 1.0), (0.1, 0.3), (4.0, 4.0))  # times the seconds of moves, where they may be hidden:
 # of those that wait for nothing, and of others
 TURNED = 300  # decisions turned to another option, at most, where moves run beside operations
+CONVERSIONS = 10_000  # of the values of two axes that are decided together, up to which the relaxation is solved
 BETTER = 1e-6  # of the price, by which a schedule must be better to be taken
 
 
@@ -317,7 +318,8 @@ class _Anytime:
             return False
         self.report_progress(f"axis {' and '.join(turn)}")
         axes_problem = AxesProblem(problem, result.decisions, turn, self.classes, deadline)
-        solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(result.decisions))
+        most = CONVERSIONS if len(turn) > 1 else math.inf
+        solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(result.decisions), most)
         self.complete = self.complete and solution.optimal
         if solution.choice is None:
             return False

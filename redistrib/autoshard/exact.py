@@ -25,13 +25,16 @@ WITHIN = 100_000  # entries of a table of a neighbourhood
 ROUNDING = 1e-10  # of a sum of prices, by which it may differ when it is added up in another order
 
 
-def solved(choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int] | None = None) -> Solution:
+def solved(
+    choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int] | None = None, most: float = math.inf
+) -> Solution:
     """The best choice that is found, in time.
 
     Args:
         choices: the choice graph.
         deadline: after which the best so far is taken.
         start: a choice to begin with.
+        most: conversions of all edges, above which a choice that is there is made better without a relaxation.
 
     Returns:
         The choice; None where there is none, or none was found in time. The bound is minus infinite where none was
@@ -46,7 +49,8 @@ def solved(choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int
             choice = tuple(options[node] for node in everything)
             price = choices.price(choice)
             return Solution(choice if math.isfinite(price) else None, price, math.isfinite(price), True)
-        if best is not None and len(best) > MANY:
+        wide = len(choices.nodes) > MANY or sum(len(edge.prices) for edge in choices.edges) > most
+        if best is not None and wide:
             return Solution(_neighbourhood_search(tables, best), -math.inf, True, False)
         bound, shares = relaxed(choices, deadline)
     except OutOfTime:

@@ -78,9 +78,11 @@ class Moves:
 
     @cached_property
     def by_axes(self) -> AxisPrices | None:
-        """Prices of collectives along axes, which large meshes have; None where moves have the prices of plans."""
+        """Prices of collectives along axes, which large meshes and machines of today have; None where moves have those
+        of plans."""
         links = self.machine.links
-        if self.mesh.size <= PLANNED or not isinstance(links, Figures) or links.host_bandwidth is not None:
+        is_planned = self.mesh.size <= PLANNED and not self.machine.fuses
+        if is_planned or not isinstance(links, Figures) or links.host_bandwidth is not None:
             return None
         return AxisPrices(self.mesh, links)
 

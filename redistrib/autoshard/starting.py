@@ -1,38 +1,28 @@
 """Where a search begins: the schedules that people write, derived from the graph.
 
-Each axis of the mesh has a role. It cuts the examples (data parallel), the examples and the weights as they are stored
-(fully sharded data parallel), or the weights of products in pairs, the first by what it keeps and the second by what
-it sums over (tensor parallel, Shoeybi et al. 2019). What follows from that is found by propagation. All products of
-roles are ranked by an estimate that plans no move.
+Each axis of the mesh has a role, see `roles`. What follows from that is found by propagation. All products of roles are
+ranked by an estimate that plans no move.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, product
+from itertools import accumulate
 from operator import add
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from redistrib.autoshard.axes import dim_of
 from redistrib.autoshard.candidates import Option, of_decided
-from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.memory import last_held
 from redistrib.autoshard.problem import Decisions, SearchProblem
+from redistrib.autoshard.roles import Roles
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.conflicts import reshard_instead
 from redistrib.partitioning.propagate import Propagation
 from redistrib.plans.dtypes import itemsize_of
-
-Role: TypeAlias = Literal["sharded", "tensor", "data"]
-ROLES: tuple[Role, ...] = ("sharded", "tensor", "data")
-TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
-NEARLY = 0.9  # of the most work that a dimension cuts: by custom examples are the first dimension of those
-SPREADS = 200_000  # weights times operations, above which weights of layers that are alike are cut alike
 
 
 class Estimate(NamedTuple):
@@ -110,10 +100,10 @@ def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Dec
     yield first
     if not axes or deadline.passed:
         return
-    roles = _Roles(problem, base, deadline)
+    roles = Roles(problem, base, deadline)
     seen = {first.text}
-    for chosen in sorted(product(ROLES, repeat=len(axes)), key=lambda roles_of_axes: len({*roles_of_axes}) == 1):
-        propagation = roles.propagated(dict(zip(axes, chosen, strict=True)))
+    for chosen in roles.products(axes):
+        propagation = roles.propagated(chosen)
         if propagation is not None:
             decisions = decided_by(problem, propagation)
             if decisions.text not in seen:
@@ -121,153 +111,6 @@ def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Dec
                 yield decisions
         if not deadline.left:
             return
-
-
-@dataclass
-class _Roles:
-    """Roles of axes, applied to a propagation of the pins."""
-
-    problem: SearchProblem
-    base: Propagation
-    deadline: Deadline
-    examples: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
-    weights: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        graph, state = self.problem.graph, {*self.problem.tied.values()}
-        self.arguments = [array for array in graph.inputs if array.name not in state]
-        whole = state or {array.name for array in graph.inputs}
-        axis = max(self.base.mesh.axes, key=lambda one: one.size)
-        ranked = self._ranked(axis.name)
-        if not state and ranked:
-            cut = self._with(axis.name, *ranked[0])
-            whole = {name for name in whole if cut is not None and not cut.input_type(name).axes}
-        self.weights = [array.name for array in graph.inputs if array.name in whole and array.shape]
-
-    def propagated(self, roles: Mapping[str, Role]) -> Propagation | None:
-        """The propagation of roles of all axes; None where one cannot be."""
-        propagation = self.base.copy()
-        for axis, role in roles.items():
-            if role != "tensor" and not self._data(propagation, axis):
-                return None
-        for axis, role in roles.items():
-            if role == "tensor":
-                self._tensor(propagation, axis)
-        for axis, role in roles.items():
-            if role == "sharded":
-                self._sharded(propagation, axis)
-        for axis in roles:
-            reshard_instead(propagation, axis)
-        return propagation
-
-    def _data(self, propagation: Propagation, axis: str) -> bool:
-        """Cut a dimension of an argument that nearly all work follows from, the first that the axis still divides."""
-        if any(propagation.pins.get(array.name, {}).get(axis) is not None for array in self.arguments):
-            return True
-        return any(_cut(propagation, name, axis, dim) for name, dim in self._ranked(axis))
-
-    def _ranked(self, axis: str) -> list[tuple[str, int]]:
-        """Dimensions of arguments that nearly most work is cut by when an axis cuts them, the foremost first."""
-        size = self.base.mesh.axis(axis).size
-        if size not in self.examples:
-            places = [(array.name, dim) for array in self.arguments for dim in range(len(array.shape))]
-            work: dict[tuple[str, int], int] = {}
-            for name, dim in places[-TRIALS:]:
-                if work and self.deadline.passed:
-                    break
-                propagation = self._with(axis, name, dim)
-                if propagation is not None:
-                    work[name, dim] = sum(
-                        times * operation.nest.points * operation.nest.flops
-                        for operation, times, cuts in zip(
-                            self.problem.graph.operations, self.problem.times, propagation.cuts, strict=True
-                        )
-                        if axis in cuts
-                    )
-            most = max(work.values(), default=0)
-            self.examples[size] = sorted(
-                (place for place, place_work in work.items() if place_work >= NEARLY * most > 0),
-                key=lambda place: place[1],
-            )
-        return self.examples[size]
-
-    def _with(self, axis: str, name: str, dim: int) -> Propagation | None:
-        propagation = self.base.copy()
-        return propagation if _cut(propagation, name, axis, dim) else None
-
-    def _tensor(self, propagation: Propagation, axis: str) -> None:
-        """Cut weights, in the order that they are first read in, by a dimension that their product keeps."""
-        graph, cut_like, pending = self.problem.graph, dict[int, int | None](), False
-        is_large = len(self.weights) * len(graph.operations) > SPREADS
-        numbers: Sequence[int] = classes_of(self.problem).inputs if is_large else range(len(graph.inputs))
-        classes = dict(zip((array.name for array in graph.inputs), numbers, strict=True))
-        first = {name: self._product(name) for name in self.weights}
-        for name in sorted((name for name in self.weights if first[name]), key=lambda name: first[name] or (0, 0, 0)):
-            number, read, stacked = first[name] or (0, 0, 0)
-            if classes[name] in cut_like:
-                like_dim = cut_like[classes[name]]
-                pending |= like_dim is not None and _cut(propagation, name, axis, like_dim, spread=False)
-                continue
-            if pending:
-                propagation.spread(axis)
-            taken, pending = None, False
-            nest = graph.operations[number].nest
-            for dim, names in enumerate(nest.reads[read].dims):
-                kept = any(letter in access.names for access in nest.writes for letter in names)
-                if kept and axis not in propagation.cuts[number] and _cut(propagation, name, axis, stacked + dim):
-                    taken = stacked + dim
-                    break
-            cut_like[classes[name]] = taken
-        propagation.spread(axis)
-
-    def _product(self, name: str) -> tuple[int, int, int] | None:
-        """The first operation with much work that sums over what it reads of a weight, and the number of the read.
-
-        Of weights that are stacked for the steps of loops it reads entries; the third number is that of the dimensions
-        that these have less.
-        """
-        for number, read in self.base.readers.get(name, ()):
-            operation = self.problem.graph.operations[number]
-            if self.problem.heavy[number] and operation.nest.combine:
-                return number, read, 0
-            if operation.role == "entry" and (found := self._product(operation.outs[0].name)):
-                return found[0], found[1], found[2] + 1
-        return None
-
-    def _is_stacked(self, name: str) -> bool:
-        """Whether a weight has an entry for each step of a loop."""
-        readers = self.base.readers.get(name, ())
-        return bool(readers) and all(self.problem.graph.operations[k].role == "entry" for k, _ in readers)
-
-    def _sharded(self, propagation: Propagation, axis: str) -> None:
-        """Cut weights as they are stored, each by the first dimension that nothing else cuts, or the first at all.
-
-        That of the steps of a loop comes last: cut by it, all steps would be gathered before the loop.
-        """
-        for name in self.weights:
-            stacked = self._is_stacked(name)
-            listed = enumerate(propagation.input_type(name).dims)
-            dims = sorted(listed, key=lambda one: (stacked and not one[0], bool(one[1].axes), one[0]))
-            for dim, _ in dims:
-                if _cut(propagation, name, axis, dim, spread=False):
-                    break
-        propagation.spread(axis)
-
-
-def _cut(propagation: Propagation, name: str, axis: str, dim: int, spread: bool = True) -> bool:
-    """Cut an argument, where a pin does not say otherwise and the axes divide it; whether it is cut now."""
-    if axis in propagation.pins.get(name, {}):
-        return False
-    parts = math.prod(propagation.mesh.axis(a).size for a in (*propagation.input_type(name).dims[dim].axes, axis))
-    if propagation.arrays[name].shape[dim] % parts or not propagation.arrays[name].shape[dim]:
-        return False
-    try:
-        propagation.cut_array(name, axis, dim)
-    except ProgramError:
-        return False
-    if spread:
-        propagation.spread(axis)
-    return True
 
 
 def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:

@@ -67,3 +67,27 @@ def turned(params: Any, x: Any) -> Any:
     for w in params:
         x = jnp.tanh(x.T @ w)
     return x
+
+
+def mixture(params: Any, x: Any) -> Any:
+    """A layer of experts, each of which takes at most so many of the tokens that choose it (Lepikhin et al. 2020)."""
+    scores = jax.nn.softmax(x @ params["router"])
+    experts = scores.shape[-1]
+    chosen = jax.nn.one_hot(jnp.argmax(scores, -1), experts)
+    room = 2 * x.shape[1] // experts
+    place = (jnp.cumsum(chosen, 1) - 1) * chosen
+    sent = chosen[..., None] * jax.nn.one_hot(place.astype(int).sum(-1), room)[:, :, None]
+    taken = jnp.einsum("bsec,bsd->ebcd", sent, x)
+    made = jnp.einsum("ebcf,efd->ebcd", jax.nn.relu(jnp.einsum("ebcd,edf->ebcf", taken, params["up"])), params["down"])
+    return x + jnp.einsum("bsec,ebcd->bsd", sent * scores[..., None], made)
+
+
+def mixture_step(params: Any, x: Any, y: Any) -> Any:
+    """A step of SGD of a layer of experts."""
+    value, grads = jax.value_and_grad(lambda p: jnp.mean((mixture(p, x) - y) ** 2))(params)
+    return jax.tree.map(lambda p, g: p - 0.125 * g, params, grads), value
+
+
+def mixture_args(batch: int, time: int, width: int, hidden: int, experts: int) -> Any:
+    weights = {"router": form(width, experts), "up": form(experts, width, hidden), "down": form(experts, hidden, width)}
+    return weights, form(batch, time, width), form(batch, time, width)

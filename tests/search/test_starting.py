@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import redistrib as rd
-from redistrib.autoshard import starting as module
+from redistrib.autoshard import roles as module
+from redistrib.autoshard.anytime import searched_anytime
 from redistrib.autoshard.descent import SearchResult, program_of
 from redistrib.autoshard.entry import problem_of, tied
 from redistrib.autoshard.fitting import feasible_result, peak
@@ -164,3 +165,76 @@ def test_of_pipelines_too_it_is_only_said_that_none_was_found() -> None:
     with pytest.raises(MemoryLimitError, match="no schedule and no pipeline of chain that fits in 50 bytes") as caught:
         rd.search(models.chain, args, devices=2, pipeline=True, **options)
     assert not caught.value.proved
+
+
+# ------------------------------------------------------------------------------------------------ sequences and experts
+
+
+def chosen_by(own: SearchProblem, *tactics: Any) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The axes of all arguments, and the cuts of products with much work, that tactics lead to."""
+    found = Propagation(own.graph, own.moves.mesh)
+    apply(tactics, found)
+    heavy = [cuts for cuts, heavy in zip(found.cuts, own.heavy, strict=True) if heavy]
+    return {array.name: found.input_type(array.name).axes for array in own.graph.inputs}, heavy
+
+
+def start_with(own: SearchProblem, *tactics: Any) -> bool:
+    """Whether a schedule to start from lays arguments out, and cuts products, as tactics do."""
+    arguments_, products = chosen_by(own, *tactics)
+    for decisions in starting(own):
+        at = {name: tuple(sorted(cuts)) for name, cuts in decisions.ins.items()}
+        heavy = [cuts for cuts, heavy in zip(decisions.propagation.cuts, own.heavy, strict=True) if heavy]
+        if at == {name: tuple(sorted(axes)) for name, axes in arguments_.items()} and heavy == products:
+            return True
+    return False
+
+
+def mixture_problem() -> SearchProblem:
+    mesh = Mesh.of({"d": 4})
+    given = prepare(models.mixture_step, models.mixture_args(16, 64, 64, 256, 8), mesh, None, None, None)
+    back = tied(models.mixture_step, given, {"params": 0})
+    return problem_of(given, mesh, (), back, machine("gpu"), "seconds")
+
+
+def test_megatron_with_sequences_and_context_parallel_are_among_the_starts() -> None:
+    own = problem()
+    sequence = rd.along("t", {"x": 1, "y": 1})
+    assert start_with(own, rd.along("d", DATA), rd.along("t", MEGATRON), sequence)
+    assert start_with(own, sequence, rd.along("d", DATA))
+
+
+def test_expert_parallel_is_among_the_starts() -> None:
+    """Examples outside, experts in their products: forward and backward, and in the gradients of weights."""
+    own = mixture_problem()
+    experts = [k for k, one in enumerate(own.graph.operations) if own.heavy[k] and "8" in map(str, one.nest.sizes)]
+    products = {}
+    for k in experts:
+        nest = own.graph.operations[k].nest
+        dim = nest.reads[0].dims[0][0]
+        if nest.size(dim) == 8 and all((dim,) in access.dims for access in (*nest.reads, *nest.writes)):
+            products[own.graph.operations[k].name] = dim
+    assert (
+        len(products) == 5
+    )  # two products forward, and for each the gradients of what it reads, less that of the input
+    assert start_with(own, rd.work("d", products), rd.along("d", DATA))
+    priced = [estimate(own, decisions).price for decisions in starting(own)]
+    found = feasible_result(own, "p", None)
+    assert found.price <= min(priced)
+
+
+def test_each_improvement_on_the_starts_is_reported() -> None:
+    """On a machine of today: of a mixture and of attention, the first of them is a schedule that people write."""
+    for function, args in (
+        (models.mixture_step, models.mixture_args(64, 512, 1024, 4096, 16)),
+        (models.block_step, models.block_args(1, 64)),
+    ):
+        lines: list[str] = []
+        found = rd.search(
+            function, args, {"d": 8, "t": 2}, state={"params": 0}, profile="v5p", progress=False, limit=30
+        )[0]
+        prices = [one.price for one in found.improvements]
+        assert prices == sorted(prices, reverse=True)
+        assert prices[-1] == found.seconds
+        assert [one.elapsed for one in found.improvements] == sorted(one.elapsed for one in found.improvements)
+        searched_anytime(found.problem.whole or found.problem, "p", None, report_progress=lines.append)
+        assert sum(" ms, " in line for line in lines) == len(prices)
