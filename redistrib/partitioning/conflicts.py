@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redistrib.partitioning.propagate import Choice, Propagation
 from redistrib.programs.nest import Access
+from redistrib.programs.windows import Stencil, refusal
 
 
 def reshard_instead(propagation: Propagation, axis: str) -> None:
@@ -105,4 +106,9 @@ def _reason(propagation: Propagation, number: int, axis: str, access: Access, di
             f"{start}: it is made of {listed}, major to minor, and {axis!r} does not divide the first that is "
             f"not cut into single elements; reshape to ({unfolded}) where it is made, and cut another of them"
         )
+    window = access.windows[dim] if access.windows else 1
+    if isinstance(window, Stencil):
+        whole, size = operation.nest.size(factors[0]), propagation.mesh.axis(axis).size
+        why = f"{size} parts do not divide the {whole} points that read it in windows" if whole % size else ""
+        return ": ".join(filter(None, (start, why or refusal(window, whole // size, whole))))
     return start

@@ -218,13 +218,23 @@ def test_two_dimensions_over_two_axes_and_one_over_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "taps", "stride", "padding"),
-    [(16, 3, 1, (0, 0)), (16, 3, 3, (1, 1)), (16, 16, 1, (15, 16)), (4, 5, 1, (2, 2))],
+    ("rows", "taps", "stride", "padding", "spacing", "why"),
+    [
+        (16, 3, 1, (0, 0), 1, "4 parts do not divide the 14 points that read it in windows"),
+        (16, 3, 3, (1, 1), 1, "4 parts do not divide the 6 points that read it in windows"),
+        (16, 1, 1, (0, -30), 3, "parts of 4 points do not begin alike between the elements that they read"),
+        (8, 8, 1, (4, 3), 1, "the windows of 2 points reach over all of the 8 elements"),
+    ],
 )
-def test_sizes_that_do_not_divide_run_whole(rows: int, taps: int, stride: int, padding: Any) -> None:
+def test_sizes_that_do_not_divide_run_whole(
+    rows: int, taps: int, stride: int, padding: Any, spacing: int, why: str
+) -> None:
     x, k = ints(2, rows, 4, 3), ints(taps, 3, 3, 4)
-    found = distributed(lambda x, k: conv(x, k, stride, (padding, (1, 1))), x, k)
+    options = {"lhs_dilation": (spacing, 1)}
+    found = distributed(lambda x, k: conv(x, k, stride, (padding, (1, 1)), **options), x, k)
     assert "h0" not in cut(found, "conv_general_dilated")
+    start = "conv_general_dilated, axis 'd': dimension 1 of 'x' is cut, and the operation needs it whole"
+    assert f"{start}: {why}" in str(found)
 
 
 def test_programs_with_halos_run_elsewhere_too() -> None:
@@ -280,6 +290,10 @@ def test_a_small_net_stays_cut_in_space() -> None:
     assert found.opaque == ()
     whole = rd.distribute(step, (p, x, y), {"d": 1}).cost.flops
     assert found.cost.flops <= 1.02 * whole / DEVICES
+    mesh = jax.make_mesh((DEVICES,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "d"))
+    others = jax.jit(step, in_shardings=(None, rows, rows)).lower(p, x, y).compile()
+    assert found.cost.received_bytes < inspect(others).received_bytes
 
 
 @pytest.mark.parametrize("objective", ["seconds", "bytes"])
