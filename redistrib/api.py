@@ -94,10 +94,10 @@ def synthesize(
     target_type, other_mesh = typed(target, target_mesh if target_mesh is not None else mesh, shape)
     if is_device_mesh(mesh):
         source_mesh, other_mesh = numbered_ranks(source_mesh, other_mesh)
-    known = None if is_device_mesh(mesh) else topology_of_mesh(source.mesh if is_sharding(source) else mesh)
+    hosts = None if is_device_mesh(mesh) else topology_of_mesh(source.mesh if is_sharding(source) else mesh)
     both = is_sharding(source) and is_sharding(target)
     if both and has_devices(source.mesh) and has_devices(target.mesh):
-        source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
+        source_mesh, other_mesh, hosts = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     plan = _synthesize(
         source_type,
         source_mesh,
@@ -110,7 +110,7 @@ def synthesize(
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
         accumulate=None if accumulate is None else dtype_name(accumulate),
         order=order,
-        topology=known if topology is None else topology if isinstance(topology, Topology) else Topology.of(topology),
+        topology=hosts if topology is None else topology if isinstance(topology, Topology) else Topology.of(topology),
     )
     if is_device_mesh(mesh):
         from redistrib.dtensor.against import beside
@@ -157,9 +157,9 @@ def verify(plan: _Verified, bound: int | None = None) -> _Verified:
     return plan
 
 
-def _plan_or_program(plan: Any, what: str = "runs") -> Any:
+def _plan_or_program(plan: Any, verb: str = "runs") -> Any:
     if not isinstance(plan, PlanData | ProgramData):
-        raise ProgramError("", "", "Arguments", f"a Plan or a Program {what}, and not {shown(plan)}")
+        raise ProgramError("", "", "Arguments", f"a Plan or a Program {verb}, and not {shown(plan)}")
     return plan
 
 
@@ -208,10 +208,10 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         need("mpi4py")
         from redistrib.backends import mpi
 
-        found = mpi.measure()
-        if found is None:
+        samples = mpi.measure()
+        if samples is None:
             return None
-        fit = fit_profile(found, name, "measured with MPI")
+        fit = fit_profile(samples, name, "measured with MPI")
         return replace(fit, profile=replace(fit.profile, fused_exchange=True))
     if backend == "torch":
         need("torch")
@@ -304,7 +304,7 @@ def distribute(
     if isinstance(schedule, str) and schedule == "auto":
         from redistrib.autoshard.entry import search
 
-        found = search(
+        result = search(
             fn,
             args,
             mesh,
@@ -318,12 +318,12 @@ def distribute(
             trip_count=trip_count,
         )
         if not ahead:
-            return found[0].distributed
-        schedule = found.schedule
+            return result[0].distributed
+        schedule = result.schedule
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
     how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": Platform.of(jax_mesh).name}
-    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, **how)
+    prepared = prepare(fn, args, axes, in_shardings, out_shardings, rules, **how)
     names = (donate,) if isinstance(donate, str) else donate
     options: dict[str, Any] = {"donate": names, "memory_limit": limit, "ahead": ahead}
-    return distributed(given, jax_mesh, axes, schedule, cost_model, **options)
+    return distributed(prepared, jax_mesh, axes, schedule, cost_model, **options)

@@ -61,10 +61,10 @@ def typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType,
         return from_placements(
             value if isinstance(value, list | tuple) else [value], tuple(shape), found_mesh
         ), found_mesh
-    found = DistType.of(value)
-    if shape is not None and tuple(shape) != found.global_shape:
-        raise GlobalShapeError("other shape", value=str(found), shape=tuple(shape))
-    return found, as_mesh(mesh)
+    dist_type = DistType.of(value)
+    if shape is not None and tuple(shape) != dist_type.global_shape:
+        raise GlobalShapeError("other shape", value=str(dist_type), shape=tuple(shape))
+    return dist_type, as_mesh(mesh)
 
 
 def as_mesh(value: Any) -> Mesh:
@@ -93,9 +93,9 @@ def require_mesh_of(sharding: Any, mesh: Any, name: str) -> None:
 def numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:
     """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
     mesh, or where the target has others, by the order of their ids."""
-    here, there = list(source.devices.flat), list(target.devices.flat)
-    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
+    before, after = list(source.devices.flat), list(target.devices.flat)
+    devices = before if set(before) == set(after) else sorted({*before, *after}, key=lambda device: int(device.id))
     number = {device: k for k, device in enumerate(devices)}
-    meshes = ((source_mesh, here), (target_mesh, there))
+    meshes = ((source_mesh, before), (target_mesh, after))
     first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
     return first, second, topology_of_devices(devices)

@@ -47,14 +47,14 @@ class Chip(NamedTuple):
 
 def _flops(bfloat16: float, eight: float | None = None, int8: float | None = None, **others: float) -> dict[str, float]:
     """Operations per second by element type; `eight` is of float8 and, unless given, of int8."""
-    found = {"bfloat16": bfloat16, "float16": bfloat16, **others}
+    rates = {"bfloat16": bfloat16, "float16": bfloat16, **others}
     if eight is not None:
-        found |= dict.fromkeys(
+        rates |= dict.fromkeys(
             ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz"), eight
         )
     if int8 is not None or eight is not None:
-        found |= dict.fromkeys(("int8", "uint8"), int8 or eight or bfloat16)
-    return found
+        rates |= dict.fromkeys(("int8", "uint8"), int8 or eight or bfloat16)
+    return rates
 
 
 _BOOK = "Austin et al., How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of TPU specs"
@@ -124,10 +124,10 @@ def links_of(name: str, chip: Chip) -> LatencyBandwidth:
     A torus is then as fast as all its links together, which only groups that span all its dimensions reach.
     """
     latency = TPU_LATENCY if chip.torus else GPU_LATENCY
-    known = dict.fromkeys(KINDS, latency) | {"allpermute": Latency(latency.launch)}
+    latencies = dict.fromkeys(KINDS, latency) | {"allpermute": Latency(latency.launch)}
     return LatencyBandwidth(
         name=name,
-        latency=known,
+        latency=latencies,
         bandwidth=2 * chip.torus * chip.link if chip.torus else chip.link,
         memory_bandwidth=chip.memory_bandwidth,
         slow_bandwidth=chip.network,

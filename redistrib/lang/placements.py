@@ -96,7 +96,7 @@ def from_placements(placements: Sequence[Any], shape: Sequence[int], mesh: Mesh)
             _require_boxes(placements, i, numbers, size, mesh)
         names = tuple(mesh.axes[k].name for k in reversed(numbers))
         dims.append(DimType(-(-size // math.prod(sizes)), names, size, "chunk" if uneven else "even"))
-    partial = tuple(mesh.axes[k].name for k, one in enumerate(placements) if kind_of(one) == "partial")
+    partial = tuple(mesh.axes[k].name for k, placement in enumerate(placements) if kind_of(placement) == "partial")
     return DistType(tuple(dims), partial, reduction_of(placements) if partial else None)
 
 
@@ -106,7 +106,7 @@ def reduction_of(placements: Sequence[Any]) -> Reduction:
     Raises:
         SpecError: for another reduction than sum, avg, max and min, or for several.
     """
-    names = {one.reduce_op for one in placements if kind_of(one) == "partial"}
+    names = {placement.reduce_op for placement in placements if kind_of(placement) == "partial"}
     kinds = {"sum" if name == "avg" else name for name in names}
     if len(names) > 1 or not kinds <= set(REDUCTIONS):
         raise SpecError("partial placement", names=tuple(sorted(names)))

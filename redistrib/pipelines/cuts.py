@@ -65,7 +65,7 @@ class Cutter:
     inputs_sharded: bool = False
     types: dict[str, DistType] = field(default_factory=dict)
     cuts: dict[int, CutOperation] = field(default_factory=dict)
-    known: dict[tuple[object, ...], CutOperation] = field(default_factory=dict)
+    cache: dict[tuple[object, ...], CutOperation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         axes = ((DATA, self.data), (TENSOR, self.tensor))
@@ -141,15 +141,15 @@ class Cutter:
     # ------------------------------------------------------------------------------------------ choosing
 
     def _cut(self, number: int, step: BatchStep) -> None:
-        given: dict[str, DistType | None] = {}
+        types: dict[str, DistType | None] = {}
         for array, name in step.reads.items():
-            given[array] = self.types.get(name)
+            types[array] = self.types.get(name)
             if self.batch.roles[name].kind == "summed":
-                given[array] = self.completed(name)
-        key = (id(step.nest), step.batch, *given.values())
-        if key not in self.known:
-            self.known[key] = self._chosen(step, given)
-        self._decided(number, self.known[key])
+                types[array] = self.completed(name)
+        key = (id(step.nest), step.batch, *types.values())
+        if key not in self.cache:
+            self.cache[key] = self._chosen(step, types)
+        self._decided(number, self.cache[key])
 
     def _decided(self, number: int, cut: CutOperation) -> None:
         step = self.batch.steps[number]
@@ -177,7 +177,7 @@ class Cutter:
         assert cut is not None  # nothing is cut, or its examples, which is what they are for
         self._decided(number, cut)
 
-    def _chosen(self, step: BatchStep, given: Mapping[str, DistType | None]) -> CutOperation:
+    def _chosen(self, step: BatchStep, types: Mapping[str, DistType | None]) -> CutOperation:
         nest = self.nest(step)
         axes: dict[str, tuple[str, ...]] = {}
         if step.batch:
@@ -189,7 +189,7 @@ class Cutter:
         for axis in [TENSOR, *([] if step.batch else [DATA])]:
             if axis not in self.size:
                 continue
-            for name in self._candidates(nest, given, axis, step):
+            for name in self._candidates(nest, types, axis, step):
                 tried = axes | {name: (axis, *axes.get(name, ()))}
                 finer = self._tried(nest, tried)
                 if finer is not None:
@@ -197,20 +197,20 @@ class Cutter:
                     break
         return cut_operation
 
-    def _candidates(self, nest: Nest, given: Mapping[str, DistType | None], axis: str, step: BatchStep) -> list[str]:
+    def _candidates(self, nest: Nest, types: Mapping[str, DistType | None], axis: str, step: BatchStep) -> list[str]:
         """Iteration dimensions that may be cut, the best first: those along which most of what is read is cut."""
         weight: dict[str, int] = {}
         for access in nest.reads:
-            form = given[access.array]
+            form = types[access.array]
             for names, dim in zip(access.dims, form.dims if form else (), strict=False):
                 if names and axis in dim.axes:
                     weight[names[0]] = weight.get(names[0], 0) + (form.global_size if form else 0)
         if weight or axis == DATA or not step.batch:
             return sorted(weight, key=lambda name: -weight[name])
-        read = {name for access in nest.reads if given[access.array] is not None for name in access.names}
+        read = {name for access in nest.reads if types[access.array] is not None for name in access.names}
         written = {name for access in nest.writes for name in access.names}
         summed = read & {*nest.combiner}
-        free = [access for access in nest.reads if given[access.array] is None and summed.intersection(access.names)]
+        free = [access for access in nest.reads if types[access.array] is None and summed.intersection(access.names)]
         return [
             dim[0] for access in free for dim in access.dims if dim and dim[0] in written and not read & set(dim)
         ]  # fmt: skip

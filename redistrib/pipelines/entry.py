@@ -102,22 +102,22 @@ def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program
     return build(Propagation(graph, Mesh(())), LayoutBuilder("exact", name=prepared.name)), examples
 
 
-def devices_of(given: Any, layout: Layout) -> list[Any]:
+def devices_of(chosen: Any, layout: Layout) -> list[Any]:
     """The JAX devices that a layout takes, by default the first.
 
     Raises:
         ProgramError: if there are too few, or others are given than it takes.
     """
-    devices = list(given.devices.flat if isinstance(given, jax.sharding.Mesh) else given or jax.devices())
-    if len(devices) < layout.devices or (given is not None and len(devices) > layout.devices):
+    devices = list(chosen.devices.flat if isinstance(chosen, jax.sharding.Mesh) else chosen or jax.devices())
+    if len(devices) < layout.devices or (chosen is not None and len(devices) > layout.devices):
         raise ProgramError(
             "", "", "Place", f"layout {layout} takes {layout.devices} devices, and {len(devices)} are given"
         )
     return devices[: layout.devices]
 
 
-def _named(given: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
-    for pattern, dim in given.items():
+def _named(by_name: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    for pattern, dim in by_name.items():
         arrays = matching(pattern, inputs)
         if not arrays:
             raise ProgramError(
@@ -153,9 +153,9 @@ class Pipelined:
         devices: the JAX devices, by their numbers in the program.
     """
 
-    def __init__(self, prepared: Prepared, made: Spread, devices: Sequence[Any]) -> None:
-        self.program, self.layout, self.devices = made.program, made.layout, tuple(devices)
-        self._name, self._batch, self._traced = prepared.name, made.batch, prepared.traced
+    def __init__(self, prepared: Prepared, spread_program: Spread, devices: Sequence[Any]) -> None:
+        self.program, self.layout, self.devices = spread_program.program, spread_program.layout, tuple(devices)
+        self._name, self._batch, self._traced = prepared.name, spread_program.batch, prepared.traced
         leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
         self._forms = forms_of(leaves)
         self._meshes: dict[Place, jax.sharding.Mesh] = {}
@@ -169,7 +169,7 @@ class Pipelined:
     def __str__(self) -> str:
         """The table of the program, the number of launches, and how values are sent between groups of devices."""
         runs = counted(sum(isinstance(item, Launch) for item in self._items), "launch", "launches")
-        ways = [each.by for each in self.transfers]
+        ways = [transfer.by for transfer in self.transfers]
         sent = ", ".join(f"{ways.count(way)} by {way}" for way in dict.fromkeys(ways)) or "none"
         return f"{self.program}\n{runs}; values sent between groups of devices: {sent}"
 
@@ -236,12 +236,12 @@ class Pipelined:
 
     def _send(self, item: TransferLaunch, arrays: dict[str, jax.Array]) -> None:
         values = [self.program.values[name] for name in item.ins]
-        here, there = (self._mesh(side[0].place) for side in (values, item.outs))
-        if not (_is_local(here) or _is_local(there)):
+        source, target = (self._mesh(side[0].place) for side in (values, item.outs))
+        if not (_is_local(source) or _is_local(target)):
             return
-        given = [arrays[value.name] if value.name in arrays else self._array(value) for value in values]
-        moved = resharded(given, [self._array(out).sharding for out in item.outs], agreed=True)
-        arrays |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_local(there)}
+        moving = [arrays[value.name] if value.name in arrays else self._array(value) for value in values]
+        moved = resharded(moving, [self._array(out).sharding for out in item.outs], agreed=True)
+        arrays |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_local(target)}
 
     def _mesh(self, place: Place) -> jax.sharding.Mesh:
         if place not in self._meshes:
@@ -258,9 +258,9 @@ class Pipelined:
         values = iter(self.program.inputs)
         arrays: dict[str, jax.Array] = {}
         moving: list[tuple[Value, jax.Array]] = []
-        for k, (own, leaf) in enumerate(zip(self._batch.inputs, leaves, strict=True)):
+        for k, (original, leaf) in enumerate(zip(self._batch.inputs, leaves, strict=True)):
             data = jax.random.key_data(leaf) if k in self._traced.in_keys else leaf
-            for part in self._microbatches(own.name, data):
+            for part in self._microbatches(original.name, data):
                 value = next(values)
                 to = self._array(value)
                 if _must_move(part, to.sharding):

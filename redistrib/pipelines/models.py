@@ -25,7 +25,7 @@ class Ops:
 
     def __init__(self, name: str, sizes: Mapping[str, int], dtype: str) -> None:
         self.builder, self.sizes, self.dtype = Builder(name), sizes, dtype
-        self.known: dict[tuple[Any, ...], Nest] = {}
+        self.nests: dict[tuple[Any, ...], Nest] = {}
 
     def input(self, name: str, dims: str) -> Value:
         """An input with a dimension for each letter."""
@@ -34,11 +34,11 @@ class Ops:
     def __call__(self, spec: str, *args: Value, name: str = "", fn: Any = None, **options: Any) -> Any:
         """One operation, see `redistrib.programs.spec.nest`; a function counts for one floating-point operation."""
         key = (spec, name, id(fn), *sorted((key, str(value)) for key, value in options.items()))
-        if key not in self.known:
+        if key not in self.nests:
             letters = {c: self.sizes[c] for c in spec if c.isalpha()}
             flops = None if fn is None else 1
-            self.known[key] = nest(spec, letters, name=name or "product", fn=fn, flops=flops, **options)
-        return self.builder.compute(self.known[key], *args)
+            self.nests[key] = nest(spec, letters, name=name or "product", fn=fn, flops=flops, **options)
+        return self.builder.compute(self.nests[key], *args)
 
     def add(self, a: Value, b: Value, dims: str) -> Any:
         """The sum of two values of these dimensions."""
@@ -61,14 +61,14 @@ def mlp(layers: int, width: int, batch: int, *, dtype: str = "float16") -> Progr
     op = Ops("mlp", sizes, dtype)
     w = [op.input(f"w{k}", "nm") for k in range(layers)]
     x, y = op.input("x", "bn"), op.input("y", "bm")
-    kept = []
+    activations = []
     for weight in w:
         h = op("bn,nm->bm", x, weight)
-        kept.append((x, h))
+        activations.append((x, h))
         x = op("bm->bm", h, name="relu", fn=relu)
     grad = op("bm,bm->bm", x, y, name="subtract", fn=np.subtract, linear=((0, 1),))
     outs = []
-    for weight, (x, h) in zip(reversed(w), reversed(kept), strict=True):
+    for weight, (x, h) in zip(reversed(w), reversed(activations), strict=True):
         grad = op("bm,bm->bm", grad, h, name="mask", fn=mask)
         dw = op("bn,bm->nm", x, grad)
         grad = op("bm,nm->bn", grad, weight) if weight is not w[0] else grad
@@ -121,17 +121,17 @@ def gpt2(
 
     x = op.input("x", "bse")
     for n in range(layers):
-        own = {key: op.input(f"w{key}{n}", dims) for key, dims in {"g": "e", **PRODUCTS, "n": "e"}.items()}
-        normed = norm(x, own["g"])
-        q, k, v = (op("bse,ehd->bshd", normed, own[key]) for key in "qkv")
+        params = {key: op.input(f"w{key}{n}", dims) for key, dims in {"g": "e", **PRODUCTS, "n": "e"}.items()}
+        normed = norm(x, params["g"])
+        q, k, v = (op("bse,ehd->bshd", normed, params[key]) for key in "qkv")
         scores = op("bshd,bthd->bhst", q, k)
         most = op("bhst->bhs", scores, name="rowmax", combine="max")
         weights = op("bhst,bhs->bhst", scores, most, name="exp", fn=_exp)
         total = op("bhst->bhs", weights, name="rowsum")
         weights = op("bhst,bhs->bhst", weights, total, name="div", fn=np.divide)
         o = op("bhst,bthd->bshd", weights, v)
-        x = op.add(x, op("bshd,hde->bse", o, own["o"]), "bse")
-        a = op("bsf->bsf", op("bse,ef->bsf", norm(x, own["n"]), own["1"]), name="gelu", fn=_gelu)
-        x = op.add(x, op("bsf,fe->bse", a, own["2"]), "bse")
+        x = op.add(x, op("bshd,hde->bse", o, params["o"]), "bse")
+        a = op("bsf->bsf", op("bse,ef->bsf", norm(x, params["n"]), params["1"]), name="gelu", fn=_gelu)
+        x = op.add(x, op("bsf,fe->bse", a, params["2"]), "bse")
     x = norm(x, op.input("gain", "e"))
     return op.builder.build(op("bse,ev->bsv", x, op.input("vocabulary", "ev")) if vocabulary else x)

@@ -25,7 +25,7 @@ def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]
     """
     seen = batch_of(program, batch)
     forward = forward_of(seen)
-    makers = {name: seen.makers[name] for k in forward for name in _made(seen, k)}
+    makers = {name: seen.makers[name] for k in forward for name in _results(seen, k)}
     for name in kept:
         if name not in makers:
             raise ProgramError("", name, "Recompute", "nothing that goes forward makes this value")
@@ -36,7 +36,7 @@ def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]
     return check(Program(seen.inputs, tuple(result.ops), seen.outputs, program.name))
 
 
-def _made(batch: BatchedProgram, number: int) -> list[str]:
+def _results(batch: BatchedProgram, number: int) -> list[str]:
     return [value.name for _, value in batch.steps[number].op.outs]
 
 

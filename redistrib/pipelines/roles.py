@@ -174,20 +174,20 @@ class _Steps:
             op = self._reading_rows(op, *over) or op
         step = _step(op, self.roles)
         self.steps.append(step)
-        self.roles |= dict(_made(step))
+        self.roles |= dict(_roles_of(step))
         self._makers |= {value.name: op for _, value in op.outs}
 
     def _reading_rows(self, op: Compute, over: str) -> Compute | None:
         """The operation with rows in the place of constants along an iteration dimension; None if there are none."""
-        nest, given = op.parts[0].nest, dict(op.ins)
+        nest, operands = op.parts[0].nest, dict(op.ins)
         for access in nest.reads:
             dim = next((k for k, names in enumerate(access.dims) if over in names), None)
-            if dim is not None and self.roles[given[access.array]].kind == "constant":
-                rows = self._made_of_rows(given[access.array], dim) if access.dims[dim][0] == over else None
+            if dim is not None and self.roles[operands[access.array]].kind == "constant":
+                rows = self._made_of_rows(operands[access.array], dim) if access.dims[dim][0] == over else None
                 if rows is None:
                     return None
-                given[access.array] = rows
-        return replace(op, ins=tuple(given.items()))
+                operands[access.array] = rows
+        return replace(op, ins=tuple(operands.items()))
 
     def _made_of_rows(self, name: str, dim: int) -> str | None:
         """The name of the rows of a constant along a dimension; None if it has none."""
@@ -212,13 +212,13 @@ class _Steps:
 def _step(op: Compute, roles: Mapping[str, Role]) -> BatchStep:
     if len(op.parts) != 1:
         raise ProgramError(op.name, "", "Batch", "fused operations are not taken apart; give each nest its own")
-    nest, given = op.parts[0].nest, dict(op.ins)
+    nest, operands = op.parts[0].nest, dict(op.ins)
     if nest.effectful:
         raise ProgramError(
             op.name, "", "Effect", "every microbatch would have the effect of the operation once, in the order of the "
             "stages; leave the operation out, and show a result of the function in its place",
         ).at(op.source)  # fmt: skip
-    kinds = {roles[name].kind for name in given.values()}
+    kinds = {roles[name].kind for name in operands.values()}
     if "batched" not in kinds:
         return BatchStep(op, "", "final" if kinds & {"summed", "final"} else "constant")
     if kinds & {"summed", "final"}:
@@ -233,26 +233,26 @@ def _step(op: Compute, roles: Mapping[str, Role]) -> BatchStep:
     if name in nest.whole:
         raise ProgramError(op.name, "", "Batch", f"{name!r} runs over the examples and must stay whole")
     for access in nest.reads:
-        if name in access.names and roles[given[access.array]].kind == "constant":
+        if name in access.names and roles[operands[access.array]].kind == "constant":
             raise ProgramError(
-                op.name, given[access.array], "Batch", "it has a row for each example, and is not named as an input "
+                op.name, operands[access.array], "Batch", "it has a row for each example, and is not named as an input "
                 "with examples",
             )  # fmt: skip
     return BatchStep(op, name, "batched")
 
 
 def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[str]:
-    given = dict(op.ins)
+    operands = dict(op.ins)
     for access in nest.reads:
-        role = roles[given[access.array]]
+        role = roles[operands[access.array]]
         if role.kind in ("batched", "rows"):
             names = access.dims[role.dim]
             if not names:
-                raise ProgramError(op.name, given[access.array], "Batch", "it reads the examples whole")
+                raise ProgramError(op.name, operands[access.array], "Batch", "it reads the examples whole")
             yield names[0]
 
 
-def _made(step: BatchStep) -> Iterator[tuple[str, Role]]:
+def _roles_of(step: BatchStep) -> Iterator[tuple[str, Role]]:
     results = dict(step.op.outs)
     for number, access in enumerate(step.nest.writes):
         if access.array not in results:

@@ -62,7 +62,7 @@ def stages_of(batch: BatchedProgram, count: int, starts: Sequence[str] = ()) -> 
         most = min((behind[name] for name in reads if name in behind), default=count - 1)
         reads = {*reads, *(name for _, value in step.op.outs for name in renews.get(value.name, ()))}
         stages_of_inputs = [read_by[name] for name in reads if name in read_by and batch.roles[name].kind == "constant"]
-        pinned = [max((own for own in stages if own <= most), default=count) for stages in stages_of_inputs]
+        pinned = [max((stage for stage in stages if stage <= most), default=count) for stages in stages_of_inputs]
         stage = min(pinned) if pinned and min(pinned) <= most else _nearest(batch, k, most, holders)
         of[k] = (stage, True)
         _note_readers(batch, k, stage, inputs, owners, holders)
@@ -145,21 +145,21 @@ def _balanced(batch: BatchedProgram, forward: Sequence[int], count: int) -> list
         )
     if count == 1:
         return []
-    done = [0, *accumulate(batch.steps[k].flops for k in forward)]
+    total = [0, *accumulate(batch.steps[k].flops for k in forward)]
     across = crossing(batch, forward)
-    share = max(done[-1] / count, 1)
+    share = max(total[-1] / count, 1)
     cuts: list[int] = []
     for stage in range(1, count):
         low, high = (cuts[-1] if cuts else 0) + 1, len(forward) - (count - stage)
-        cuts.append(min(range(low, high + 1), key=_key_of_cut(done, across, share, stage)))
+        cuts.append(min(range(low, high + 1), key=_key_of_cut(total, across, share, stage)))
     return cuts
 
 
 def _key_of_cut(
-    done: Sequence[int], across: Sequence[int], share: float, stage: int
+    total: Sequence[int], across: Sequence[int], share: float, stage: int
 ) -> Callable[[int], tuple[int, int, float]]:
     def key(k: int) -> tuple[int, int, float]:
-        off = abs(done[k] / share - stage)
+        off = abs(total[k] / share - stage)
         return int(off / _SLACK), across[k], off
 
     return key

@@ -68,8 +68,8 @@ class _Step:
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
-            np.array_equal(own, theirs) if isinstance(own, np.ndarray) else own == theirs
-            for own, theirs in ((getattr(self, name), getattr(other, name)) for name in self.__match_args__)
+            np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+            for a, b in ((getattr(self, name), getattr(other, name)) for name in self.__match_args__)
         )
 
     def __hash__(self) -> int:

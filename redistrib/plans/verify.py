@@ -66,7 +66,7 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     if bound is None and plan.memory_limit is None:
         bound = max(source.tile_size, target.tile_size)
     _check_bound(0, source, bound)
-    here = source
+    current = source
     for number, step in enumerate(plan.steps, 1):
         if type(step) not in _CHECKS:
             raise VerificationError(
@@ -76,10 +76,10 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
                 number,
                 kind=type(step).__name__,
             )
-        if step.before is not here:
+        if step.before is not current:
             _check_placement(number, step.before, source)
-            if step.before != here:
-                _fail_start(number, step.before, here)
+            if step.before != current:
+                _fail_start(number, step.before, current)
         _check_placement(number, step.after, source)
         if (step.before.cuts or step.after.cuts) and type(step) is not Exchange:
             raise VerificationError(
@@ -91,16 +91,16 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
         check, reduces = _CHECKS[type(step)]
         check(number, step if reduces else as_slabs(number, step))
         _check_bound(number, step.after, bound)
-        here = step.after
-    if here != target:
-        device = _first_difference(here, target)
+        current = step.after
+    if current != target:
+        device = _first_difference(current, target)
         raise VerificationError(
             "wrong end",
-            f"the plan ends with device {device} holding {describe(here, device)}, "
+            f"the plan ends with device {device} holding {describe(current, device)}, "
             f"where the target {plan.target} gives it {describe(target, device)}",
             len(plan.steps) or None,
             device,
-            ends=describe(here, device),
+            ends=describe(current, device),
             target=describe(target, device),
         )
     _check_everywhere(plan, source)
@@ -131,9 +131,9 @@ def _check_everywhere(plan: PlanData, source: Placement) -> None:
 
 def _check_order(plan: PlanData, source: Placement) -> None:
     """Check that one step makes all sums, by the library itself, in the order of the partial sums of the source."""
-    here, added = source, 0
+    current, added = source, 0
     for number, step in enumerate(plan.steps, 1):
-        if not np.array_equal(step.before.label, here.label):
+        if not np.array_equal(step.before.label, current.label):
             _fail_order(number, step, "its partial sums are numbered anew")
         if step.before.summands > step.after.summands:
             added += 1
@@ -141,7 +141,7 @@ def _check_order(plan: PlanData, source: Placement) -> None:
                 _fail_order(number, step, "the platform adds in an order of its own")
             if added > 1:
                 _fail_order(number, step, "sums of sums are other sums")
-        here = step.after
+        current = step.after
 
 
 def _fail_order(number: int, step: Step, why: str) -> NoReturn:
@@ -238,9 +238,9 @@ def _check_bound(number: int, placement: Placement, bound: int | None) -> None:
         )
 
 
-def _fail_start(number: int, before: Placement, here: Placement) -> None:
-    device = _first_difference(before, here)
-    starts, expected = describe(before, device), describe(here, device)
+def _fail_start(number: int, before: Placement, current: Placement) -> None:
+    device = _first_difference(before, current)
+    starts, expected = describe(before, device), describe(current, device)
     if number == 1:
         raise VerificationError(
             "wrong start",

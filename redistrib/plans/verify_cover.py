@@ -125,18 +125,18 @@ def _check_partial_sums(number: int, step: ReduceExchange, pieces: _Pieces) -> N
         stack = np.array([before.summands, *tile], dtype=np.int64)
         device = _first_not_added_once(low, high, owner, stack, begin, end)
         if device is not None:
-            mine = owner == device
+            owned = owner == device
             first_corner = np.array([begin[device], *np.zeros(len(cut), dtype=np.int64)])
             last_corner = np.array([end[device], *tile])
-            _fail_sum(number, step, device, cut, *wrong_cell(low[mine], high[mine], first_corner, last_corner))
+            _fail_sum(number, step, device, cut, *wrong_cell(low[owned], high[owned], first_corner, last_corner))
         return
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(after.devices + 1))
     cells = 0
     for device in range(after.devices):
-        mine = order[bounds[device] : bounds[device + 1]]
+        owned = order[bounds[device] : bounds[device + 1]]
         reach = [(int(begin[device]), int(end[device])), *((0, extent) for extent in tile.tolist())]
-        borders = [np.unique([*ends, *low[mine, i], *high[mine, i]]) for i, ends in enumerate(reach)]
+        borders = [np.unique([*ends, *low[owned, i], *high[owned, i]]) for i, ends in enumerate(reach)]
         cells += math.prod(len(border) for border in borders)
         if cells > _MOST_CELLS:
             raise VerificationError(
@@ -146,7 +146,7 @@ def _check_partial_sums(number: int, step: ReduceExchange, pieces: _Pieces) -> N
                 number,
                 most=_MOST_CELLS,
             )
-        missing = np.argwhere(times_covered(low[mine], high[mine], borders) < 1)
+        missing = np.argwhere(times_covered(low[owned], high[owned], borders) < 1)
         if len(missing):
             corner, behind = (
                 [int(border[k + by]) for border, k in zip(borders, missing[0], strict=True)] for by in (0, 1)
@@ -163,9 +163,9 @@ def _first_not_added_once(low: Int64, high: Int64, owner: Int64, stack: Int64, b
     unused_low, unused_high = np.zeros((2, devices, len(stack)), dtype=np.int64), np.tile(stack, (2, devices, 1))
     unused_high[0, :, 0] = begin
     unused_low[1, :, 0] = end
-    some = (unused_high > unused_low).all(axis=2)
-    low, high = np.concatenate([low, unused_low[some]]), np.concatenate([high, unused_high[some]])
-    return first_not_filled_once(low, high, np.concatenate([owner, np.nonzero(some)[1]]), np.tile(stack, (devices, 1)))
+    left = (unused_high > unused_low).all(axis=2)
+    low, high = np.concatenate([low, unused_low[left]]), np.concatenate([high, unused_high[left]])
+    return first_not_filled_once(low, high, np.concatenate([owner, np.nonzero(left)[1]]), np.tile(stack, (devices, 1)))
 
 
 def _fail_sum(
@@ -193,8 +193,8 @@ def _is_sum(step: ReduceExchange) -> bool:
 
 def _fail_cover(step: int, exchange: Exchange, device: int, pieces: _Pieces) -> NoReturn:
     """Name two boxes of a device that overlap, or the number of elements that the boxes fill."""
-    after, cut, mine = exchange.after, pieces.cut, pieces.owner == device
-    sender, start, stop = pieces.holder[mine], pieces.start[mine], pieces.stop[mine]
+    after, cut, owned = exchange.after, pieces.cut, pieces.owner == device
+    sender, start, stop = pieces.holder[owned], pieces.start[owned], pieces.stop[owned]
     filled, needed = sum(volumes(stop - start)), after.box(device).volume
     if filled < needed:
         raise VerificationError(

@@ -148,8 +148,8 @@ class _Retained:
         sizes = {tuple(row) for row in self.boxes.size[~self.boxes.empty].tolist()}
         result = []
         for size in sorted(sizes, key=lambda s: (-math.prod(s), s)):
-            mine = (self.boxes.size == np.array(size)).all(axis=1)
-            result.append(Write(size, self.source * mine[:, None], self.target * mine[:, None], None, mine))
+            selected = (self.boxes.size == np.array(size)).all(axis=1)
+            result.append(Write(size, self.source * selected[:, None], self.target * selected[:, None], None, selected))
         return result
 
 
@@ -163,8 +163,8 @@ def _round(before: Placement, after: Placement, table: Messages, number: int) ->
         padded = PaddedTransfer(max(math.prod(size) for size in shapes.tolist()), pairs)
     writes = []
     for k, size in enumerate(shapes.tolist()):
-        mine = rows[shape == k]
-        sender, receiver, start = table.sender[mine], table.receiver[mine], table.box.start[mine]
+        selected = rows[shape == k]
+        sender, receiver, start = table.sender[selected], table.receiver[selected], table.box.start[selected]
         source, target = np.zeros_like(before.index), np.zeros_like(after.index)
         source[sender] = start - before.start[sender]
         target[receiver] = start - after.start[receiver]

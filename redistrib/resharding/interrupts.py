@@ -65,17 +65,17 @@ class SignalsPutOff:
                 self._handlers[number] = handler
                 signal.signal(number, self._take)
 
-    def _take(self, *given: Any) -> None:
+    def _take(self, *arguments: Any) -> None:
         if self._holds:
-            self._waiting.append(given)
+            self._waiting.append(arguments)
         else:
-            self._handlers[given[0]](*given)
+            self._handlers[arguments[0]](*arguments)
 
     def _let(self) -> None:
         """Run the handlers of signals that have come."""
         while self._waiting:
-            given = self._waiting.pop(0)
-            self._handlers[given[0]](*given)
+            arguments = self._waiting.pop(0)
+            self._handlers[arguments[0]](*arguments)
 
     def _release(self) -> None:
         """Put all handlers back, and run those of signals that have come.

@@ -184,8 +184,8 @@ def on_devices(leaf: Leaf) -> Leaf:
         return leaf
     if any(kind != AxisType.Explicit for kind in target.mesh.axis_types):
         return leaf
-    there = getattr(leaf.value, "sharding", None)
-    mesh = there.mesh if isinstance(there, NamedSharding) else private.mesh_of_devices()
+    current = getattr(leaf.value, "sharding", None)
+    mesh = current.mesh if isinstance(current, NamedSharding) else private.mesh_of_devices()
     if not isinstance(mesh, Mesh) or mesh.size != target.mesh.size:
         return leaf
     devices = mesh.devices.reshape(target.mesh.axis_sizes)
@@ -213,5 +213,5 @@ def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     """
     if not target.addressable_devices:
         return without_shards(array.shape, array.dtype, target)
-    made = zeros(array, target.shard_shape(array.shape), list(devices_of(target, array.shape)))
-    return with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))
+    result = zeros(array, target.shard_shape(array.shape), list(devices_of(target, array.shape)))
+    return with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))

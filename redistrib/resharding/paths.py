@@ -168,9 +168,9 @@ def like(params: Any, tree: Any) -> Any:
     def of(path: KeyPath, leaf: Any) -> Sharding:
         inner, shape = _without_box(path), tuple(getattr(leaf, "shape", ()))
         for length in range(min(longest, len(inner)), -1, -1):
-            found = shardings.get(inner[len(inner) - length :])
-            if found is not None:
-                sharding, expected = found
+            entry = shardings.get(inner[len(inner) - length :])
+            if entry is not None:
+                sharding, expected = entry
                 fits = _divides(sharding, shape) if expected is None else shape == expected
                 return sharding if fits else whole
         return whole
@@ -208,14 +208,14 @@ def through_boxes(tree: Any, shardings: Any, is_leaf: Callable[[Any], bool]) -> 
     """
     if is_leaf(shardings):
         return [shardings] * len(jax.tree.leaves(tree))
-    mine, theirs = _children(tree), _children(shardings)
-    if mine is None:
+    children, targets = _children(tree), _children(shardings)
+    if children is None:
         return None
-    if theirs is not None and type(tree) is type(shardings) and [k for k, _ in mine] == [k for k, _ in theirs]:
-        parts = [through_boxes(a, b, is_leaf) for (_, a), (_, b) in zip(mine, theirs, strict=True)]
-        return None if any(part is None for part in parts) else [one for part in parts for one in part or ()]
-    if len(mine) == 1 and not isinstance(tree, dict | list | tuple):
-        return through_boxes(mine[0][1], shardings, is_leaf)
+    if targets is not None and type(tree) is type(shardings) and [k for k, _ in children] == [k for k, _ in targets]:
+        parts = [through_boxes(a, b, is_leaf) for (_, a), (_, b) in zip(children, targets, strict=True)]
+        return None if any(part is None for part in parts) else [pair for part in parts for pair in part or ()]
+    if len(children) == 1 and not isinstance(tree, dict | list | tuple):
+        return through_boxes(children[0][1], shardings, is_leaf)
     return None
 
 

@@ -17,11 +17,11 @@ def shows_bar(total: int, show: bool | None) -> bool:
 
 
 @contextmanager
-def bytes_bar(what: str, total: int, show: bool | None) -> Iterator[Callable[[int], None]]:
+def bytes_bar(title: str, total: int, show: bool | None) -> Iterator[Callable[[int], None]]:
     """A function that advances a bar on stderr by so many bytes, or one that does nothing.
 
     Args:
-        what: the text before the bar.
+        title: the text before the bar.
         total: bytes in all.
         show: whether there is a bar; see `shows_bar`.
     """
@@ -32,8 +32,8 @@ def bytes_bar(what: str, total: int, show: bool | None) -> Iterator[Callable[[in
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
-        TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn(),
+        TextColumn(title), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(title, total=total)
         yield lambda size: bar.advance(task, size)

@@ -30,7 +30,7 @@ class SharedBuffers:
     @property
     def members(self) -> set[int]:
         """All of them."""
-        return {k for one in self.groups for k in one} | self.elsewhere
+        return {k for group in self.groups for k in group} | self.elsewhere
 
 
 def buffers(array: jax.Array) -> list[private.Buffer]:
@@ -56,8 +56,8 @@ def grouped_by_buffer(held: Sequence[Sequence[private.Buffer]]) -> Tied:
             place = parent[place]
         return place
 
-    for place, some in enumerate(held):
-        for buffer in some:
+    for place, buffers_of_array in enumerate(held):
+        for buffer in buffers_of_array:
             other = first.setdefault(buffer, place)
             if other != place:
                 parent[root(place)] = root(other)

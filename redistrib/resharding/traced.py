@@ -174,12 +174,12 @@ def _bare(
             array = constrained(array, source.mesh, source.spec)
         return emptied(array, source, target)
     topology = topology_of_mesh(source.mesh) or topology_of_mesh(target.mesh)
-    there = SourceTarget(source_type, source_mesh, target_type, target_mesh, topology)
+    problem = SourceTarget(source_type, source_mesh, target_type, target_mesh, topology)
     # The cotangent of summands is the same for each of them; that of a reduced array is made of summands.
     before = DistType(source_type.dims, tuple(sorted(reduced)), "sum" if reduced else None)
     back = SourceTarget(DistType(target_type.dims), target_mesh, before, source_mesh, topology)
     platform, dtype = Platform.of(target.mesh).name, str(array.dtype)
-    plan = planner.plan(there, dtype, platform, memory_limit)
+    plan = planner.plan(problem, dtype, platform, memory_limit)
 
     def reverse() -> Plan:
         return planner.plan(back, dtype, platform, memory_limit)

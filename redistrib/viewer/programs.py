@@ -134,5 +134,5 @@ def _steps(event: Event, row: int) -> list[TimelineBlock]:
 
 
 def _name(simulation: Simulation, clock: int) -> str:
-    same = [device for device, own in simulation.run.clock_of.items() if own == clock]
+    same = [device for device, clock_of_device in simulation.run.clock_of.items() if clock_of_device == clock]
     return f"device {clock}" if len(same) == 1 else f"{len(same)} devices from {clock}"

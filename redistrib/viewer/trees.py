@@ -75,8 +75,8 @@ def diagnosis_content(diagnosis: Any) -> Content:
 def search_content(result: Any) -> Content:
     """The page of what `search` returns: the candidates, and the program of the first."""
     rows: list[list[Cell]] = [
-        [one.name, (f"{one.seconds * 1e3:,.3f}", one.seconds), number(one.received_bytes), number(one.memory)]
-        for one in result
+        [row.name, (f"{row.seconds * 1e3:,.3f}", row.seconds), number(row.received_bytes), number(row.memory)]
+        for row in result
     ]
     best = candidate_content(result[0])
     table = Table("Candidates", ["devices", "ms", "received bytes", "peak bytes"], rows)
@@ -87,11 +87,18 @@ def candidate_content(candidate: Any) -> Content:
     """The page of a candidate of a search: its program."""
     from redistrib.simulator.entry import simulate
 
-    found = simulation_content(simulate(candidate.program, candidate.machine))
+    content = simulation_content(simulate(candidate.program, candidate.machine))
     rows: list[list[Cell]] = [
-        [one.what, number(one.times, str(one.times)), one.axis, one.taken, one.other, microseconds(one.loss)]
-        for one in getattr(candidate, "decisions", [])
+        [
+            row.what,
+            number(row.times, str(row.times)),
+            row.axis,
+            row.taken,
+            row.other,
+            microseconds(row.loss),
+        ]
+        for row in getattr(candidate, "decisions", [])
     ]
     columns = ["what", "times", "axis", "taken", "next best", "loss, µs"]
-    tables = [Table("Decisions", columns, rows), *found.tables] if rows else found.tables
-    return Content(f"{candidate.name}: {found.title}", found.lines, tables, found.plans, found.timeline)
+    tables = [Table("Decisions", columns, rows), *content.tables] if rows else content.tables
+    return Content(f"{candidate.name}: {content.title}", content.lines, tables, content.plans, content.timeline)

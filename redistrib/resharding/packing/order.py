@@ -139,13 +139,13 @@ def _in_order(
         first = queue[0]
         group = even_groups([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
         room = memory_limit - _fullest((group,), alive)
-        made = None
+        launch = None
         if len(group) > 1 and len(group) * first.target_bytes <= room:
-            made = together(group)
-        if made is None or made.added_bytes > room:
+            launch = together(group)
+        if launch is None or launch.added_bytes > room:
             group = (first,)
-            made = within(first, memory_limit - _fullest((group,), alive))
-        result.append(LeafBatch((group,), made, _fullest((group,), alive) + made.added_bytes))
+            launch = within(first, memory_limit - _fullest((group,), alive))
+        result.append(LeafBatch((group,), launch, _fullest((group,), alive) + launch.added_bytes))
         _settle(group, alive)
         taken = {item.index for item in group}
         queue = [item for item in queue if item.index not in taken]

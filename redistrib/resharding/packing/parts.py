@@ -36,21 +36,21 @@ class Parts:
         return DistType(tuple(dims))
 
 
-def in_parts(source: DistType, target: DistType, wanted: int) -> Parts:
-    """The cut into `wanted` parts, or the next number that divides; else into as many as possible.
+def in_parts(source: DistType, target: DistType, least: int) -> Parts:
+    """The cut into `least` parts, or the next number that divides; else into as many as possible.
 
     Of equally good dimensions the first is cut. Partial sums and tiles of unequal size are not cut.
 
     >>> in_parts(DistType.of("[4{x}16, 16]"), DistType.of("[16, 4{x}16]"), 3)
     Parts(dim=0, count=4, source_cells=1, target_cells=4)
     """
-    if wanted <= 1 or source.partial or target.partial or source.uneven or target.uneven or 0 in source.global_shape:
+    if least <= 1 or source.partial or target.partial or source.uneven or target.uneven or 0 in source.global_shape:
         return Parts()
     cuts = [Parts()]
     for k, (before, after) in enumerate(zip(source.dims, target.dims, strict=True)):
         cell = math.gcd(before.tile, after.tile)
         counts = divisors(cell)
-        count = next((count for count in counts if count >= wanted), counts[-1])
+        count = next((count for count in counts if count >= least), counts[-1])
         cuts.append(Parts(k, count, before.tile // cell, after.tile // cell))
-    enough = [cut for cut in cuts if cut.count >= wanted]
+    enough = [cut for cut in cuts if cut.count >= least]
     return min(enough, key=lambda cut: cut.count) if enough else max(cuts, key=lambda cut: cut.count)

@@ -60,13 +60,13 @@ class Backwards:
         shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in closed.jaxpr.invars]
         flat = jax.make_jaxpr(lambda *args: _inlined(closed.jaxpr, closed.consts, args, lines, ""))(*shapes)
         jaxpr = flat.jaxpr
-        self._made: dict[Any, tuple[Any, int]] = {}  # by variable: its equation, and which result it is
-        self._known: dict[Any, Any] = dict(zip(jaxpr.constvars, flat.consts, strict=True))
+        self._origins: dict[Any, tuple[Any, int]] = {}  # by variable: its equation, and which result it is
+        self._values: dict[Any, Any] = dict(zip(jaxpr.constvars, flat.consts, strict=True))
         self._inputs = {var: k for k, var in enumerate(jaxpr.invars)}
         self._lines = dict(zip(map(id, jaxpr.eqns), lines, strict=False)) if len(lines) == len(jaxpr.eqns) else {}
         self._constant: set[Any] = set()  # variables that depend on no input; their values are made when they are read
         for eqn in jaxpr.eqns:
-            self._made.update({var: (eqn, k) for k, var in enumerate(eqn.outvars)})
+            self._origins.update({var: (eqn, k) for k, var in enumerate(eqn.outvars)})
             if all(map(self._is_constant, eqn.invars)):
                 self._constant.update(eqn.outvars)
         self.results = list(jaxpr.outvars)
@@ -81,28 +81,28 @@ class Backwards:
         return self._form(self.results[result], box, ())
 
     def _is_constant(self, atom: Any) -> bool:
-        return _is_literal(atom) or atom in self._known or atom in self._constant
+        return _is_literal(atom) or atom in self._values or atom in self._constant
 
     def _value(self, atom: Any) -> Any:
         """The value of what depends on no input; else None."""
         if _is_literal(atom):
             return atom.val
-        if atom in self._constant and atom not in self._known:
-            eqn, _ = self._made[atom]
-            out = eqn.primitive.bind(*[jnp.asarray(self._value(each)) for each in eqn.invars], **eqn.params)
-            self._known.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
-        return self._known.get(atom)
+        if atom in self._constant and atom not in self._values:
+            eqn, _ = self._origins[atom]
+            out = eqn.primitive.bind(*[jnp.asarray(self._value(item)) for item in eqn.invars], **eqn.params)
+            self._values.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+        return self._values.get(atom)
 
     def _form(self, atom: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         if not _is_literal(atom) and atom in self._inputs:
             return Fetch(self._inputs[atom], box, steps)
         value = self._value(atom)
         if value is not None:
-            part = jnp.asarray(value)[tuple(slice(*each) for each in box)]
+            part = jnp.asarray(value)[tuple(slice(*item) for item in box)]
             for step in steps:
                 part = step(part)
             return Number.of(part)
-        eqn, number = self._made[atom]
+        eqn, number = self._origins[atom]
         rule = getattr(self, f"_{eqn.primitive.name}", None)
         if rule is not None:
             form: Form = rule(eqn, number, box, steps)
@@ -181,7 +181,7 @@ class Backwards:
             first, last = max(box[dim][0], start), min(box[dim][1], start + size)
             if first < last or (size and box[dim][0] == box[dim][1] and not parts):
                 first, last = (first, last) if first < last else (start, start)
-                inner = tuple((first - start, last - start) if k == dim else each for k, each in enumerate(box))
+                inner = tuple((first - start, last - start) if k == dim else item for k, item in enumerate(box))
                 parts.append(self._form(atom, inner, steps))
             start += size
         return _joined(dim, parts)

@@ -120,9 +120,9 @@ class Senders:
         self._process = process
         self._sent: dict[int, int] = defaultdict(int)
         self._holders: list[dict[Box, list[int]]] = []
-        for each in boxes:
+        for entry in boxes:
             holders: dict[Box, list[int]] = defaultdict(list)
-            for device, box in sorted(each.items()):
+            for device, box in sorted(entry.items()):
                 holders[box].append(device)
             self._holders.append(holders)
 
@@ -137,8 +137,8 @@ class Senders:
             if receiver in holders:
                 sender = receiver
             else:
-                here = [device for device in holders if self._process[device] == self._process[receiver]]
-                sender = min(here or holders, key=lambda device: (self._sent[device], device))
+                local = [device for device in holders if self._process[device] == self._process[receiver]]
+                sender = min(local or holders, key=lambda device: (self._sent[device], device))
                 self._sent[sender] += itemsize * math.prod(b - a for a, b in part)
             result.append((part, sender))
         return result
@@ -164,20 +164,20 @@ def scheduled(
     rounds = _rounds(list(messages))
     where = {
         number: (k, offset)
-        for k, each in enumerate(rounds)
-        for several in each.messages
+        for k, entry in enumerate(rounds)
+        for several in entry.messages
         for number, offset in _offsets(several, list(messages))
     }
-    known: dict[tuple[int, int, tuple[ElementwiseStep, ...]], list[BoxMessage]] = defaultdict(list)
+    sent_to: dict[tuple[int, int, tuple[ElementwiseStep, ...]], list[BoxMessage]] = defaultdict(list)
     for message in messages:
-        known[message.receiver, message.leaf, message.steps].append(message)
+        sent_to[message.receiver, message.leaf, message.steps].append(message)
     arrivals: dict[int, dict[Fetch, Arrival]] = defaultdict(dict)
     for receiver, results in forms.items():
         for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             inside = [
                 message
-                for message in known[receiver, fetch.leaf, fetch.steps[:early]]
+                for message in sent_to[receiver, fetch.leaf, fetch.steps[:early]]
                 if all(a <= c and d <= b for (a, b), (c, d) in zip(fetch.box, message.box, strict=True))
             ]
             parts = tuple((*where[messages[message]], message.shape) for message in inside)
@@ -196,10 +196,10 @@ def _rounds(messages: Sequence[BoxMessage]) -> list[BoxRound]:
         size = sum(messages[number].elements for number in numbers)
         alike[wire, size, sender == receiver].append((sender, receiver))
     rounds = []
-    for (wire, size, _), some in alike.items():
-        colours = edge_colouring(some)
+    for (wire, size, _), candidates in alike.items():
+        colours = edge_colouring(candidates)
         for colour in range(max(colours) + 1):
-            chosen = tuple(pair for pair, each in zip(some, colours, strict=True) if each == colour)
+            chosen = tuple(pair for pair, entry in zip(candidates, colours, strict=True) if entry == colour)
             rounds.append(BoxRound(wire, size, chosen, tuple(tuple(pairs[wire, a, b]) for a, b in chosen)))
     return rounds
 

@@ -41,11 +41,11 @@ class SentBuffers:
 
     def __init__(self, messages: Sequence[BoxMessage], rounds: Sequence[BoxRound]) -> None:
         self._rounds = len(rounds)
-        self.sizes = dict.fromkeys((each.wire for each in rounds), 0)
+        self.sizes = dict.fromkeys((round_.wire for round_ in rounds), 0)
         kinds: dict[Any, int] = {}
         by_sender: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {}
-        for k, each in enumerate(rounds):
-            for (sender, _), numbers in zip(each.pairs, each.messages, strict=True):
+        for k, round_ in enumerate(rounds):
+            for (sender, _), numbers in zip(round_.pairs, round_.messages, strict=True):
                 kind = kinds.setdefault(tuple(messages[number].form for number in numbers), len(kinds))
                 by_sender.setdefault(sender, []).append((kind, k, numbers))
         self.bundles: dict[int, tuple[SentBundle, ...]] = {}
@@ -78,10 +78,10 @@ class ReceivedBuffers:
     def __init__(self, rounds: Sequence[BoxRound]) -> None:
         self.sizes: dict[str, int] = {}
         self.rounds: list[tuple[str, int]] = []
-        for each in rounds:
-            start = self.sizes.get(each.wire, 0)
-            self.rounds.append((each.wire, start))
-            self.sizes[each.wire] = start + each.size
+        for round_ in rounds:
+            start = self.sizes.get(round_.wire, 0)
+            self.rounds.append((round_.wire, start))
+            self.sizes[round_.wire] = start + round_.size
 
 
 @dataclass(frozen=True)

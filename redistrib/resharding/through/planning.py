@@ -229,20 +229,22 @@ def _bucket(
 ) -> tuple[ThroughBucket, int]:
     """A bucket of some results, and the bytes that its devices lack at least."""
     chosen = [results[k] for k in numbers]
-    there = sorted(chosen[0].boxes, key=_place)
-    reads = _in_order_of_use(result.forms[device] for result in chosen for device in there)
+    receivers = sorted(chosen[0].boxes, key=_place)
+    reads = _in_order_of_use(result.forms[device] for result in chosen for device in receivers)
     read = [sources[k] for k in reads]
-    here = sorted(read[0].boxes, key=_place) if read else []
-    devices = sorted({*here, *there}, key=_place)
+    senders = sorted(read[0].boxes, key=_place) if read else []
+    devices = sorted({*senders, *receivers}, key=_place)
     number = {device: k for k, device in enumerate(devices)}
-    tiles = [{number[device]: array.boxes[device] for device in here} for array in read]
-    forms = {number[device]: _renumbered((result.forms[device] for result in chosen), reads) for device in there}
+    tiles = [{number[device]: array.boxes[device] for device in senders} for array in read]
+    forms = {number[device]: _renumbered((result.forms[device] for result in chosen), reads) for device in receivers}
     dtypes = [array.dtype for array in read]
     sides = [
         ThroughSide(
-            tuple(some), tuple(number[device] for device in some), tuple((each.tile, each.dtype) for each in arrays)
+            tuple(side),
+            tuple(number[device] for device in side),
+            tuple((array.tile, array.dtype) for array in arrays),
         )
-        for some, arrays in ((here, read), (there, chosen))
+        for side, arrays in ((senders, read), (receivers, chosen))
     ]
     key = (
         tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(forms.items()), tuple(dtypes), *sides,
@@ -266,7 +268,7 @@ def _program(
     """The messages of a bucket, their rounds, the compiled program, and the bytes that devices lack at least."""
     senders = Senders(tiles, {k: device.process_index for k, device in enumerate(devices)})
     messages, rounds, arrivals = scheduled(forms, dtypes, senders)
-    origins = [{device: [a for a, _ in box] for device, box in each.items()} for each in tiles]
+    origins = [{device: [a for a, _ in box] for device, box in boxes.items()} for boxes in tiles]
     program = ThroughProgram(devices, source, target, origins, messages, rounds, arrivals, forms)
     return tuple(messages), tuple(rounds), program, _lacking(forms, arrivals, tiles)
 
@@ -294,11 +296,11 @@ def _lacking(
         for fetch, arrival in arrivals[device].items():
             needed.setdefault((fetch.leaf, fetch.steps[: arrival.early], arrival.dtype), set()).add(fetch.box)
         for (leaf, _, dtype), boxes in needed.items():
-            mine = tiles[leaf].get(device)
+            tile = tiles[leaf].get(device)
             for box in boxes:
                 size = math.prod(_size(box))
-                if mine is not None:
-                    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, mine, strict=True)]
+                if tile is not None:
+                    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, tile, strict=True)]
                     size -= math.prod(max(0, b - a) for a, b in common)
                 total += size * itemsize_of(dtype)
     return total

@@ -50,8 +50,8 @@ class PreparedThrough:
         shapes = jax.tree.unflatten(
             structure, [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in self._inputs]
         )
-        closed, made = jax.make_jaxpr(function, return_shape=True)(shapes)
-        leaves, self._structure = matched(made, shardings, mesh=mesh)
+        closed, shapes_after = jax.make_jaxpr(function, return_shape=True)(shapes)
+        leaves, self._structure = matched(shapes_after, shardings, mesh=mesh)
         self._targets = [on_devices(leaf).target for leaf in leaves]
         self._donate = donate
         paths = tuple(leaf.path for leaf in leaves)
@@ -95,14 +95,14 @@ class PreparedThrough:
         with SignalsPutOff(partial) as pause, bytes_bar("resharding", total, progress) as advance:
             for bucket in self.plan.buckets:
                 pause()
-                made = bucket.program(
+                arrays = bucket.program(
                     [self._inputs[k] for k in bucket.inputs],
                     [self.plan.shapes[k] for k in bucket.results],
                     [self._targets[k] for k in bucket.results],
                 )
-                for k, array in zip(bucket.results, made, strict=True):
+                for k, array in zip(bucket.results, arrays, strict=True):
                     results[k] = array
-                jax.block_until_ready(made)
+                jax.block_until_ready(arrays)
                 advance(self._bytes_of(bucket))
                 for k in bucket.given_up if self._donate else ():
                     if k not in stays and isinstance(self._inputs[k], jax.Array):

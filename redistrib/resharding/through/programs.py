@@ -130,10 +130,10 @@ class ThroughProgram:
         else:
             buffers = [without_shards(each.shape, each.dtype, each.sharding) for each in source.buffers(sent)]
         if self._exchange is not None:
-            given = [
+            buffers_everywhere = [
                 over_all(each, to.shape, to.sharding) for each, to in zip(buffers, self._all.buffers(sent), strict=True)
             ]
-            buffers = list(self._exchange(*given))
+            buffers = list(self._exchange(*buffers_everywhere))
         if self._unpack is None:
             dtypes = [tile[1] for tile in target.tiles]
             return [
@@ -143,10 +143,10 @@ class ThroughProgram:
         arrived = [
             on_some(each, to.shape, to.sharding) for each, to in zip(buffers, target.buffers(received), strict=True)
         ]
-        made = self._unpack(*arrived)
+        unpacked = self._unpack(*arrived)
         return [
             with_sharding(array, shape, sharding, weak=False)
-            for array, shape, sharding in zip(made, shapes, targets, strict=True)
+            for array, shape, sharding in zip(unpacked, shapes, targets, strict=True)
         ]
 
     @property
@@ -161,8 +161,8 @@ class ThroughProgram:
         most = max(sum(len(bundle.messages) for bundle in each) for each in bundles)
         table = np.zeros((len(bundles), max(most, 1), max(rank, 1)), np.int32)
         branches = Branches()
-        for k, (device, mine) in enumerate(zip(self._source.numbers, bundles, strict=True)):
-            messages = [self._messages[number] for bundle in mine for number in bundle.messages]
+        for k, (device, bundles_of_device) in enumerate(zip(self._source.numbers, bundles, strict=True)):
+            messages = [self._messages[number] for bundle in bundles_of_device for number in bundle.messages]
             for place, message in enumerate(messages):
                 origin = origins[message.leaf][device]
                 starts = [start - first for (start, _), first in zip(message.box, origin, strict=True)]

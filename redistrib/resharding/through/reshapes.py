@@ -18,15 +18,15 @@ def dimension_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[
     i = j = 0
     while i < len(before) or j < len(after):
         left, right = [i], [j]
-        here, there = 1, 1
+        product_before, product_after = 1, 1
         while True:
-            if here == there and (i > left[0] or j > right[0]):
+            if product_before == product_after and (i > left[0] or j > right[0]):
                 break
-            if (here <= there and i < len(before)) or j == len(after):
-                here *= before[i]
+            if (product_before <= product_after and i < len(before)) or j == len(after):
+                product_before *= before[i]
                 i += 1
             else:
-                there *= after[j]
+                product_after *= after[j]
                 j += 1
         groups.append((tuple(before[left[0] : i]), tuple(after[right[0] : j])))
     return groups

@@ -246,10 +246,10 @@ def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any],
     def step(*operands: Any) -> list[Any]:
         of_condition, fixed, state = operands[:tests], operands[tests : tests + consts], operands[tests + consts :]
         (rows,) = holds(*of_condition, *state)
-        changed = change(*fixed, *state)
+        after = change(*fixed, *state)
         return [
             jax.lax.select(jax.lax.broadcast_in_dim(rows, new.shape, range(rows.ndim)), new, old)
-            for new, old in zip(changed, state, strict=True)
+            for new, old in zip(after, state, strict=True)
         ]
 
     state = body.in_avals[consts:]
