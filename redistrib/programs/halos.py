@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,7 +44,8 @@ class HaloRound:
     wanted: Int64
 
 
-def halo_rounds(form: DistType, mesh: Mesh, windows: Sequence[Held]) -> tuple[HaloRound, ...]:
+@lru_cache(maxsize=1 << 12)
+def halo_rounds(form: DistType, mesh: Mesh, windows: tuple[Held, ...]) -> tuple[HaloRound, ...]:
     """The messages by which devices with tiles of a type come to hold what windows say, in order."""
     return tuple(one for one in halo_copies(form, mesh, windows) if one.distance)
 
@@ -59,7 +61,8 @@ def halo_copies(form: DistType, mesh: Mesh, windows: Sequence[Held]) -> Iterator
         index = placement.index[:, dim]
         begins = index * held.step + held.start  # of what a device will hold
         beside = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
-        for distance in range(1 - parts, parts):
+        nearest, farthest = begins // tile - index, (begins + held.length - 1) // tile - index
+        for distance in range(max(1 - parts, int(nearest.min())), min(parts, int(farthest.max()) + 1)):
             sender = index + distance
             low = np.maximum(begins, sender * tile)
             high = np.minimum(begins + held.length, (sender + 1) * tile)
