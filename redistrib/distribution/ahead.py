@@ -46,11 +46,11 @@ def _entries_moved(op: Loop, names: Collection[str] | None) -> list[Move]:
     """The moves of entries that receive something; of each entry the first."""
     entries = {value.name for value in op.program.inputs[op.constants + op.carried :]}
     entries = entries if names is None else entries.intersection(names)
-    found: dict[str, Move] = {}
+    moves: dict[str, Move] = {}
     for inner in op.program.ops if op.steps else ():
         if isinstance(inner, Move) and inner.value in entries and inner.plan is not None and any(inner.plan.received):
-            found.setdefault(inner.value, inner)
-    return list(found.values())
+            moves.setdefault(inner.value, inner)
+    return list(moves.values())
 
 
 def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) -> tuple[list[Op], Loop]:
@@ -66,9 +66,9 @@ def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) ->
     inside = {*step.values}
     upcoming = replace(entry, name=_fresh(f"{entry.name}.next", inside))
     moved = replace(move.out, name=_fresh(f"{move.out.name}.next", inside))
-    rest = [one for one in step.ops if one is not move]
+    rest = [operation for operation in step.ops if operation is not move]
     ins = list(op.ins)
-    if any(entry.name in used_by(one) for one in rest) or entry.name in step.outputs:
+    if any(entry.name in used_by(operation) for operation in rest) or entry.name in step.outputs:
         inputs.append(upcoming)  # beside the entry itself, which other operations read
         ins.append(turned.name)
     else:
@@ -79,10 +79,10 @@ def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) ->
     outputs, outs = list(step.outputs), list(op.outs)
     outputs.insert(op.carried, moved.name)
     outs.insert(op.carried, left)
-    own = replace(
+    body = replace(
         step, inputs=tuple(inputs), ops=(Move(upcoming.name, moved, move.plan), *rest), outputs=tuple(outputs)
     )
-    return before, replace(op, program=own, ins=tuple(ins), outs=tuple(outs), carried=op.carried + 1)
+    return before, replace(op, program=body, ins=tuple(ins), outs=tuple(outs), carried=op.carried + 1)
 
 
 def _fresh(name: str, taken: set[str]) -> str:

@@ -20,7 +20,7 @@ def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    plain = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = []
     for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
         number = path[0].idx
@@ -50,9 +50,9 @@ def leaves_like(
     Raises:
         ProgramError: if they are not; it names the argument.
     """
-    leaves, given = jax.tree_util.tree_flatten(args)
-    if given != tree:
-        raise ProgramError(name, *_other_tree(given, tree, names))
+    leaves, structure = jax.tree_util.tree_flatten(args)
+    if structure != tree:
+        raise ProgramError(name, *_other_tree(structure, tree, names))
     for leaf, (shape, dtype), leaf_name in zip(leaves, forms, names, strict=False):
         problem = "" if shapes else _no_elements(leaf)
         problem = problem or _problem(leaf, shape, dtype)
@@ -69,26 +69,26 @@ def _no_elements(leaf: Any) -> str:
 
 def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:
     """What is wrong with a leaf; empty where nothing is."""
-    wanted = f"{dtype}{list(shape)}"
+    expected = f"{dtype}{list(shape)}"
     try:
         ((other, kind),) = forms_of([leaf])
     except (TypeError, ValueError):
-        return f"it is {shown(leaf)}, which is no array; give one of {wanted}"
+        return f"it is {shown(leaf)}, which is no array; give one of {expected}"
     if (other, kind) == (shape, dtype):
         return ""
-    return f"it is {kind}{list(other)}, and the function was distributed for {wanted}; distribute it for this one"
+    return f"it is {kind}{list(other)}, and the function was distributed for {expected}; distribute it for this one"
 
 
-def _other_tree(given: Any, wanted: Any, names: Sequence[str]) -> tuple[str, str, str]:
+def _other_tree(structure: Any, expected: Any, names: Sequence[str]) -> tuple[str, str, str]:
     """The argument, the rule and the message for arguments of another structure."""
-    here, there = given.children(), wanted.children()
-    if len(here) != len(there):
-        return "", "Arguments", f"it takes {counted(len(there), 'argument', 'arguments')}, got {len(here)}"
-    number = next(k for k, pair in enumerate(zip(here, there, strict=True)) if pair[0] != pair[1])
-    first = sum(each.num_leaves for each in there[:number])
-    argument = names[first].partition("/")[0] if there[number].num_leaves else str(number)
+    others, parts = structure.children(), expected.children()
+    if len(others) != len(parts):
+        return "", "Arguments", f"it takes {counted(len(parts), 'argument', 'arguments')}, got {len(others)}"
+    number = next(k for k, pair in enumerate(zip(others, parts, strict=True)) if pair[0] != pair[1])
+    first = sum(part.num_leaves for part in parts[:number])
+    argument = names[first].partition("/")[0] if parts[number].num_leaves else str(number)
     why = (
-        f"its structure is {cut(str(here[number]), 300)}, and the function was distributed for "
-        f"{cut(str(there[number]), 300)}; distribute it for this one"
+        f"its structure is {cut(str(others[number]), 300)}, and the function was distributed for "
+        f"{cut(str(parts[number]), 300)}; distribute it for this one"
     )
     return argument, "Arguments", why

@@ -32,9 +32,9 @@ def returned(target: str, devices: int | None) -> tuple[Any, ...]:
         virtual_cpu_devices(devices)
     if not target.rpartition(":")[0]:
         raise ProgramError("", target, "Arguments", "it names no function; give module:function")
-    given = named(target)()
-    if not isinstance(given, tuple) or not given or not (callable(given[0]) or hasattr(given[0], "compile")):
+    case = named(target)()
+    if not isinstance(case, tuple) or not case or not (callable(case[0]) or hasattr(case[0], "compile")):
         raise ProgramError(
             "", target, "Arguments", "it must return a jitted function and its arguments: return step, params, batch"
         )
-    return given
+    return case

@@ -20,14 +20,14 @@ def meshes(mesh: Any) -> tuple[JaxMesh, Mesh]:
 
     Where JAX has too few devices, or the mesh names none, it is an abstract mesh: all can be planned on it.
     """
-    own = Mesh.of(mesh)
+    axes = Mesh.of(mesh)
     if isinstance(mesh, jax.sharding.Mesh):
-        return mesh, own
-    kinds = (AxisType.Auto,) * len(own.names)
-    devices = np.array(jax.devices()[: own.size])
-    if len(devices) < own.size:
-        return jax.sharding.AbstractMesh(own.shape, own.names, axis_types=kinds), Mesh(own.axes)
-    return jax.sharding.Mesh(devices.reshape(own.shape), own.names, axis_types=kinds), Mesh(own.axes)
+        return mesh, axes
+    kinds = (AxisType.Auto,) * len(axes.names)
+    devices = np.array(jax.devices()[: axes.size])
+    if len(devices) < axes.size:
+        return jax.sharding.AbstractMesh(axes.shape, axes.names, axis_types=kinds), Mesh(axes.axes)
+    return jax.sharding.Mesh(devices.reshape(axes.shape), axes.names, axis_types=kinds), Mesh(axes.axes)
 
 
 def require_devices(name: str, mesh: JaxMesh) -> jax.sharding.Mesh:
@@ -38,10 +38,10 @@ def require_devices(name: str, mesh: JaxMesh) -> jax.sharding.Mesh:
     """
     if isinstance(mesh, jax.sharding.Mesh):
         return mesh
-    own, count = Mesh.of(mesh), len(jax.devices())
-    missing = own.size - count
+    axes, count = Mesh.of(mesh), len(jax.devices())
+    missing = axes.size - count
     raise ProgramError(
-        "", "", "Place", f"{name} on mesh {own} needs {own.size} devices to run, and JAX has {count}: {missing} "
+        "", "", "Place", f"{name} on mesh {axes} needs {axes.size} devices to run, and JAX has {count}: {missing} "
         f"{'is' if missing == 1 else 'are'} missing; program, memory, cost and lower() need none",
     )  # fmt: skip
 

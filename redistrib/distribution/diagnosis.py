@@ -162,13 +162,13 @@ class Diagnosis(ShownInNotebooks):
         ours = sum(finding.planned or 0 for finding in known)
         theirs = sum(finding.received for finding in known)
         scratch = "" if self.scratch is None else f"; {self.scratch:,} bytes of temporaries on a device"
-        told = "" if self.annotated else "\nThe compiler does not tell how arrays are sharded: no reshard is known."
+        caveat = "" if self.annotated else "\nThe compiler does not tell how arrays are sharded: no reshard is known."
         title = f"{self.name} on {counted(self.devices, 'device', 'devices')}"
         return (
             f"{rendered(title, columns, rows)}\n"
             f"{self.received:,} bytes received in all{scratch}\n"
             f"{counted(sum(len(f.reshards) for f in known), 'reshard', 'reshards')} of one array: "
-            f"{theirs:,} bytes by XLA, {ours:,} by our plans{told}" + "".join(f"\n{line}" for line in self.advice)
+            f"{theirs:,} bytes by XLA, {ours:,} by our plans{caveat}" + "".join(f"\n{line}" for line in self.advice)
         )
 
 

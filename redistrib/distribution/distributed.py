@@ -51,18 +51,18 @@ class Distributed:
     def __init__(
         self,
         program: Program,
-        given: Prepared,
-        found: Propagation,
+        prepared: Prepared,
+        propagation: Propagation,
         mesh: JaxMesh,
         *,
         in_order: bool,
     ) -> None:
         self.program, self.mesh, self._in_order = program, mesh, in_order
-        traced = given.traced
-        self.choices: tuple[Choice, ...] = (*found.choices, *replicated_operations(found))
+        traced = prepared.traced
+        self.choices: tuple[Choice, ...] = (*propagation.choices, *replicated_operations(propagation))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
-        leaves, self._tree = jax.tree_util.tree_flatten(given.args)
+        leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
         self._forms = forms_of(leaves)
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
@@ -79,15 +79,17 @@ class Distributed:
     @property
     def in_shardings(self) -> Any:
         """How the arguments begin, as a tree like them."""
-        known = self._traced.in_keys
-        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._ins[: len(self._forms)])]
+        keys_at = self._traced.in_keys
+        ends = [
+            _of_keys(sharding) if k in keys_at else sharding for k, sharding in enumerate(self._ins[: len(self._forms)])
+        ]
         return jax.tree_util.tree_unflatten(self._tree, ends)
 
     @property
     def out_shardings(self) -> Any:
         """How the results end, as a tree like them."""
-        known = self._traced.out_keys
-        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._outs)]
+        keys_at = self._traced.out_keys
+        ends = [_of_keys(sharding) if k in keys_at else sharding for k, sharding in enumerate(self._outs)]
         return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
     def __call__(self, *args: Any) -> Any:

@@ -28,7 +28,7 @@ KEPT = 16  # operations for which a moved array is kept, where memory is short
 
 
 def distributed(
-    given: Prepared,
+    prepared: Prepared,
     mesh: JaxMesh,
     axes: Mesh,
     schedule: Any,
@@ -52,27 +52,27 @@ def distributed(
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
     """
-    found = Propagation(given.traced.graph, axes)
-    for array, form in given.starts.items():
-        _pin(found, array, form)
-    for number, form in given.ends.items():
-        _pin(found, given.traced.graph.outputs[number], form)
-    starts, ends, sources = given.starts, given.ends, None
+    propagation = Propagation(prepared.traced.graph, axes)
+    for array, form in prepared.starts.items():
+        _pin(propagation, array, form)
+    for number, form in prepared.ends.items():
+        _pin(propagation, prepared.traced.graph.outputs[number], form)
+    starts, ends, sources = prepared.starts, prepared.ends, None
     if isinstance(schedule, Schedule):
-        schedule.decide(found)
+        schedule.decide(propagation)
         starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
     else:
-        apply(schedule, found)
+        apply(schedule, propagation)
         for axis in axes.names:
-            reshard_instead(found, axis)
+            reshard_instead(propagation, axis)
         for axis in axes.names:
-            carry_whole(found, axis)
+            carry_whole(propagation, axis)
     model = cost_model or platform_of(mesh)
-    donated = donated_by(donate, given.traced.graph.inputs)
+    donated = donated_by(donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:
-        builder = LayoutBuilder(model, keep, name=given.name, sources=sources)
-        program = build(found, builder, starts, ends, donated)
+        builder = LayoutBuilder(model, keep, name=prepared.name, sources=sources)
+        program = build(propagation, builder, starts, ends, donated)
         return gathered_ahead(program) if ahead else program
 
     program = built(None)
@@ -84,10 +84,10 @@ def distributed(
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
-                f"{given.name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than "
-                f"the limit of {memory_limit:,}; cut more arrays, or cut them further",
+                f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
+                f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, given, found, mesh, in_order=tight)
+    return Distributed(program, prepared, propagation, mesh, in_order=tight)
 
 
 def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]
     return tuple(dict.fromkeys(array.name for name in names for array in matching(name, inputs)))
 
 
-def _pin(found: Propagation, name: str, form: DistType) -> None:
-    for axis in found.mesh.names:
-        dim = next((k for k, one in enumerate(form.dims) if axis in one.axes), None)
-        found.cut_array(name, axis, dim)
+def _pin(propagation: Propagation, name: str, form: DistType) -> None:
+    for axis in propagation.mesh.names:
+        dim = next((k for k, dim_type in enumerate(form.dims) if axis in dim_type.axes), None)
+        propagation.cut_array(name, axis, dim)

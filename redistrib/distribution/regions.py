@@ -194,10 +194,10 @@ def _while(equation: Equation) -> Nest | None:
     if is_other:
         return None
     tests, consts = params["cond_nconsts"], params["body_nconsts"]
-    kept = len(equation.ins) - tests - consts
+    carried_count = len(equation.ins) - tests - consts
     ins = equation.ins[tests:]
     _require_no_keys(equation)
-    carried, exact = {consts + k: k for k in range(kept)}, equation.exact
+    carried, exact = {consts + k: k for k in range(carried_count)}, equation.exact
     region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, equation.rules, carried, exact=exact)
     tested = [*equation.ins[:tests], *equation.ins[tests + consts :]]
     test = _Region(jex.jaxpr_as_fun(params["cond_jaxpr"]), tested, equation.rules, exact=exact)
@@ -315,10 +315,13 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
         region = _Region(pure, equation.ins, others, exact=equation.exact)  # a function may call what it stands for
         arrays = region.graph.arrays()
         made = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
-        wanted = [(form.shape, form.dtype) for form in equation.outs]
-        if made != wanted:
+        expected = [(form.shape, form.dtype) for form in equation.outs]
+        if made != expected:
             raise ProgramError(
-                equation.kind, "", "Proxy", f"its proxy makes {made} and not {wanted}; give a function with its results"
+                equation.kind,
+                "",
+                "Proxy",
+                f"its proxy makes {made} and not {expected}; give a function with its results",
             )
 
         def call(parts: At, operands: Sequence[Any]) -> Sequence[Any]:

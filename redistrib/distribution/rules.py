@@ -86,11 +86,11 @@ def _fitting(
     equation: Equation, spec: str, reads: list[list[str]], writes: list[list[str]]
 ) -> tuple[list[list[str]], list[list[str]]]:
     """The accesses of operands and results, `""` for what is whole; they must have the operation's ranks."""
-    for what, given, forms in (("operands", reads, equation.ins), ("results", writes, equation.outs)):
-        ranks, wanted = [len(dims) for dims in given], [len(form.shape) for form in forms]
-        if ranks != wanted:
+    for noun, accesses, forms in (("operands", reads, equation.ins), ("results", writes, equation.outs)):
+        ranks, expected = [len(dims) for dims in accesses], [len(form.shape) for form in forms]
+        if ranks != expected:
             raise ProgramError(
-                equation.kind, "", "Rule", f"{spec!r} has {what} of {ranks} dimensions, and the operation of {wanted}"
+                equation.kind, "", "Rule", f"{spec!r} has {noun} of {ranks} dimensions, and the operation of {expected}"
             )
     ins, outs = ([["" if name == "." else name for name in dims] for dims in side] for side in (reads, writes))
     return ins, outs

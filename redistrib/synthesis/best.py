@@ -41,12 +41,12 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
     """
     chosen = Selection(problem, model)
     prices = chosen.prices
-    one = single(problem)
+    single_steps = single(problem)
     at_least = prices.at_least(problem.before, problem.after)
     hosts = problem.topology.hosts if problem.topology.unequal_hosts else None
-    least_alone = hosts is None and one is not None and prices.total(one) == at_least
-    if one is not None and problem.memory_limit is None and (not _collectives(one) or least_alone):
-        return one  # one collective or none, at the lower bound of the price: no plan is cheaper
+    least_alone = hosts is None and single_steps is not None and prices.total(single_steps) == at_least
+    if single_steps is not None and problem.memory_limit is None and (not _collectives(single_steps) or least_alone):
+        return single_steps  # one collective or none, at the lower bound of the price: no plan is cheaper
     exact = model.counts_received and problem.memory_limit is None
     enough = (at_least, 2) if exact else (-1, 0)  # no plan has one collective here
     priced: list[Priced] = []
@@ -66,7 +66,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
             priced.append(candidate)
         return candidate[0]
 
-    for steps in _candidates(problem, one, keep, waiting):
+    for steps in _candidates(problem, single_steps, keep, waiting):
         if offer(steps)[:2] == enough:
             break
     if exact and chosen.key[0] > at_least:
@@ -110,9 +110,9 @@ def _collectives(steps: list[Step]) -> int:
 
 
 def _candidates(
-    problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool], waiting: bool
+    problem: Problem, single_steps: list[Step] | None, keep: Callable[[PhaseGrids], bool], waiting: bool
 ) -> Iterator[list[Step]]:
-    yield from three_phases(problem, one, keep)
+    yield from three_phases(problem, single_steps, keep)
     if waiting and problem.topology.unequal_hosts:
         yield from relay_broadcast(problem)
     if problem.memory_limit is not None:

@@ -84,8 +84,8 @@ def as_permute(problem: Problem) -> list[Step] | None:
 def _whole_tiles(problem: Problem) -> Int64:
     """Senders and receivers where every tile of `after` lies inside one tile of `before`."""
     before, after = problem.before, problem.after
-    wanted = number_of(after.coarse(before.grid), before.grid)
-    return sending_pairs(before.number, wanted, after.number, problem.topology)
+    needed = number_of(after.coarse(before.grid), before.grid)
+    return sending_pairs(before.number, needed, after.number, problem.topology)
 
 
 def as_grouped_collective(problem: Problem) -> list[Step] | None:
@@ -107,8 +107,8 @@ def _close(before: Placement, after: Placement) -> bool:
 def _gathered(problem: Problem) -> list[Step] | None:
     before, after, topology = problem.before, problem.after, problem.topology
     groups = chunk_groups(before, common(before.grid, after.grid), topology=topology, outer=(after.number,))
-    wanted = after.number[groups]
-    if not (wanted == wanted[:, :1]).all():
+    needed = after.number[groups]
+    if not (needed == needed[:, :1]).all():
         return None
     fine = refined(before.grid, after.grid)
     parts = _meet(before, after, fine)
@@ -224,9 +224,9 @@ def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
     return Placement.unchecked(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
 
 
-def _span(before: Placement, wanted: Boxes) -> tuple[Int64, Int64]:
+def _span(before: Placement, needed: Boxes) -> tuple[Int64, Int64]:
     """`[boxes, rank]` first and one past the last tile of `before` that each box touches, by dimension."""
-    low, high = wanted.start, wanted.start + wanted.size
+    low, high = needed.start, needed.start + needed.size
     if not before.cuts:
         tile = np.maximum(np.array(before.tile, dtype=np.int64), 1)
         return low // tile, -(-high // tile)
@@ -249,9 +249,9 @@ def share_count(problem: Problem) -> int:
     return touched_tiles(before, after.boxes[after.holders]) if before.rank else 0
 
 
-def touched_tiles(before: Placement, wanted: Boxes) -> int:
+def touched_tiles(before: Placement, needed: Boxes) -> int:
     """Source tiles that each box touches, over all boxes."""
-    first, stop = _span(before, wanted)
+    first, stop = _span(before, needed)
     return int((stop - first).prod(axis=1).sum())
 
 
@@ -288,28 +288,28 @@ def _equal_shares(problem: Problem) -> Shares:
     return Shares(sender, receiver, share.start, share.size, compact)
 
 
-def missing_boxes(before: Placement, wanted: Boxes) -> list[MissingBox]:
-    """(receiver, source tile number, start, size) of every part of its wanted box that a device does not hold.
+def missing_boxes(before: Placement, needed: Boxes) -> list[MissingBox]:
+    """(receiver, source tile number, start, size) of every part of its needed box that a device does not hold.
 
     Args:
         before: the source, of any grid.
-        wanted: `[devices]` the boxes that the devices hold afterwards.
+        needed: `[devices]` the boxes that the devices hold afterwards.
     """
     if 0 in before.shape:
         return []
-    first, stop = _span(before, wanted)
+    first, stop = _span(before, needed)
     extent = stop - first
     count = extent.prod(axis=1)
-    filled = np.flatnonzero(~wanted.empty)
+    filled = np.flatnonzero(~needed.empty)
     receiver = np.repeat(filled, count[filled])
     tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
     away = (tile != before.index[receiver]).any(axis=1)
     receiver, tile = receiver[away], tile[away]
-    low = wanted.start[receiver]
-    high = low + wanted.size[receiver]
+    low = needed.start[receiver]
+    high = low + needed.size[receiver]
     start, stop = np.maximum(before.edges(tile), low), np.minimum(before.edges(tile + 1), high)
     rows = zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True)
-    return [row for row, some in zip(rows, (start < stop).all(axis=1).tolist(), strict=True) if some]
+    return [row for row, is_filled in zip(rows, (start < stop).all(axis=1).tolist(), strict=True) if is_filled]
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:

@@ -34,13 +34,13 @@ def single(problem: Problem) -> list[Step] | None:
 
 
 def three_phases(
-    problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool] = lambda phases: True
+    problem: Problem, single_steps: list[Step] | None, keep: Callable[[PhaseGrids], bool] = lambda phases: True
 ) -> Iterator[list[Step]]:
     """Slice, exchange, gather: every useful choice of the two placements between them, the direct exchange first.
 
     Args:
         problem: source and target.
-        one: the result of `single` for the problem.
+        single_steps: the result of `single` for the problem.
         keep: whether to build the placements and steps of these grids.
     """
     before, after, topology = problem.before, problem.after, problem.topology
@@ -51,7 +51,7 @@ def three_phases(
             if not keep(phases):
                 continue
             if phases.direct:
-                yield from _exchanges(problem, one, phases, keep)
+                yield from _exchanges(problem, single_steps, phases, keep)
                 continue
             cut = cut or _refined(before, cut_grid, after, topology)
             part = _refined(after, part_grid, cut, topology)
@@ -65,15 +65,15 @@ def three_phases(
 
 
 def _exchanges(
-    problem: Problem, one: list[Step] | None, phases: PhaseGrids, keep: Callable[[PhaseGrids], bool]
+    problem: Problem, single_steps: list[Step] | None, phases: PhaseGrids, keep: Callable[[PhaseGrids], bool]
 ) -> Iterator[list[Step]]:
-    """Steps from one placement to another without a final gather: `one` where it exists.
+    """Steps from one placement to another without a final gather: `single_steps` if there are any.
 
     Where links differ, rounds are candidates as well: they choose every sender, so shares may stay within hosts.
     """
-    if one is not None:
-        yield one
-        in_rounds_too = problem.topology.has_locality and any(step.collectives for step in one)
+    if single_steps is not None:
+        yield single_steps
+        in_rounds_too = problem.topology.has_locality and any(step.collectives for step in single_steps)
         if in_rounds_too and keep(phases.by("rounds")):
             yield from exchange.in_rounds(problem)
         return

@@ -73,14 +73,14 @@ def chain(grids: Sequence[Grid], source: Placement, target: Placement, topology:
             placements.append(Placement.unchecked(source.shape, cells, inside.index))
             continue
         fixed = _common_of(grids[t:])
-        wanted = common(fixed, target.grid)
+        grid = common(fixed, target.grid)
         later = common(_common_of(grids[_lifetime(grids, t, cells, fixed) :]), target.grid)
         placements.append(
             assign_tiles(
                 source.shape,
                 inside,
                 grids[t],
-                prefer=CoarseCells.of(target, wanted),
+                prefer=CoarseCells.of(target, grid),
                 spread=CoarseCells.of(target, later).number,
                 topology=topology,
             )

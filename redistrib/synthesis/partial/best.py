@@ -60,13 +60,13 @@ class _Search:
                 continue
             for steps in self._ways(problem):
                 self.chosen.offer([*steps, *last])
-                if self._done():
+                if self._is_over():
                     break
-            if self._done():
+            if self._is_over():
                 break
         return self.chosen.cheapest()
 
-    def _done(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether no plan is cheaper: no element travels, or one collective receives the lower bound."""
         price, collectives = self.chosen.key[:2]
         return collectives == 0 or (price == self.enough and collectives == 1)

@@ -81,12 +81,12 @@ def summands_by_host(placement: Placement, hosts: Int64 | None) -> tuple[Placeme
     return replace(placement, summand=number[tile, placement.label]), count // per_host
 
 
-def _numbered(placement: Placement, wanted: Int64, into: Int64, weights: Weights) -> Placement:
-    """Partial sums numbered so that `into[number]` is the wanted one of their holders, for most weight."""
+def _numbered(placement: Placement, needed: Int64, into: Int64, weights: Weights) -> Placement:
+    """Partial sums numbered so that `into[number]` is the number that their holders need, with the most weight."""
     tile, label = tiles_of(placement), placement.label
     count = placement.summands
-    table = np.zeros((int(tile.max()) + 1, count, int(max(into.max(), wanted.max())) + 1))
-    np.add.at(table, (tile, label, wanted), weights)
+    table = np.zeros((int(tile.max()) + 1, count, int(max(into.max(), needed.max())) + 1))
+    np.add.at(table, (tile, label, needed), weights)
     number = np.empty((len(table), count), dtype=np.int64)
     for k, rows in enumerate(table):
         row, column = assigned(rows[:, into] + 1e-3 * np.eye(count))  # where nothing is gained, numbers stay

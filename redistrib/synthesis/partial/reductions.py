@@ -87,14 +87,14 @@ def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | No
     """Factors to slice by and to scatter by, the least received first; None to scatter by for an all-reduce."""
     members = before.summands // after.summands
     replicas = before.devices // before.tiles // before.summands
-    tile, wanted = before.tile, after.tile
+    tile, needed = before.tile, after.tile
     scattered: list[tuple[int, int, Grid, Grid]] = []
     for cuts in factors_of(tile, replicas):
         cut = tuple(n // f for n, f in zip(tile, cuts, strict=True))
         copies = replicas // math.prod(cuts)
         for parts in factors_of(cut, members, exactly=True):
             part = tuple(n // f for n, f in zip(cut, parts, strict=True))
-            estimate = (members - 1) * math.prod(part) - math.prod(map(min, part, wanted))
+            estimate = (members - 1) * math.prod(part) - math.prod(map(min, part, needed))
             scattered.append((estimate, copies, cuts, parts))
         if len(scattered) > MOST_PRICED:
             break

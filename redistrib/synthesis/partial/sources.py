@@ -120,10 +120,10 @@ def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...],
     stack, split = before.stacked(), np.array(splits, dtype=np.int64)[:, None]
     begin, end = split[after.label], split[after.label + 1]
     tiles = after.boxes
-    wanted = Boxes(np.hstack([begin, tiles.start]), np.hstack([end - begin, tiles.size]))
-    if touched_tiles(stack, wanted) - after.devices > most:  # a device holds one slab
+    needed = Boxes(np.hstack([begin, tiles.start]), np.hstack([end - begin, tiles.size]))
+    if touched_tiles(stack, needed) - after.devices > most:  # a device holds one slab
         return None
-    missing = missing_boxes(stack, wanted)
+    missing = missing_boxes(stack, needed)
     # Partial sums of one box come one after the other.
     missing.sort(key=lambda row: (row[0], row[2][1:].tolist(), int(row[2][0])))
     return missing if len(missing) <= most else None
