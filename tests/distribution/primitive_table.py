@@ -54,8 +54,8 @@ gradients beside `jax.jit` (`test_primitives.py`). What to do about a primitive 
 [rules of your own](distribute.md).
 
 **May be cut** names the dimensions of operands and results: a letter may be cut, along all arrays that have it, with
-nothing moved, but where `~` stands behind it: there a part reads a halo of its neighbours' elements, and receives no
-more; `(r d)` is one dimension made of two, the first the slower one; `.` is whole on every device. Numbers are
+nothing moved, but where `~` stands behind it: there a part receives a halo of its neighbours' elements beside its own;
+`(r d)` is one dimension made of two, the first the slower one; `.` is whole on every device. Numbers are
 those of one example. A dimension in **combined** may be cut too: the results are then partial sums, or the largest or
 least of parts, and are combined as late as may be. **Partial sums pass**: operands, by number, that may be partial
 sums, and the element types for which that is right; `if finite` is where the other operands are certainly finite.
