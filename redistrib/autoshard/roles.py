@@ -56,9 +56,9 @@ class Roles:
         whole = state or {array.name for array in graph.inputs}
         axis = max(self.base.mesh.axes, key=lambda one: one.size)
         ranked = self._ranked(axis.name)
-        if not state and ranked:
-            cut = self._with(axis.name, *ranked[0])
-            whole = {name for name in whole if cut is not None and not cut.input_type(name).axes}
+        cut = self._with(axis.name, *ranked[0]) if ranked else None
+        if cut is not None:  # a cache of decoding is state, and has examples
+            whole = {array.name for array in graph.inputs if not cut.input_type(array.name).axes}
         self.weights = [array.name for array in graph.inputs if array.name in whole and array.shape]
 
     def products(self, axes: Sequence[str]) -> Iterator[dict[str, Role]]:
@@ -189,7 +189,7 @@ class Roles:
             self.work[size] = work
             self.examples[size] = sorted(
                 (place for place, place_work in work.items() if place_work >= NEARLY * most > 0),
-                key=lambda place: place[1],
+                key=lambda place: (place[1], -work[place]),
             )
         return self.examples[size]
 

@@ -6,6 +6,8 @@ import time
 from random import Random
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import redistrib as rd
@@ -238,3 +240,18 @@ def test_each_improvement_on_the_starts_is_reported() -> None:
         assert [one.elapsed for one in found.improvements] == sorted(one.elapsed for one in found.improvements)
         searched_anytime(found.problem.whole or found.problem, "p", None, report_progress=lines.append)
         assert sum(" ms, " in line for line in lines) == len(prices)
+
+
+def test_the_cache_of_a_step_of_decoding_has_examples_and_is_no_weight() -> None:
+    """Though it is state: weights are cut, and the cache by examples, where an axis has both (sharded)."""
+
+    def decode(w: Any, cache: Any, x: Any) -> Any:
+        cache = jnp.concatenate([cache[:, 1:], (x @ w["k"])[:, None]], 1)
+        scores = jax.nn.softmax(jnp.einsum("bd,btd->bt", x @ w["q"], cache))
+        return cache, jnp.einsum("bt,btd->bd", scores, cache) @ w["o"]
+
+    args = ({name: models.form(64, 64) for name in "qko"}, models.form(16, 32, 64), models.form(16, 64))
+    given = prepare(decode, args, MESH, None, None, None)
+    own = problem_of(given, MESH, (), tied(decode, given, {"cache": 0}), machine("gpu"), "seconds")
+    sharded = [one for one in starting(own) if all(one.ins[f"w/{name}"] for name in "qko") and one.ins["cache"]]
+    assert any(one.ins["cache"].get("d") == 0 and "d" in one.ins["w/q"] for one in sharded)
