@@ -87,23 +87,23 @@ class Register(Generic[B]):
 
         return add
 
-    def apply(self, builder: B, kind: str, *given: AbstractValue | int | Sequence[int], **attributes: Any) -> Any:
+    def apply(self, builder: B, kind: str, *arguments: AbstractValue | int | Sequence[int], **attributes: Any) -> Any:
         """What is known of the result of an operation.
 
         Raises:
             ProgramError: if there is no such operation, or none of its implementations takes what is known.
         """
-        operands = [one if isinstance(one, Value) else np.asarray(one) for one in given]
+        operands = [x if isinstance(x, Value) else np.asarray(x) for x in arguments]
         if kind not in self.table:
             raise ProgramError(kind, "", "Register", f"no such operation; there are {', '.join(self.table)}")
         fitting = [
-            (sum(one is CONCRETE for one in pattern), implementation)
+            (sum(x is CONCRETE for x in pattern), implementation)
             for pattern, implementation in self.table[kind]
             if len(pattern) == len(operands)
-            and all(want is ABSTRACT or isinstance(one, CONCRETE) for want, one in zip(pattern, operands, strict=True))
+            and all(want is ABSTRACT or isinstance(x, CONCRETE) for want, x in zip(pattern, operands, strict=True))
         ]
         if not fitting:
-            kinds = (str(one.type) if isinstance(one, Value) else f"array {one.tolist()}" for one in operands)
+            kinds = (str(x.type) if isinstance(x, Value) else f"array {x.tolist()}" for x in operands)
             described = ", ".join(kinds)
             raise ProgramError(
                 kind, "", "Register", f"its result on ({described}) is not known; give arrays where shapes depend on "

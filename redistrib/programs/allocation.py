@@ -100,11 +100,11 @@ def _bound(tiles: Sequence[Interval]) -> int:
 
 def _placed(tiles: Sequence[Interval], order: Sequence[int]) -> list[int]:
     offsets = [0] * len(tiles)
-    done: list[int] = []
+    placed: list[int] = []
     for k in order:
         tile = tiles[k]
         beside = sorted(
-            (offsets[j], tiles[j].bytes) for j in done if tiles[j].first <= tile.last and tile.first <= tiles[j].last
+            (offsets[j], tiles[j].bytes) for j in placed if tiles[j].first <= tile.last and tile.first <= tiles[j].last
         )
         at, end, gap = -1, 0, 0
         for start, size in beside:
@@ -112,5 +112,5 @@ def _placed(tiles: Sequence[Interval], order: Sequence[int]) -> list[int]:
                 at, gap = end, start - end
             end = max(end, start + size)
         offsets[k] = end if at < 0 else at
-        done.append(k)
+        placed.append(k)
     return offsets

@@ -100,9 +100,9 @@ class Builder:
         arrays = list(dict.fromkeys(access.array for access in nest.reads))
         if len(arrays) != len(args):
             raise ProgramError(nest.name, "", "SSA", f"it reads {len(arrays)} arrays and {len(args)} values are given")
-        given = dict(zip(arrays, args, strict=True))
+        operands = dict(zip(arrays, args, strict=True))
         for access in nest.reads:
-            value = given[access.array]
+            value = operands[access.array]
             if value.shape != nest.shape(access):
                 raise ProgramError(
                     nest.name,
@@ -114,7 +114,7 @@ class Builder:
         if place is None and not args:
             raise ProgramError(nest.name, "", "Place", "it reads nothing, so nothing says where it runs; give place=")
         place = place or args[0].place
-        carried = tuple(given[nest.reads[group[0]].array].type.partial for group in nest.linear)
+        carried = tuple(operands[nest.reads[group[0]].array].type.partial for group in nest.linear)
         if cut is None and not any(carried) and (id(nest), place) in self._uncut:
             parts, group = self._uncut[id(nest), place]
         else:
@@ -122,12 +122,12 @@ class Builder:
             group = group_of(nest.name, parts, place)
             if cut is None and not any(carried):
                 self._uncut[id(nest), place] = parts, group
-        kind = _element_type(nest, given, dtype)
+        kind = _element_type(nest, operands, dtype)
         results = [
             (array, Value(self._named(names[k] if k < len(names) else nest.name, bool(names)), form, place, kind))
             for k, (array, form) in enumerate(group.writes.items())
         ]
-        ins = tuple((array, value.name) for array, value in given.items())
+        ins = tuple((array, value.name) for array, value in operands.items())
         self.ops.append(Compute(nest.name, parts, place, ins, tuple(results)))
         return results[0][1] if len(results) == 1 else tuple(value for _, value in results)
 
@@ -259,14 +259,14 @@ class Builder:
         self.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), kind, source))
 
 
-def _element_type(nest: Nest, given: Mapping[str, Value], dtype: str | None) -> str:
+def _element_type(nest: Nest, operands: Mapping[str, Value], dtype: str | None) -> str:
     """The element type of what a nest makes: the one that is asked for, or that of all that it reads."""
     if dtype is not None:
         itemsize_of(dtype)
         return dtype
-    kinds = dict.fromkeys(value.dtype for value in given.values())
+    kinds = dict.fromkeys(value.dtype for value in operands.values())
     if len(kinds) > 1:
-        each = ", ".join(f"{value.name!r} of {value.dtype}" for value in given.values())
+        each = ", ".join(f"{value.name!r} of {value.dtype}" for value in operands.values())
         raise ProgramError(
             nest.name, "", "Nest", f"it reads {each}, and nothing says of which element type its result is; give "
             f"dtype=, or make the values alike first",

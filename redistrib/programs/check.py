@@ -76,11 +76,11 @@ def _define(value: Value, live: dict[str, Value], by: str) -> None:
 
 
 def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
-    given = dict(op.ins)
-    if set(given) != set(group.reads) or len(given) != len(op.ins):
-        raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(given)}")
+    reads = dict(op.ins)
+    if set(reads) != set(group.reads) or len(reads) != len(op.ins):
+        raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(reads)}")
     for array, needed in group.reads.items():
-        value = live[given[array]]
+        value = live[reads[array]]
         target = replace(value, type=needed, place=op.place, windows=group.windows.get(array, ()))
         if not value.means(target):
             raise ProgramError(

@@ -26,9 +26,9 @@ def check_ends(op: Call | Loop, live: Mapping[str, Value]) -> None:
 def _check_call(op: Call, live: Mapping[str, Value]) -> None:
     ends = [op.program.values[name] for name in op.program.outputs]
     pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
-    for given, expected in pairs:
-        if len(given) != len(expected) or not all(a.means(b) for a, b in zip(given, expected, strict=True)):
-            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (given, expected))
+    for actual, expected in pairs:
+        if len(actual) != len(expected) or not all(a.means(b) for a, b in zip(actual, expected, strict=True)):
+            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (actual, expected))
             raise ProgramError(op.program.name, "", "Call", f"values {have} stand for {need}")
 
 
@@ -62,8 +62,10 @@ def _stacked(values: Sequence[Value], steps: int) -> list[Value]:
     ]  # fmt: skip
 
 
-def _require_fit(op: Loop, where: str, given: Sequence[Value], expected: Sequence[Value]) -> None:
-    pairs = list(zip(given, expected, strict=False))
-    if len(given) != len(expected) or not all(a.means(b) and a.dtype == b.dtype for a, b in pairs):
-        have, need = (", ".join(f"{v.name}: {v.form} of {v.dtype}" for v in end) or "none" for end in (given, expected))
+def _require_fit(op: Loop, where: str, values: Sequence[Value], expected: Sequence[Value]) -> None:
+    pairs = list(zip(values, expected, strict=False))
+    if len(values) != len(expected) or not all(a.means(b) and a.dtype == b.dtype for a, b in pairs):
+        have, need = (
+            ", ".join(f"{v.name}: {v.form} of {v.dtype}" for v in end) or "none" for end in (values, expected)
+        )
         raise ProgramError(op.name, "", "Loop", f"values {have} stand for {need} {where} a step")

@@ -155,9 +155,9 @@ class ProgramData:
     @cached_property
     def values(self) -> dict[str, Value]:
         """Every value by its name."""
-        return {value.name: value for value in (*self.inputs, *self._made())}
+        return {value.name: value for value in (*self.inputs, *self._results())}
 
-    def _made(self) -> Iterator[Value]:
+    def _results(self) -> Iterator[Value]:
         for op in self.ops:
             yield from made_by(op)
 

@@ -48,7 +48,7 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
     prefix = call.outs[0].name if call.outs else call.program.name
     while any(f"{prefix}/{name}" in taken for name in inner.values):
         prefix += "'"
-    arguments = {value.name: given for value, given in zip(inner.inputs, call.ins, strict=True)}
+    arguments = {value.name: argument for value, argument in zip(inner.inputs, call.ins, strict=True)}
     made_here = {name for name in inner.values if name not in arguments}
     named: dict[str, Value] = {}  # what the call's results are called inside
     passed: list[tuple[str, Value]] = []

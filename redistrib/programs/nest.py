@@ -102,7 +102,7 @@ class Nest:
     replicated: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        ranges = tuple((name, self._range(name, given)) for name, given in _pairs(self.ranges))
+        ranges = tuple((name, self._range(name, size)) for name, size in _pairs(self.ranges))
         object.__setattr__(self, "ranges", ranges)
         object.__setattr__(self, "combine", _pairs(self.combine))
         for name in ("reads", "writes"):
@@ -112,29 +112,29 @@ class Nest:
             object.__setattr__(self, name, frozenset(getattr(self, name)))
         self._check()
 
-    def _range(self, name: str, given: Any) -> range:
-        size = as_integer(given)
-        if isinstance(given, range) or (size is not None and size >= 0):
-            over = given if size is None else range(size)
+    def _range(self, name: str, size_or_range: Any) -> range:
+        size = as_integer(size_or_range)
+        if isinstance(size_or_range, range) or (size is not None and size >= 0):
+            over = size_or_range if size is None else range(size)
             if max(abs(over.start), abs(over.stop), abs(over.step)) > _LARGEST:
                 raise self.error("Nest", f"the range of {name!r} goes beyond {_LARGEST}; take a smaller one")
             return over
-        raise self.error("Nest", f"{given!r} is no size of {name!r}; give an integer, or a range")
+        raise self.error("Nest", f"{size_or_range!r} is no size of {name!r}; give an integer, or a range")
 
     def _check(self) -> None:
         if len(self.position) != len(self.ranges):
             raise self.error("Nest", "two iteration dimensions have one name; give each its own")
         for access in (*self.reads, *self.writes):
-            self._known(access.names, access.array)
+            self._require_known(access.names, access.array)
             if len(set(access.names)) != len(access.names):
                 why = "an iteration dimension is used twice; read one of the two whole"
                 raise self.error("Nest", why, access.array)
-            whole, given = access.dims.count(()), len(access.extents)
-            if whole != given:
-                why = f"{whole} dimensions are read whole and {given} extents are given; give one for each"
+            whole, extents = access.dims.count(()), len(access.extents)
+            if whole != extents:
+                why = f"{whole} dimensions are read whole and {extents} extents are given; give one for each"
                 raise self.error("Whole", why, access.array)
             self._check_windows(access)
-        self._known((*self.combiner, *self.whole, *self.indexed))
+        self._require_known((*self.combiner, *self.whole, *self.indexed))
         for kind in (*self.combiner.values(), *([self.fills] if self.fills else [])):
             if kind not in REDUCTIONS:
                 raise self.error("Combine", f"no reduction {kind!r}; take one of {', '.join(REDUCTIONS)}")
@@ -156,11 +156,11 @@ class Nest:
         if why:
             raise self.error("Window", why, access.array)
 
-    def _known(self, names: Iterable[str], array: str = "") -> None:
+    def _require_known(self, names: Iterable[str], array: str = "") -> None:
         for name in names:
             if name not in self.position:
-                there = ", ".join(self.position) or "none"
-                raise self.error("Nest", f"no iteration dimension {name!r}; there are {there}", array)
+                names_there = ", ".join(self.position) or "none"
+                raise self.error("Nest", f"no iteration dimension {name!r}; there are {names_there}", array)
 
     def error(self, rule: str, message: str, array: str = "", kind: type[ProgramError] = ProgramError) -> ProgramError:
         """An error of this operation, or of one of its arrays, that breaks a rule."""

@@ -194,9 +194,9 @@ class _Reader:
         if self.take("move"):
             value = self._used()
             self.expect("->")
-            return Move(value, self._value(), self._known(self.plans, "plan") if self.take("by") else None)
+            return Move(value, self._value(), self._defined(self.plans, "plan") if self.take("by") else None)
         if self.take("call"):
-            program = self._known(self.programs, "program")
+            program = self._defined(self.programs, "program")
             ins = self.listed("(", ")", self._used)
             self.expect("->")
             return Call(program, tuple(ins), tuple(self.listed("(", ")", self._value)))
@@ -209,7 +209,7 @@ class _Reader:
         name = self.name()
         kind = self.name() if self.take("kind") else ""
         self.expect("@")
-        place = self._known(self.places, "place")
+        place = self._defined(self.places, "place")
         parts = self._separated(self._part)
         ins = self.listed("(", ")", lambda: self._pair(self._used))
         self.expect("->")
@@ -224,8 +224,8 @@ class _Reader:
         name = self.name()
         self.expect("x")
         steps, reverse = self.number(), self.take("reverse")
-        step = self._known(self.programs, "program")
-        condition = self._known(self.programs, "program") if self.take("while") else None
+        step = self._defined(self.programs, "program")
+        condition = self._defined(self.programs, "program") if self.take("while") else None
         constants, carried, arrays = self._lists(self._used, 3)
         self.expect("->")
         left, stacked = self._lists(self._value, 2)
@@ -234,19 +234,19 @@ class _Reader:
         ins, outs = (*constants, *carried, *arrays), (*left, *stacked)
         return Loop(name, step, ins, outs, len(constants), len(carried), steps, reverse, condition)
 
-    def _lists(self, one: Callable[[], _T], count: int) -> list[list[_T]]:
+    def _lists(self, read: Callable[[], _T], count: int) -> list[list[_T]]:
         """Lists between brackets, separated by semicolons."""
         self.expect("(")
         lists = []
         for number in range(count):
             end = ")" if number == count - 1 else ";"
-            lists.append([] if self.peek(end) else self._separated(one))
+            lists.append([] if self.peek(end) else self._separated(read))
             self.expect(end)
         return lists
 
     def _part(self) -> ScheduledNest:
         """`part: NAME "cut" TYPE ("carried" ("(" NAME* ")")+)?`."""
-        nest = self._known(self.nests, "nest")
+        nest = self._defined(self.nests, "nest")
         self.expect("cut")
         cut = self._type()
         if not self.take("carried"):
@@ -261,7 +261,7 @@ class _Reader:
         windows = self.listed("(", ")", self._held) if self.take("windows") else ()
         dtype = self.name()
         self.expect("@")
-        return Value(name, form, self._known(self.places, "place"), dtype, tuple(windows))
+        return Value(name, form, self._defined(self.places, "place"), dtype, tuple(windows))
 
     def _held(self) -> Held:
         return Reach(*self._many(len(Reach._fields))) if self.peek("(") else self.number()
@@ -284,9 +284,9 @@ class _Reader:
         self.expect("=")
         return first, second()
 
-    def _group(self, one: Callable[[], _T]) -> tuple[_T, ...]:
+    def _group(self, read: Callable[[], _T]) -> tuple[_T, ...]:
         self.expect("(")
-        names = self._until((")",), one)
+        names = self._until((")",), read)
         self.expect(")")
         return tuple(names)
 
@@ -295,29 +295,29 @@ class _Reader:
         self.expect("=")
         return label
 
-    def _known(self, table: Mapping[str, _T], kind: str) -> _T:
+    def _defined(self, table: Mapping[str, _T], kind: str) -> _T:
         start, label = self.at, self.name()
         if label not in table:
             self.at = start
             self._fail(f"a {kind} that is defined above")
         return table[label]
 
-    def _separated(self, one: Callable[[], _T]) -> list[_T]:
-        items = [one()]
+    def _separated(self, read: Callable[[], _T]) -> list[_T]:
+        items = [read()]
         while self.take(","):
-            items.append(one())
+            items.append(read())
         return items
 
-    def _until(self, ends: tuple[str, ...], one: Callable[[], _T]) -> list[_T]:
+    def _until(self, ends: tuple[str, ...], read: Callable[[], _T]) -> list[_T]:
         items = []
         while not any(map(self.peek, ends)):
-            items.append(one())
+            items.append(read())
         return items
 
-    def listed(self, opening: str, closing: str, one: Callable[[], _T]) -> list[_T]:
+    def listed(self, opening: str, closing: str, read: Callable[[], _T]) -> list[_T]:
         """What stands between brackets, separated by commas."""
         self.expect(opening)
-        items = [] if self.peek(closing) else self._separated(one)
+        items = [] if self.peek(closing) else self._separated(read)
         self.expect(closing)
         return items
 

@@ -232,7 +232,7 @@ class _Post:
     def __init__(self) -> None:
         self.boxes: dict[tuple[_Ints, int, int], list[Tile]] = {}
         self.brought: dict[tuple[_Ints, _Ints], dict[int, Tile]] = {}
-        self.made: dict[tuple[_Ints, _Ints], dict[int, Tile]] = {}
+        self.tiles: dict[tuple[_Ints, _Ints], dict[int, Tile]] = {}
 
     def has_all(self, op: Receive, device: int, at: _Ints) -> bool:
         count = Counter(sender for sender, _ in op.boxes)
@@ -240,9 +240,9 @@ class _Post:
 
     def meet(self, op: CollectivePlan, at: _Ints) -> None:
         key = (at, op.members)
-        if key not in self.made and len(self.brought[key]) == len(op.members):
+        if key not in self.tiles and len(self.brought[key]) == len(op.members):
             tiles = reference.run(op.plan, [self.brought[key][device] for device in op.members])
-            self.made[key] = dict(zip(op.members, tiles, strict=True))
+            self.tiles[key] = dict(zip(op.members, tiles, strict=True))
 
 
 def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> dict[str, Tiles]:
@@ -302,9 +302,9 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post, within: _Ints)
                 key = (at, op.members)
                 post.brought.setdefault(key, {})[rank.device] = held[op.value]
                 post.meet(op, at)
-                while key not in post.made:
+                while key not in post.tiles:
                     yield False
-                held[op.out] = post.made[key][rank.device]
+                held[op.out] = post.tiles[key][rank.device]
             case Rename():
                 held[op.out] = held[op.value]
         yield True
@@ -314,8 +314,8 @@ def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -
     """Run the steps of a loop on one rank, and leave behind what it carries and what its steps add to arrays."""
     op, count = loop.op, loop.op.constants + loop.op.carried
     names = [value.name for value in op.program.inputs]
-    given = dict(zip(names, op.ins, strict=True))
-    state = {name: held[given[name]] for name in names[:count] if given[name] in held}
+    operands = dict(zip(names, op.ins, strict=True))
+    state = {name: held[operands[name]] for name in names[:count] if operands[name] in held}
     stacks: dict[int, dict[str, Tile]] = {}
     number = 0
     while True:
@@ -327,11 +327,11 @@ def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -
         elif number == op.steps:
             break
         entry = op.steps - 1 - number if op.reverse else number
-        inner = state | {name: held[given[name]][entry] for name in names[count:]}
+        inner = state | {name: held[operands[name]][entry] for name in names[count:]}
         yield from _steps(loop.step, inner, post, (*at, 2 * number + 1))
-        made = [inner[name] for name in op.program.outputs]
-        state |= dict(zip(names[op.constants : count], made, strict=False))
-        stacks[entry] = dict(zip((out.name for out in op.outs[op.carried :]), made[op.carried :], strict=True))
+        results = [inner[name] for name in op.program.outputs]
+        state |= dict(zip(names[op.constants : count], results, strict=False))
+        stacks[entry] = dict(zip((out.name for out in op.outs[op.carried :]), results[op.carried :], strict=True))
         number += 1
     left = [state[name] for name in names[op.constants : count]]
     held |= {out.name: tile for out, tile in zip(op.outs, left, strict=False)}

@@ -90,9 +90,9 @@ class ScheduledNest:
         return Signature(tuple(ins), tuple(outs))
 
     def _carried_by_read(self) -> dict[int, tuple[str, ...]]:
-        given, linear = len(self.carried), len(self.nest.linear)
-        if given not in (0, linear):
-            why = f"summands are given for {given} groups of reads, and {linear} are linear"
+        groups, linear = len(self.carried), len(self.nest.linear)
+        if groups not in (0, linear):
+            why = f"summands are given for {groups} groups of reads, and {linear} are linear"
             raise self.nest.error("Linear", why)
         return {k: axes for group, axes in zip(self.nest.linear, self.carried, strict=False) for k in group}
 

@@ -195,15 +195,15 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
 
     A value of summands gets summands that differ and reduce to the array.
     """
-    given, placement = np.asarray(array), value.placement
+    whole, placement = np.asarray(array), value.placement
     if value.windows:
-        if given.shape != value.shape:
-            raise TilesError(f"an array of shape {given.shape} cannot be placed as one of shape {value.shape}")
+        if whole.shape != value.shape:
+            raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {value.shape}")
         boxes = zip(value.place.devices, value.boxes.rows(), value.corner.tolist(), strict=True)
-        return {device: _inside(view(given, box.start, box.size), box.start, at, value) for device, box, at in boxes}
+        return {device: _inside(view(whole, box.start, box.size), box.start, at, value) for device, box, at in boxes}
     if placement.reduction is not None:
-        given = np.stack(_summands(given, placement.summands, placement.reduction))
-    return dict(zip(value.place.devices, reference.scatter(given, placement), strict=True))
+        whole = np.stack(_summands(whole, placement.summands, placement.reduction))
+    return dict(zip(value.place.devices, reference.scatter(whole, placement), strict=True))
 
 
 def _inside(part: Tile, start: Sequence[int], corner: Sequence[int], value: Value) -> Tile:

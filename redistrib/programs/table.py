@@ -34,8 +34,8 @@ def render(program: ProgramData) -> str:
     """
     flat = inlined(program)
     rows = list(_rows(flat))
-    moves = [(op, times) for op, within, times in _each(flat) if isinstance(op, Move) and not renames(op, within)]
-    work = [op for op, _, _ in _each(flat) if isinstance(op, Compute)]
+    moves = [(op, times) for op, within, times in _with_times(flat) if isinstance(op, Move) and not renames(op, within)]
+    work = [op for op, _, _ in _with_times(flat) if isinstance(op, Compute)]
     uncut = sum(1 for op in work if op.flops and not any(part.cut.axes for part in op.parts))
     prices = [op.plan.cost * times for op, times in moves if op.plan is not None and op.plan.cost is not None]
     units = {op.plan.unit for op, _ in moves if op.plan is not None}
@@ -57,13 +57,13 @@ def render(program: ProgramData) -> str:
     )
 
 
-def _each(program: ProgramData, times: int = 1) -> Iterator[tuple[Op, ProgramData, int]]:
+def _with_times(program: ProgramData, times: int = 1) -> Iterator[tuple[Op, ProgramData, int]]:
     """Every operation, those in the steps of loops included, with its program and how often it runs."""
     for op in program.ops:
         yield op, program, times
         if isinstance(op, Loop):
             for inner in op.programs:
-                yield from _each(inner, times * op.steps)
+                yield from _with_times(inner, times * op.steps)
 
 
 def _rows(program: ProgramData, indent: str = "") -> Iterator[Sequence[str]]:
