@@ -44,6 +44,16 @@ def _image(x: Any, along: int) -> Any:
     return x if along == 1 else jnp.moveaxis(x, 0, 1) if x.shape[2] > 1 else x[None, ..., 0]
 
 
+def _added(function: Function, name: str, run: Callable[..., Any], *reads: int, **how: Any) -> bool:
+    """Add an operation that makes something: some windows fit nowhere."""
+    forms = [jax.ShapeDtypeStruct(function.values[k].shape, jnp.dtype(function.values[k].dtype)) for k in reads]
+    try:
+        made = jax.eval_shape(run, *forms)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return 0 not in made.shape and function.add(name, run, *reads, **how)
+
+
 def _convolved(function: Function) -> bool:
     """Of finite values: by the shapes XLA for CPUs decides whether padding, times an infinity, is NaN."""
     k = function.pick(lambda value: is_array(value) and 2 <= len(value.shape) <= 3 and 0 not in value.shape)
@@ -76,7 +86,7 @@ def _convolved(function: Function) -> bool:
     bound = one.bound * function.values[j].bound * products
     grain = one.grain * function.values[j].grain
     name = f"slide[{along}: {slid}, {filters} {groups}]"
-    return function.add(name, run, k, j, bound=bound, grain=grain, sums=True)
+    return _added(function, name, run, k, j, bound=bound, grain=grain, sums=True)
 
 
 def _pooled(function: Function) -> bool:
@@ -114,8 +124,8 @@ def _pooled(function: Function) -> bool:
         def branch(x: Any) -> Any:
             return lax.cond(x.ravel()[0] > x.ravel()[-1], run, lambda x: lax.rev(run(x), (axis,)), x)
 
-        return function.add(name, branch, k, **how)
-    return function.add(name, jax.checkpoint(run) if inside else run, k, **how)
+        return _added(function, name, branch, k, **how)
+    return _added(function, name, jax.checkpoint(run) if inside else run, k, **how)
 
 
 OPERATIONS: tuple[Callable[[Function], bool], ...] = (_convolved, _convolved, _pooled, _pooled)
