@@ -182,7 +182,8 @@ class _Walk:
         graph, before = self.problem.graph, tuple(dict.fromkeys(k for version in read for k in version.works))
         scope = graph.scopes[number]
         match graph.operations[number].role:
-            case "carry" | "entry":
+            case "carry" | "entry":  # there in each step, once the loop has begun
+                self.works.append(WalkTask(number, 1, scope, 0.0, before))
                 return ()
             case "leave" | "stack" if scope is not None:
                 return (leaving(scope),)

@@ -32,7 +32,7 @@ from redistrib.simulator.entry import simulate
 from tests.search import models, oracle
 from tests.search.test_bounds import drawn
 from tests.search.test_large import problem as blocks
-from tests.search.test_loops import of_layers, step
+from tests.search.test_loops import CASES, of_layers, step
 
 
 def beside(problem: SearchProblem) -> SearchProblem:
@@ -91,6 +91,18 @@ def test_steps_of_loops_gather_ahead() -> None:
         assert guess.seconds == pytest.approx(found.seconds, rel=0.05)
     assert best is not None
     assert best.seconds < best.computing + 0.1 * best.moving
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loops_take_what_their_programs_take(case: str) -> None:
+    """A loop waits for what it begins with; of what is found seconds and bytes are those of the simulator."""
+    function, args = CASES[case]
+    for profile in ("gpu", "tpu"):
+        options = {"trip_count": 10, "profile": profile, "overlap": True, "progress": False}
+        found = rd.search(function, args, {"d": 4}, **options)[0]
+        assert found.seconds == pytest.approx(found.simulation.seconds, rel=0.01)
+        assert found.memory == max(found.simulation.peak_bytes.values())
+        assert found.bound <= found.seconds
 
 
 def test_what_is_in_flight_counts_against_a_limit() -> None:
