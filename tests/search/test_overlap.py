@@ -159,7 +159,7 @@ def test_of_random_programs() -> None:
 
 @pytest.mark.long
 def test_of_many_random_programs() -> None:
-    require_gaps(range(40, 300), 60, 0.9, 1.3)
+    require_gaps(range(40, 300), 30, 0.9, 1.3)
 
 
 def test_gathers_of_sharded_weights_hide_behind_longer_products() -> None:
