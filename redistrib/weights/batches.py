@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import AXIS
 from redistrib.weights.headers import StoredTensor
+from redistrib.weights.landing import landing
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.reading import BoxPiece, PartsPiece, Piece
 from redistrib.weights.targets import TargetTensor
@@ -82,11 +83,11 @@ def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
 
     Args:
         tensors: to load; a tensor may occur under several shardings.
-        line: the devices of all processes that take part.
+        line: the devices on which tensors land, of all processes that take part.
     """
     targets: dict[StoredTensor, list[Sharding]] = {}
     for tensor in tensors:
-        targets.setdefault(tensor.stored, []).append(tensor.sharding)
+        targets.setdefault(tensor.stored, []).append(landing(tensor.sharding))
     cut: list[list[CutTensor]] = [[]]
     small: list[list[StoredTensor]] = [[]]
     filled = filled_small = 0

@@ -30,6 +30,7 @@ from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import Batch, SmallTensors, in_batches
 from redistrib.weights.direct import direct_tensor, from_host, put
 from redistrib.weights.headers import WeightFiles, folder_of, read_headers
+from redistrib.weights.landing import landing, spread
 from redistrib.weights.layout import line_sharding
 from redistrib.weights.meeting import Meeting, packed, unpacked
 from redistrib.weights.names import named_leaves
@@ -111,13 +112,12 @@ class _LoadCall:
         meeting = Meeting(processes or [jax.process_index()])
         files = self._headers(meeting)
         tree, _ = meeting.agreed(lambda: target_tree(files, self.shardings, self.dtype))
-        line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
         total = sum({tensor.stored.name: tensor.stored.nbytes for tensor in tree.tensors}.values())
         with bytes_bar("loading", total, progress) as advance:
             if self.local or len(processes) < 2:
                 results = self._directly(meeting, files, tree, advance)
             else:
-                results = self._by_plan(meeting, files, tree, line, advance)
+                results = self._by_plan(meeting, files, tree, advance)
         return jax.tree.unflatten(tree.structure, [results[place] for place in tree.places])
 
     def run_through(self, function: Callable[[Any], Any], progress: bool | None) -> Any:
@@ -215,24 +215,31 @@ class _LoadCall:
     # ------------------------------------------------------------------------------------ several, by plans
 
     def _by_plan(
-        self, meeting: Meeting, files: WeightFiles, tree: TargetTree, line: Any, advance: Callable[[int], None]
+        self, meeting: Meeting, files: WeightFiles, tree: TargetTree, advance: Callable[[int], None]
     ) -> list[jax.Array]:
         """Load every tensor in parts read by all processes, moved by plans."""
+        devices = set[Any]().union(*(landing(tensor.sharding).device_set for tensor in tree.tensors))
+        line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
         batches = in_batches(tree.tensors, line)
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
         reader, _ = meeting.agreed(lambda: PieceReader(files, pieces, self.limit))
         results: dict[int, jax.Array] = {}
-        moving: deque[list[jax.Array]] = deque()
+        moving: deque[dict[int, jax.Array]] = deque()
+
+        def arrive() -> None:
+            for k, array in jax.block_until_ready(moving.popleft()).items():
+                results[k] = spread(array, tree.tensors[k].sharding)
+
         with reader, BatchesAhead(meeting, batches, reader) as ahead:
             for batch in batches:
                 arrays, blob = ahead.next()
                 if len(moving) == IN_FLIGHT:
-                    jax.block_until_ready(moving.popleft())
-                moved = self._moved(batch, arrays, blob, tree)
+                    arrive()
+                moving.append(self._moved(batch, arrays, blob, tree))
                 del arrays, blob
-                moving.append(list(moved.values()))
-                results |= moved
                 advance(batch.nbytes)
+        while moving:
+            arrive()
         return [results[k] for k in range(len(results))]
 
     def _moved(
@@ -250,7 +257,7 @@ class _LoadCall:
                 target = tree.tensors[k]
                 places.append(k)
                 sources.append(cast(array, target.dtype, only_if_smaller=True))
-                shardings.append(target.sharding)
+                shardings.append(landing(target.sharding))
                 shapes.append(cut.stored.shape if cut.layout.shape != cut.stored.shape else None)
         if blob is not None and batch.small is not None:
             sources.append(blob)

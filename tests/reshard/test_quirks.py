@@ -31,7 +31,7 @@ def tree() -> tuple[list[jax.Array], list[NamedSharding]]:
     return large + small, [COLUMNS, WHOLE, COLUMNS, *[WHOLE] * len(small)]
 
 
-BETWEEN_PROCESSES = {"half_duplex_bytes"}
+BETWEEN_PROCESSES = {"half_duplex_bytes", "shares_memory"}
 
 
 @pytest.mark.long

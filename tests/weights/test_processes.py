@@ -37,6 +37,7 @@ def test_every_byte_is_read_once(tmp_path: Path, processes: int, devices_each: i
             ["grid", False],
             ["grid", True],
             ["replicas", False],
+            ["rows", False],
             ["turned", False],
             ["sides", False],
             ["cast", False],

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.weights import reading, saving
+from redistrib.weights.landing import landing
 from tests.weights.files import CountingFile, arrays, drawn_sharding, drawn_tree, same_bits
 
 PATH, WHAT = Path(sys.argv[5]), sys.argv[6]
@@ -50,10 +51,20 @@ def loads() -> None:
     layouts = {
         "grid": {name: NamedSharding(grid, cut(value.shape, grid)) for name, value in values.items()},
         "replicas": {name: NamedSharding(grid, P()) for name in values},
+        "rows": {name: NamedSharding(grid, P("tp") if value.ndim and value.shape[0] % 2 == 0 else P())
+                 for name, value in values.items()},
         "turned": {name: NamedSharding(turned, cut(value.shape[::-1], turned)) for name, value in values.items()
                    if value.ndim == 2 and value.shape[0] == value.shape[1]},
         "sides": {name: NamedSharding((some, last)[k % 2], P()) for k, name in enumerate(values)},
     }  # fmt: skip
+    everywhere = NamedSharding(grid, P())
+    leaders = {jax.local_devices(process_index=k)[0] for k in range(jax.process_count())}
+    assert landing(everywhere).device_set == leaders
+    uneven = NamedSharding(Mesh(devices[:-1], ("x",)), P())
+    assert landing(uneven).device_set == leaders
+    halves = NamedSharding(grid, P("tp"))  # each process holds one half, or both are held by several
+    assert len(landing(halves).device_set) == max(2, jax.process_count())
+    assert landing(NamedSharding(grid, P(("tp", "fsdp")))).device_set == set(devices.flat)
     for name, shardings in layouts.items():
         for local in (False, True) if name == "grid" else (False,):
             CountingFile.reads.clear()

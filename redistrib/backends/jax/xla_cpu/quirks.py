@@ -45,6 +45,9 @@ class Quirks:
         half_duplex_bytes: bytes of a share from which links between processes carry data in one direction at a time
             (`half_duplex`), and all-to-alls go in rounds. On the emulated cluster a swap then takes 1.1 times as long
             as the link needs for its bytes; without it, 1.7 times. None: never.
+        shares_memory: devices of one process share its memory. Of a tile that several of them hold, one receives it
+            from other processes, and the others copy it. A load onto replicas on the emulated cluster takes 1.1 times
+            the limit of its links; without it, 1.3 times.
     """
 
     piecewise: bool = False
@@ -56,6 +59,7 @@ class Quirks:
     coalesced_least: int = 2
     bucket_bytes: int = 16 * 2**20
     half_duplex_bytes: int | None = None
+    shares_memory: bool = False
 
     def links(self, processes: Sequence[int]) -> HalfDuplexLinks | None:
         """The links between devices of these processes; None if they carry data in both directions at a time."""
@@ -87,6 +91,7 @@ def quirks_of(platform: str, processes: int = 1) -> Quirks:
         coalesced_least=plain.coalesced_least,
         bucket_bytes=plain.bucket_bytes,
         half_duplex_bytes=2**19,
+        shares_memory=True,
     )
 
 
