@@ -28,6 +28,7 @@ class Collective(NamedTuple):
         axes: of the mesh, whose devices form a group.
         before, after: bytes of a device's tile.
         received: bytes that a device takes in from others.
+        buffers: bytes of a device's buffers beside these tiles, as `redistrib.plans.memory` counts them.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Collective(NamedTuple):
     before: float
     after: float
     received: float
+    buffers: float
 
 
 class Level(NamedTuple):
@@ -198,7 +200,14 @@ class AxisPrices:
                 "all_reduce": 2 * (members - 1) * part,
                 "allpermute": size,
             }.get(kind, 0.0)
-            sequence.append(Collective(kind, group, size, after, received))
+            buffers = {
+                "allgather": 0.0 if _leads({at[axis] for axis in axes if axis in at}, target) else after,
+                "alltoall": 2 * size,
+                "reduce_scatter": size,
+                "all_reduce": size,
+                "allpermute": size,
+            }.get(kind, 0.0)
+            sequence.append(Collective(kind, group, size, after, received, buffers))
             size = after
 
         summed = [axis for axis in source.partial if axis not in target.partial]
@@ -212,6 +221,13 @@ class AxisPrices:
         add("unreduce", [axis for axis in target.partial if axis not in source.partial])
         return sequence
 
+    def scratch(self, sequence: list[Collective]) -> float:
+        """Bytes of a device beside source and target: the buffers of the worst collective and the tiles between."""
+        worst, last = 0.0, len(sequence) - 1
+        for k, one in enumerate(sequence):
+            worst = max(worst, one.buffers + (one.before if k else 0.0) + (one.after if k < last else 0.0))
+        return worst
+
     def _misplaced(self, source: DistType, target: DistType) -> list[str]:
         """The axes of dimensions whose tiles lie in another order: not the most minor is sliced, or gathered."""
         misplaced: list[str] = []
@@ -221,6 +237,11 @@ class AxisPrices:
             if not is_prefix or list(after.axes[len(after.axes) - len(kept) :]) != kept:
                 misplaced += [axis for axis in (*before.axes, *after.axes) if axis not in misplaced]
         return misplaced
+
+
+def _leads(grown: set[int], target: DistType) -> bool:
+    """Whether a gather joins whole tiles one after the other, and copies nothing into place."""
+    return len(grown) == 1 and all(dim.tile == 1 for dim in target.dims[: min(grown)])
 
 
 def _dims(form: DistType) -> dict[str, int]:

@@ -110,7 +110,7 @@ class _Walk:
     seconds: float = 0.0
     moving: float = 0.0
     received: int = 0
-    scratch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    moves: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))  # bytes made, scratch
 
     @cached_property
     def halos(self) -> Shared:
@@ -238,8 +238,11 @@ class _Walk:
             self.seconds = float("inf")
             return source
         self._pay(price, self.problem.moves_of(name, (reader if reader >= 0 else at,)))
-        self.scratch[at] = max(self.scratch[at], price.scratch)
         moved = _Version(form, at, until, tested)
+        dtype = self.decisions.propagation.arrays[name].dtype
+        overlaps = self.problem.overlap  # then its moment is another one
+        scratch = price.scratch if overlaps else self.problem.moves.scratch(source.form, form, dtype)
+        self.moves[at].append((itemsize_of(dtype) * moved.size, scratch))
         self._work(name, source, moved, price, at, reader)
         versions.append(moved)
         return moved
@@ -336,10 +339,21 @@ class _Walk:
             for levels in (first, last):
                 add(levels, start, min(stop, count), size)
         held = np.maximum(np.cumsum(first), np.cumsum(last))[: count + 1]
-        for at, extra in self.scratch.items():
+        for at, moves in self.moves.items():  # while a move runs, what comes after it is not there yet
+            later, extra = self._made(at), 0
+            for size, scratch in reversed(moves):
+                extra = max(extra, scratch if problem.overlap else scratch - later)
+                later += size
             held[at] += extra
         moment = int(np.argmax(held))
         return int(held[moment]), min(moment, max(0, count - 1))
+
+    def _made(self, number: int) -> int:
+        """Bytes of what an operation makes; none for the end of the program."""
+        graph, arrays = self.problem.graph, self.decisions.propagation.arrays
+        outs = graph.operations[number].outs if number < len(graph.operations) else ()
+        made = [(array.name, self.versions[array.name][0]) for array in outs]
+        return sum(itemsize_of(arrays[name].dtype) * first.size for name, first in made if first.born == number)
 
     def _spans(self) -> dict[int, tuple[int, int]]:
         """For operations of layers that stand for several the first and the last operation of the layer."""

@@ -74,6 +74,7 @@ class Moves:
     objective: Objective = "seconds"
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
     _halos: dict[tuple[object, ...], Price] = field(default_factory=dict)
+    _scratch: dict[tuple[DistType, DistType, str], int] = field(default_factory=dict)
     _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
 
     @cached_property
@@ -93,6 +94,16 @@ class Moves:
         if key not in self._prices:
             self._prices[key] = self._price(*ends, dtype)
         return self._prices[key]
+
+    def scratch(self, source: DistType, target: DistType, dtype: str) -> int:
+        """Bytes of a device's buffers in a move; what a gather copies into place depends on the order of dimensions."""
+        if self.by_axes is None:
+            price = self.price(source, target, dtype)
+            return 0 if price is None else price.scratch
+        key = (source, target, dtype)
+        if key not in self._scratch:
+            self._scratch[key] = round(self.by_axes.scratch(self.by_axes.collectives(source, target, dtype)))
+        return self._scratch[key]
 
     def halo(self, form: DistType, windows: tuple[Held, ...], dtype: str) -> Price:
         """What it takes to receive the halos of a value beside its tiles."""

@@ -28,7 +28,6 @@ from redistrib.distribution.prepared import prepare
 from redistrib.errors import MemoryLimitError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.programs.live import scratch_bytes
 from redistrib.simulator.constants import machine
 from redistrib.simulator.entry import simulate
 from redistrib.synthesis.synthesize import synthesize
@@ -162,19 +161,19 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_evaluation_is_that_of_the_program() -> None:
     """Of the schedules that people write: bytes held, and seconds, as far as plans are collectives along axes.
 
-    A plan copies what it gathers, or scatters, along another dimension than the first; closed prices do not.
+    Where a plan holds less than such collectives, the evaluation is above it, and never below: what fits does fit.
     """
     mesh, equal = Mesh.of({"d": 2, "t": 4}), 0
     own = problem(1, mesh)
-    for decisions in starting(own):
+    schedules = list(starting(own))
+    for decisions in schedules:
         guess = evaluated(own, decisions)
         program = program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
         seconds = simulate(program, own.machine).seconds
         assert seconds * (1 - 1e-6) <= guess.seconds <= seconds * UPPER
-        copies = [scratch_bytes(move, program) for move in program.moves]
-        assert 0 <= peak(program)[0] - guess.memory <= max(copies, default=0)
+        assert guess.memory >= peak(program)[0]
         equal += guess.memory == peak(program)[0]
-    assert equal > 9
+    assert equal >= 0.9 * len(schedules) > 20
 
 
 @pytest.mark.usefixtures("closed")
