@@ -37,7 +37,8 @@ def check(seed: int, index: int) -> str:
     """Distribute the function of this number: "agrees", or "refused" by an error of the library.
 
     `jax.jit` says what is right; where ours is something else, the operations one by one do, since XLA for CPUs writes
-    over what it still reads in some programs: then "agrees with single operations".
+    over what it still reads in some programs: then "agrees with single operations". A function that it cannot run
+    itself is "not run by jit".
 
     Raises:
         Failure: if it computes something else, or anything but a `RedistribError` comes out.
@@ -54,7 +55,12 @@ def check(seed: int, index: int) -> str:
         schedule = "auto"
     case = f"{function}; on {mesh} by {schedule}{', exact' if exact else ''}{f' to {ends}' if ends else ''}"
     with jax.enable_x64(function.wide):
-        wanted = [np.asarray(array) for array in jax.jit(function)(*function.arguments)]
+        try:
+            wanted = [np.asarray(array) for array in jax.jit(function)(*function.arguments)]
+        except jax.errors.JaxRuntimeError as error:  # XLA:CPU multiplies bfloat16 into float32 in some shapes only
+            if "UNIMPLEMENTED" in str(error):
+                return "not run by jit"
+            raise
 
     def distributed() -> list[Any]:
         over = _mesh(tuple(mesh.items()))
