@@ -48,10 +48,10 @@ class Model:
             "norm1": (self.width,),
             "norm2": (self.width,),
         }
-        ends = {"embedding": _shape(self.vocabulary, self.width), "head": _shape(self.width, self.vocabulary)}
+        ends = {"embedding": form(self.vocabulary, self.width), "head": form(self.width, self.vocabulary)}
         if stacked:
-            return {**ends, "layers": {name: _shape(self.layers, *shape) for name, shape in shapes.items()}}
-        one = {name: _shape(*shape) for name, shape in shapes.items()}
+            return {**ends, "layers": {name: form(self.layers, *shape) for name, shape in shapes.items()}}
+        one = {name: form(*shape) for name, shape in shapes.items()}
         return {**ends, "layers": [one] * self.layers}
 
 
@@ -59,25 +59,27 @@ LLAMA_8B = Model(32, 4096, 14336, 32, 8)
 LLAMA_70B = Model(80, 8192, 28672, 64, 8)
 
 
-def _shape(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, DTYPE)
+def form(*shape: int, dtype: str = DTYPE) -> jax.ShapeDtypeStruct:
+    """An array of the model, without values."""
+    return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def _normed(x: Any, scale: Any) -> Any:
+def normed(x: Any, scale: Any) -> Any:
+    """Normalised by the root of the mean square over the last dimension."""
     return x * scale * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
 
 
 def layer(p: Any, x: Any) -> Any:
     """`[batch, sequence, width]` from the same: causal attention and a gated feed-forward block."""
     time = x.shape[1]
-    h = _normed(x, p["norm1"])
+    h = normed(x, p["norm1"])
     q = jnp.einsum("bse,ekgd->bkgsd", h, p["wq"])
     k, v = (jnp.einsum("bse,ekd->bksd", h, p[name]) for name in ("wk", "wv"))
     scores = jnp.einsum("bkgsd,bktd->bkgst", q, k) * p["wq"].shape[-1] ** -0.5
     scores = jnp.where(jnp.tril(jnp.ones((time, time), bool)), scores, -1e9)
     mixed = jnp.einsum("bkgst,bktd->bskgd", jax.nn.softmax(scores), v)
     x = x + jnp.einsum("bskgd,kgde->bse", mixed, p["wo"])
-    h = _normed(x, p["norm2"])
+    h = normed(x, p["norm2"])
     return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
 
 

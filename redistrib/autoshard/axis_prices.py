@@ -221,13 +221,6 @@ class AxisPrices:
         add("unreduce", [axis for axis in target.partial if axis not in source.partial])
         return sequence
 
-    def scratch(self, sequence: list[Collective]) -> float:
-        """Bytes of a device beside source and target: the buffers of the worst collective and the tiles between."""
-        worst, last = 0.0, len(sequence) - 1
-        for k, one in enumerate(sequence):
-            worst = max(worst, one.buffers + (one.before if k else 0.0) + (one.after if k < last else 0.0))
-        return worst
-
     def _misplaced(self, source: DistType, target: DistType) -> list[str]:
         """The axes of dimensions whose tiles lie in another order: not the most minor is sliced, or gathered."""
         misplaced: list[str] = []

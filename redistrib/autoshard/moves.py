@@ -14,6 +14,7 @@ from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.memory import beside_ends
 from redistrib.programs.value import Place, Value, pulled
 from redistrib.programs.windows import Held
 from redistrib.simulator.machine import Machine
@@ -102,7 +103,9 @@ class Moves:
             return 0 if price is None else price.scratch
         key = (source, target, dtype)
         if key not in self._scratch:
-            self._scratch[key] = round(self.by_axes.scratch(self.by_axes.collectives(source, target, dtype)))
+            steps = self.by_axes.collectives(source, target, dtype)
+            sizes = [(round(step.buffers), round(step.before), round(step.after)) for step in steps]
+            self._scratch[key] = beside_ends(sizes)
         return self._scratch[key]
 
     def halo(self, form: DistType, windows: tuple[Held, ...], dtype: str) -> Price:

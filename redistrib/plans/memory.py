@@ -60,13 +60,21 @@ def _gathers_leading(step: AllGather) -> bool:
 
 def scratch(steps: Sequence[Step], sequential: bool = False) -> int:
     """Elements of scratch per device: the buffers of the worst step and the intermediate tiles alive with them."""
-    worst = 0
-    for k, step in enumerate(steps):
-        alive = scratch_elements(step, sequential)
-        alive += step.before.tile_size if k > 0 else 0
-        alive += step.after.tile_size if k < len(steps) - 1 else 0
-        worst = max(worst, alive)
-    return worst
+    sizes = [(scratch_elements(step, sequential), step.before.tile_size, step.after.tile_size) for step in steps]
+    return beside_ends(sizes)
+
+
+def beside_ends(sizes: Sequence[tuple[int, int, int]]) -> int:
+    """The most that steps need beside source and target, of each step's buffers and tiles before and after.
+
+    >>> beside_ends([(2, 8, 4), (1, 4, 8)])  # the tile between is alive in both steps
+    6
+    """
+    last = len(sizes) - 1
+    alive = (
+        buffers + (before if k else 0) + (after if k < last else 0) for k, (buffers, before, after) in enumerate(sizes)
+    )
+    return max(alive, default=0)
 
 
 def peak_bytes(

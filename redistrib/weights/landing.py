@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding
 
 from redistrib.backends.jax.xla_cpu.quirks import quirks_of
+from redistrib.weights.runs import box_of
 
 _REPLICA = "replica"
 
@@ -48,11 +49,11 @@ def spread(array: jax.Array, sharding: Sharding) -> jax.Array:
     if array.sharding == sharding:
         return array
     shape = array.shape
-    held = {_key(shard.index, shape): shard.data for shard in array.addressable_shards}
+    held = {box_of(shard.index, shape): shard.data for shard in array.addressable_shards}
     own = {shard.device: shard.data for shard in array.addressable_shards}
     places = sharding.addressable_devices_indices_map(shape)
     tiles = [
-        own[device] if device in own else jax.device_put(held[_key(index or (), shape)], device)
+        own[device] if device in own else jax.device_put(held[box_of(index or (), shape)], device)
         for device, index in places.items()
     ]
     return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
@@ -72,7 +73,3 @@ def _fresh(mesh: Mesh) -> str:
     while name in mesh.axis_names:
         name += "_"
     return name
-
-
-def _key(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))

@@ -131,7 +131,7 @@ class _LoadCall:
             raise LeafError("", "this process owns no device of the shardings; call load with through= where they are")
         meeting = Meeting(processes)
         files = self._headers(meeting)
-        line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
+        line = _line(devices)
 
         def prepared() -> tuple[PreparedThrough, Callable[[Any], Any], dict[str, NamedSharding]]:
             whole = NamedSharding(line, PartitionSpec())
@@ -219,7 +219,7 @@ class _LoadCall:
     ) -> list[jax.Array]:
         """Load every tensor in parts read by all processes, moved by plans."""
         devices = set[Any]().union(*(landing(tensor.sharding).device_set for tensor in tree.tensors))
-        line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
+        line = _line(devices)
         batches = in_batches(tree.tensors, line)
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
         reader, _ = meeting.agreed(lambda: PieceReader(files, pieces, self.limit))
@@ -321,6 +321,11 @@ def _devices(shardings: Any) -> set[Any]:
                 sharding = matched(0.0, sharding)[0][0].target
             devices |= getattr(sharding, "device_set", set())
     return devices
+
+
+def _line(devices: Iterable[Any]) -> Any:
+    """The devices as a line, those of a process side by side."""
+    return line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
 
 
 def _described(shardings: Any) -> Iterable[str]:

@@ -7,17 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bench.language_models import form, normed
+
 DTYPE = jnp.bfloat16
 LAYERS, WIDTH, HEADS, VOCABULARY = 60, 2048, 16, 102_400
 EXPERTS, CHOSEN, SHARED, HIDDEN, GROUP = 64, 6, 2, 1408, 512
-
-
-def form(*shape: int, dtype: str = "bfloat16") -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def normed(x: Any, scale: Any) -> Any:
-    return x * scale * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
 
 
 def attention(p: Any, x: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -10,15 +9,15 @@ import pytest
 from ranks import Ranks
 
 from redistrib.cli import main
+from tests.docs.blocks import blocks_of, inline_commands, shell_lines
 
 PAGE = Path(__file__).parents[2] / "docs" / "torch.md"
 
 
 def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     text = PAGE.read_text()
-    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
-    between = re.findall(r"`((?:redistrib|python|make|mpiexec|pip)\s[^`]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
-    for command in [*commands, *between]:
+    shown = [line for block in blocks_of(text) if block.language == "sh" for line in shell_lines(block.text)]
+    for command in [*shown, *inline_commands(text)]:
         words = shlex.split(command)
         if words[0] == "make":
             assert command in (PAGE.parents[1] / ".ci" / "run").read_text().splitlines()

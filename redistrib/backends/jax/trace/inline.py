@@ -155,7 +155,7 @@ def trace(
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
-    given_rules: Mapping[str, Rule]  # without frames of the library
+    given_rules: Mapping[str, Rule]  # those of the user alone
     exact: bool = False
     opens_loops: bool = False
     platform: str = ""
@@ -291,8 +291,10 @@ class _Tracer:
         """A reduction of booleans as one of integers, parts of which can be combined."""
         (before,), (after,) = equation.ins, equation.outs
         small, result = (form._replace(dtype="uint8") for form in (before, after))
-        to_bits, back = ({"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool"))
-        name = self.unary(jax.lax.convert_element_type_p, to_bits, before, small, name, source)
+        to_integers, back = (
+            {"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool")
+        )
+        name = self.unary(jax.lax.convert_element_type_p, to_integers, before, small, name, source)
         name = self.unary(primitive, equation.params, small, result, name, source)
         return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
 
