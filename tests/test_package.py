@@ -109,6 +109,7 @@ def test_every_public_name_is_there() -> None:
         ("import redistrib", ("jax", "numpy", "scipy", "rich", "mpi4py", "matplotlib", "asyncio")),
         ("import redistrib as rd; rd.synthesize('[4{x}8]', '[8]', 'x=2')", ("jax", "scipy.optimize", "rich")),
         ("import redistrib as rd; rd.reshard", ("matplotlib", "networkx", "scipy.optimize", "rich", "mpi4py")),
+        ("import redistrib as rd; rd.reshard", ("redistrib.programs", "redistrib.resharding.through", "jax.extend")),
         ("import redistrib as rd; rd.search", ("matplotlib", "networkx", "scipy.optimize", "mpi4py")),
     ],
 )

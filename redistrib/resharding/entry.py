@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -18,10 +18,12 @@ from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
-from redistrib.resharding.through.prepared import PreparedThrough
-from redistrib.resharding.through.value import ThroughPlan
 from redistrib.resharding.value import TreePlan
 from redistrib.sizes import parse_size
+
+if TYPE_CHECKING:
+    from redistrib.resharding.through.prepared import PreparedThrough
+    from redistrib.resharding.through.value import ThroughPlan
 
 
 def reshard(
@@ -111,7 +113,7 @@ def reshard(
             raise ThroughError("", "through= goes with arrays outside jit; under jit, reshard the function's result")
         if check:
             check_replicas(tree)
-        return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).run(progress)
+        return _prepared_through(tree, shardings, through, mesh, donate, limit).run(progress)
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress,
@@ -190,9 +192,17 @@ def reshard_plan(
     tree, shardings, mesh = over_virtual_devices(tree, shardings, mesh)
     if through is not None:
         _refuse_with_through(None, logical_shape)
-        return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).plan
+        return _prepared_through(tree, shardings, through, mesh, donate, limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit).plan
+
+
+def _prepared_through(
+    tree: Any, shardings: Any, function: Callable[[Any], Any], mesh: Any, donate: bool, memory_limit: int | None
+) -> PreparedThrough:
+    from redistrib.resharding.through.prepared import PreparedThrough  # 70 modules that other calls do not need
+
+    return PreparedThrough(tree, shardings, function, mesh=mesh, donate=donate, memory_limit=memory_limit)
 
 
 def _refuse_with_through(source: Any, logical_shape: Any) -> None:

@@ -6,12 +6,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
-from redistrib.backends.jax import adding, context, execute, profiling, xla_cpu
+from redistrib.backends.jax import adding, context, execute, private, profiling, xla_cpu
+from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.xla_cpu import half_duplex, quirks
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
@@ -131,3 +135,21 @@ def test_no_other_file_asks_for_the_platform_of_virtual_devices() -> None:
             if file.parent != Path(xla_cpu.__file__).parent and file != makes_virtual_devices:
                 nodes = ast.walk(ast.parse(file.read_text()))
                 assert not any(isinstance(node, ast.Constant) and node.value == "cpu" for node in nodes), file
+
+
+def test_only_launches_with_small_tiles_are_not_optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one process of virtual devices alone."""
+    told: list[dict[str, Any]] = []
+
+    def compiled_with(lowered: Any, options: dict[str, Any]) -> Any:
+        told.append(options)
+        return private.compiled_with(lowered, options)
+
+    monkeypatch.setattr(compiled, "compiled_with", compiled_with)
+    mesh = jax.make_mesh((8,), ("x",))
+    source, target = (NamedSharding(mesh, PartitionSpec("x")), NamedSharding(mesh, PartitionSpec(None, "x")))
+    for rows in (512, 520):  # 128 KiB of source tile per device, and more
+        rd.clear_caches()
+        rd.reshard(jax.device_put(np.zeros((rows, 512), np.float32), source), target)
+    assert told == [{"xla_backend_optimization_level": 0}, {}]
+    assert quirks.quirks_of("gpu").compiler_options(1) == {}

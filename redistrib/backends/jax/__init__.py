@@ -1,7 +1,30 @@
-"""The backend of JAX: types from shardings, plans as `jax.lax` collectives, figures read from compiled HLO."""
+"""The backend of JAX: types from shardings, plans as `jax.lax` collectives, figures read from compiled HLO.
 
-from redistrib.backends.jax.doors import can, measure, run
-from redistrib.backends.jax.execute import Redistribution, to_jax
-from redistrib.backends.jax.program_function import ProgramFunction, program_to_jax
+Names are imported when first used: most calls of `reshard` need nothing that runs programs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redistrib.backends.jax.doors import can, measure, run
+    from redistrib.backends.jax.execute import Redistribution, to_jax
+    from redistrib.backends.jax.program_function import ProgramFunction, program_to_jax
 
 __all__ = ["ProgramFunction", "Redistribution", "can", "measure", "program_to_jax", "run", "to_jax"]
+
+_MODULES = {
+    "ProgramFunction": "program_function",
+    "Redistribution": "execute",
+    "can": "doors",
+    "measure": "doors",
+    "program_to_jax": "program_function",
+    "run": "doors",
+    "to_jax": "execute",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

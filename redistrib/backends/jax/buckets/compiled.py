@@ -163,13 +163,16 @@ class CompiledBucket:
         return self.compile()._executable
 
     def _compile(self) -> Any:
+        options = self._quirks.compiler_options(
+            sum(entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries())
+        )
         if self._plain:
-            compiled = compiled_with(self._lowered, dict(self._quirks.bfloat16_options or {}))
+            compiled = compiled_with(self._lowered, {**options, **(self._quirks.bfloat16_options or {})})
             if not is_widened(str(compiled.as_text())):
                 return compiled
             # The compiler ignored the options. Integers are never widened, but take longer to compile and to run.
             self._jitted, self._lowered = self._lower(self._movers(False))
-        return compiled_with(self._lowered, {})
+        return compiled_with(self._lowered, options)
 
     @cached_property
     def added_bytes(self) -> int:

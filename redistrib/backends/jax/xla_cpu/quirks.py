@@ -35,6 +35,9 @@ class Quirks:
             small leaves of several sizes compiles 4 to 6 times as fast.
         bfloat16_options: compiler options under which bfloat16 is not widened. None: bfloat16 travels as integers, as
             it does in programs that select (`chooses`). A tree compiles 3 times as fast and takes 6% less memory.
+        unoptimized_bytes: bytes of source tiles per device up to which the compiler does not optimize a launch. Without
+            it the first call on a tree of 64 leaves takes 1.3 times as long (`bench/test_quick.py`); larger tiles would
+            be copied more slowly.
         one_at_a_time: launches do not overlap, and all arrays have arrived when a call returns. Devices share a pool of
             threads, and a later launch may take the threads for which an earlier launch waits. Without it XLA ends the
             process on a tree of a hundred launches.
@@ -55,11 +58,18 @@ class Quirks:
     numbers: bool = False
     one_size: bool = False
     bfloat16_options: Mapping[str, Any] | None = field(default=None, hash=False)
+    unoptimized_bytes: int | None = None
     one_at_a_time: bool = False
     coalesced_least: int = 2
     bucket_bytes: int = 16 * 2**20
     half_duplex_bytes: int | None = None
     shares_memory: bool = False
+
+    def compiler_options(self, source_bytes: int) -> dict[str, Any]:
+        """Options for a launch with so many bytes of source tiles per device."""
+        if self.unoptimized_bytes is None or source_bytes > self.unoptimized_bytes:
+            return {}
+        return {"xla_backend_optimization_level": 0}
 
     def links(self, processes: Sequence[int]) -> HalfDuplexLinks | None:
         """The links between devices of these processes; None if they carry data in both directions at a time."""
@@ -73,6 +83,7 @@ ONE_PROCESS = Quirks(
     numbers=True,
     one_size=True,
     bfloat16_options={"xla_disable_hlo_passes": "float-normalization-bf16"},
+    unoptimized_bytes=2**17,
     one_at_a_time=True,
     coalesced_least=9,
     bucket_bytes=2 * 2**20,
