@@ -64,6 +64,7 @@ class ScheduledNest:
     nest: Nest
     cut: DistType
     carried: tuple[tuple[str, ...], ...] = field(default=())
+    _signatures: dict[Mesh, Signature] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def signature(self, mesh: Mesh) -> Signature:
         """The types of the arrays, over a mesh.
@@ -73,6 +74,11 @@ class ScheduledNest:
             CutInnerFactorError, NoCombinerError: see `RULES`.
             ProgramError: if results would be combined in two ways, or a group cannot carry what it should.
         """
+        if mesh not in self._signatures:
+            self._signatures[mesh] = self._derived(mesh)
+        return self._signatures[mesh]
+
+    def _derived(self, mesh: Mesh) -> Signature:
         check_cut(self.nest, self.cut, mesh)
         carried = self._carried_by_read()
         ins = []

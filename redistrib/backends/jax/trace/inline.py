@@ -312,16 +312,20 @@ class _Tracer:
             nest = nest or whole(equation)
             small = all(np.prod(form.shape) <= 64 for form in (*equation.ins, *equation.outs))
             opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
+            linear = nest.linear
         elif self.exact:
-            nest = replace(nest, linear=())
+            linear = ()
         elif rule is RULES.get(kind) and not keyed:
             place = {k: number for number, k in enumerate(equation.reads)}
-            nest = replace(nest, linear=tuple(tuple(place[k] for k in group) for group in passing(equation)))
+            linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
+        else:
+            linear = nest.linear
         name = self.named(kind)
+        nest = replace(nest, name=name, linear=linear)
         outs = tuple(
             Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
         )
-        self.operations.append(Operation(replace(nest, name=name), kind, tuple(ins), outs, source, opaque))
+        self.operations.append(Operation(nest, kind, tuple(ins), outs, source, opaque))
         if (bounds := of_result(equation)) is not None:
             self.ranges[name] = bounds
         self.counting.note(equation, ins, name)
