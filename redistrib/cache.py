@@ -1,17 +1,19 @@
-"""Bounded caches of plans and executables that drop the least recently used entry.
+"""Bounded caches of plans and executables that drop the least recently used entry, and results kept with instances.
 
 `cachetools` has the dropping, which is three lines, but neither the counts nor the lock.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
+Argument = TypeVar("Argument", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,20 @@ class CacheInfo:
     misses: int
     size: int
     limit: int
+
+
+def remembered(method: Callable[[Any, Argument], Value]) -> Callable[[Any, Argument], Value]:
+    """A method of immutable instances that computes its result once for each argument, kept with the instance."""
+    name = f"_{method.__name__}_by_argument"
+
+    @functools.wraps(method)
+    def call(self: Any, argument: Argument) -> Value:
+        results: dict[Argument, Value] = self.__dict__.setdefault(name, {})
+        if argument not in results:
+            results[argument] = method(self, argument)
+        return results[argument]
+
+    return call
 
 
 class Cache(Generic[Value]):

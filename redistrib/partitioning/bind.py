@@ -19,7 +19,8 @@ from typing import NamedTuple
 from redistrib.errors import CutError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.arrays import ABSENT, Arrays, Need
-from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes, bindings, mesh_of
+from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes, bindings
+from redistrib.programs.cuts import mesh_of
 from redistrib.programs.program import Place, Value
 from redistrib.programs.windows import Held
 

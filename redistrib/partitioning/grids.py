@@ -75,13 +75,6 @@ def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) 
     return grid
 
 
-def mesh_of(grid: Sequence[int], ranks: int) -> Mesh:
-    """A mesh with an axis `r0`, `r1`, ... for every number of a grid above 1, and `rest` for the other ranks."""
-    axes = [Axis(f"r{k}", parts) for k, parts in enumerate(grid) if parts > 1]
-    rest = ranks // math.prod(grid)
-    return Mesh((*axes, *([Axis("rest", rest)] if rest > 1 else [])))
-
-
 def bindings(
     nest: Nest, grid: Sequence[int], mesh: Mesh, layouts: Mapping[str, DistType] | None = None
 ) -> Iterator[DistType]:

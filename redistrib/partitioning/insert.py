@@ -11,9 +11,10 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
-from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bindings, grid_of, mesh_of
+from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bindings, grid_of
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder
+from redistrib.programs.cuts import mesh_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from redistrib.cache import remembered
 from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, require_even
@@ -64,8 +65,8 @@ class ScheduledNest:
     nest: Nest
     cut: DistType
     carried: tuple[tuple[str, ...], ...] = field(default=())
-    _signatures: dict[Mesh, Signature] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @remembered
     def signature(self, mesh: Mesh) -> Signature:
         """The types of the arrays, over a mesh.
 
@@ -74,11 +75,6 @@ class ScheduledNest:
             CutInnerFactorError, NoCombinerError: see `RULES`.
             ProgramError: if results would be combined in two ways, or a group cannot carry what it should.
         """
-        if mesh not in self._signatures:
-            self._signatures[mesh] = self._derived(mesh)
-        return self._signatures[mesh]
-
-    def _derived(self, mesh: Mesh) -> Signature:
         check_cut(self.nest, self.cut, mesh)
         carried = self._carried_by_read()
         ins = []
