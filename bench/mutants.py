@@ -229,7 +229,8 @@ class Copy:
 
 
 def _tells(line: str) -> bool:
-    return line.startswith(("FAILED ", "ERROR "))
+    """Whether a line of pytest names a test that failed; a program's own log has lines that say ERROR alone."""
+    return line.startswith(("FAILED ", "ERROR ")) and "::" in line
 
 
 def modules(room: str) -> list[str]:

@@ -17,12 +17,12 @@ from redistrib.errors import InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.bind import MOST
-from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes, mesh_of
+from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes
 from redistrib.partitioning.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder, distance
 from redistrib.plans.plan import Plan
-from redistrib.programs.cuts import cut_of
+from redistrib.programs.cuts import cut_of, mesh_of
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value

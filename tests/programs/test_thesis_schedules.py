@@ -13,8 +13,8 @@ import redistrib as rd
 from redistrib.errors import CutError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.partitioning.grids import mesh_of
 from redistrib.plans.reference import scatter
+from redistrib.programs.cuts import mesh_of
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.reference import run_by_rank, run_whole
