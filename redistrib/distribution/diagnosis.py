@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import NamedSharding
 
-from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label, sharded
+from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label, mesh_named, sharded
 from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
 from redistrib.backends.jax.profiling.inspect import HloCollective, inspect
+from redistrib.backends.jax.sharding import partition_spec
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
+from redistrib.distribution.source_names import name_of
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -30,6 +32,7 @@ from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import placement_of
 
 _Key: TypeAlias = tuple[str, str]  # source line and operation
+_Reshard: TypeAlias = tuple[Plan, str]  # of an array with a name, which is empty if unknown
 _SAME = {  # operations of which an operand and the result are one array, or element by element alike
     "copy", "custom-call", "add", "subtract", "multiply", "divide", "maximum", "minimum", "sine", "cosine", "tanh",
     "exponential", "log", "negate", "abs", "convert", "select", "power", "sqrt", "rsqrt", "logistic", "erf", "and",
@@ -49,6 +52,7 @@ class Finding:
         largest: bytes on one device of the largest array that one of them reads or leaves.
         reshards: for every array that only changes its sharding here what it is, and the plan for that.
         involuntary: whether a device gathers more of an array than its old tile or its new one has.
+        arrays: the names of these arrays in the source, empty where it does not tell.
     """
 
     source: str
@@ -58,15 +62,17 @@ class Finding:
     largest: int
     reshards: tuple[Plan, ...]
     involuntary: bool
+    arrays: tuple[str, ...] = ()
 
     @property
     def advice(self) -> str:
         """What to write before the line, and what that saves: bytes received by all devices together."""
-        kinds = dict.fromkeys(f"{plan.source} to {plan.target}" for plan in self.reshards)
+        names = self.arrays or ("",) * len(self.reshards)
+        moves = dict.fromkeys(_move(name, plan.target) for name, plan in zip(names, self.reshards, strict=True))
         saved = self.received - (self.planned or 0)
         where = os.path.basename(self.source).replace(":", " line ") or "the compiler's own reshard"
         less = f"{saved / 1e6:,.3f} MB" if saved >= 10_000 else f"{saved:,} bytes"
-        return f"{where}: move {' and '.join(kinds)} by rd.reshard before it: {less} less"
+        return f"{where}: {' and '.join(moves)} before it with rd.reshard: {less} less"
 
     @property
     def planned(self) -> int | None:
@@ -172,6 +178,12 @@ class Diagnosis(ShownInNotebooks):
         )
 
 
+def _move(name: str, target: DistType) -> str:
+    array = f"`{name}`" if name else "the array"
+    spec = str(partition_spec(target)).replace("PartitionSpec", "P")
+    return f"cut {array} by {spec}" if target.axes else f"gather {array}"
+
+
 def _short(operation: str) -> str:
     """The last part of a name; of several operations that the compiler has put together, how many."""
     several = operation.count(":") + 1
@@ -192,7 +204,7 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         Print it for a table; `as_dict()` is for JSON.
     """
     (args,) = over_virtual_devices(args)
-    compiled, before = _compiled(fn, args)
+    compiled, before, mesh = _compiled(fn, args)
     text = compiled.as_text() or ""
     module, seen, lines = parse_module(text), inspect(compiled), Lines.read(text)
     by_name = {
@@ -205,17 +217,18 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
     for collective in seen.collectives:
         instruction = by_name[collective.name]
         groups[lines.of(instruction), label(instruction)].append(collective)
-    plans = _reshards(before, chosen, _mesh_of(args), groups) if before else {}
+    plans = _reshards(before, chosen, _mesh_of(args) or mesh, groups) if before else {}
     found = [_finding(key, several, plans.get(key, ())) for key, several in groups.items()]
     found.sort(key=lambda finding: (not finding.involuntary, -finding.received))
     name = str(getattr(fn, "__name__", "") or "function")
     return Diagnosis(name, module.devices, tuple(found), seen.scratch, bool(before))
 
 
-def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
-    """The compiled function, and the text of the module before it was partitioned, where the compiler writes it."""
+def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Mesh | None]:
+    """The compiled function, the text of the module before it was partitioned, where the compiler writes it, and the
+    mesh of its shardings, if they name a single one."""
     if hasattr(function, "as_text") and not hasattr(function, "compile"):
-        return function, ""
+        return function, "", None
     if hasattr(function, "compile"):
         lowered = function
     elif callable(function):
@@ -228,8 +241,8 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # a compiler that knows no such option
             compiled = lowered.compile(compiler_options=options)
             texts = sorted(Path(folder).glob("*before_spmd-partitioning*.txt"))
-            return compiled, texts[0].read_text() if texts else ""
-    return lowered.compile(), ""
+            return compiled, texts[0].read_text() if texts else "", mesh_named(str(lowered.as_text()))
+    return lowered.compile(), "", None
 
 
 def _require_devices(args: Sequence[Any]) -> None:
@@ -260,14 +273,14 @@ def _mesh_of(args: Sequence[Any]) -> Mesh | None:
 
 def _reshards(
     text: str, model: CostModel | str, mesh: Mesh | None = None, groups: Collection[_Key] = ()
-) -> dict[_Key, tuple[Plan, ...]]:
-    """Plans for all arrays that only change their sharding, by source line and operation.
+) -> dict[_Key, tuple[_Reshard, ...]]:
+    """Plans for all arrays that only change their sharding, with the arrays' names, by source line and operation.
 
     Compilers name a reshard after the operation that reads the array, and since JAX 0.12 some after the one that makes
     it: that name is taken where only it is among the `groups` of collectives.
     """
     module, lines = parse_module(text), Lines.read(text)
-    found: dict[_Key, list[Plan]] = defaultdict(list)
+    found: dict[_Key, list[_Reshard]] = defaultdict(list)
     for computation in module.computations.values():
         for instruction in computation.instructions.values():
             if instruction.opcode not in _SAME:
@@ -279,8 +292,10 @@ def _reshards(
                 plan = _plan(given, instruction, module, model, mesh)
                 if plan is not None and any(plan.received):
                     reader, maker = ((lines.of(one), label(one)) for one in (instruction, given))
-                    found[maker if reader not in groups and maker in groups else reader].append(plan)
-    return {key: tuple(plans) for key, plans in found.items()}
+                    found[maker if reader not in groups and maker in groups else reader].append(
+                        (plan, name_of(given, lines))
+                    )
+    return {key: tuple(reshards) for key, reshards in found.items()}
 
 
 def _plan(
@@ -312,7 +327,8 @@ def _renamed(side: tuple[DistType, Mesh], mesh: Mesh | None) -> tuple[DistType, 
     return side
 
 
-def _finding(key: tuple[str, str], several: Sequence[HloCollective], plans: tuple[Plan, ...]) -> Finding:
+def _finding(key: tuple[str, str], several: Sequence[HloCollective], reshards: tuple[_Reshard, ...]) -> Finding:
+    plans = tuple(plan for plan, _ in reshards)
     kinds: Counter[str] = Counter()
     for collective in several:
         kinds[collective.kind] += collective.times
@@ -328,4 +344,5 @@ def _finding(key: tuple[str, str], several: Sequence[HloCollective], plans: tupl
         largest=max((array.bytes for array in arrays), default=0),
         reshards=plans,
         involuntary=bool(plans) and max(gathered, default=0) > tile,
+        arrays=tuple(name for _, name in reshards),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from redistrib.cli import main
 from redistrib.distribution.command import returned
 from redistrib.distribution.diagnosis import Diagnosis, Finding
 from redistrib.distribution.diagnosis import _reshards as reshards
+from redistrib.distribution.source_names import assigned
 from redistrib.errors import ProgramError
 from tests.distribution import diagnosed
 from tests.messages import exactly
@@ -165,6 +167,46 @@ def test_what_cannot_be_diagnosed() -> None:
     assert jax.device_count() >= 8
 
 
+def test_advice_has_the_names_and_axes_of_the_source() -> None:
+    """Also where no argument lies on a mesh."""
+    before, after = (jax.sharding.NamedSharding(diagnosed.mesh(2, 3), jax.P(*axes)) for axes in ("xy", "yx"))
+
+    def step(array: jax.Array) -> jax.Array:
+        hidden = jnp.sort(array, axis=0) @ array
+        hidden = jax.lax.with_sharding_constraint(hidden, before)
+        return jnp.cos(jax.lax.with_sharding_constraint(hidden, after))
+
+    found = rd.diagnose(jax.jit(step, in_shardings=before, out_shardings=after), jnp.ones((12, 12)))
+    (advice,) = found.advice
+    assert re.fullmatch(
+        r"test_diagnose.py line \d+: cut `hidden` by P\('y', 'x'\) before it with rd.reshard: [\d,]+ bytes less", advice
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("h = f(x)", "h"),
+        ("    h = [x,", ""),
+        ("h = g = x", ""),
+        ("a, b = x", ""),
+        ("return x", ""),
+        ("h.y = x", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_variable_is_known_where_a_line_assigns_to_it_alone(line: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(f"# first\n{line}\n")
+    assert assigned(f"{tmp_path / 'model.py'}:2") == name
+
+
+def test_the_advice_for_an_array_that_becomes_whole() -> None:
+    plan = rd.synthesize("[2{x}8]", "[8]", "x=4", cost_model="exact")
+    assert Finding("a.py:3", "f", {"all-gather": 2}, 200, 32, (plan,), True, ("w",)).advice == (
+        "a.py line 3: gather `w` before it with rd.reshard: 104 bytes less"
+    )
+
+
 UNPARTITIONED = """HloModule m, entry_computation_layout={(f32[8,8]{1,0})->f32[8,8]{1,0}}, num_partitions=4
 
 ENTRY %main (p: f32[8,8]) -> f32[8,8] {
@@ -210,8 +252,9 @@ ALIKE = [
 
 @pytest.mark.parametrize("opcode", ALIKE)
 def test_an_array_keeps_its_place_through_what_is_done_element_by_element(opcode: str) -> None:
-    ((plan,),) = reshards(UNPARTITIONED.replace("OPCODE", opcode), "exact").values()
+    (((plan, name),),) = reshards(UNPARTITIONED.replace("OPCODE", opcode), "exact").values()
     assert [step.kind for step in plan.steps] == ["alltoall"]
+    assert name == ""
 
 
 @pytest.mark.parametrize("opcode", ["sort", "reverse", "dot", "all-to-all"])

@@ -18,6 +18,8 @@ _OLD = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
 _SHARDING = re.compile(r"sharding=(\{[^{}]*\})")
 _NAMED = re.compile(r"sharding=\{mesh\[([^\]]*)\], \[([^\]]*)\]\}")
 _AXIS, _QUOTED, _BRACES = re.compile(r"'([^']+)'=(\d+)"), re.compile(r"'([^']+)'"), re.compile(r"\{([^{}]*)\}")
+_MESH = re.compile(r"sdy\.mesh @\w+ = <(.*?)>")
+_SDY_AXIS = re.compile(r'"([^"]+)"=(\d+)')
 _TILES = re.compile(r"devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _DTYPES = {"pred": "bool", "bf16": "bfloat16"} | {
     f"{short}{bits}": f"{long}{bits}"
@@ -124,6 +126,18 @@ def annotated(attributes: str, shape: Sequence[int], devices: int) -> tuple[Dist
             return None
         names[k] = [axis.name for axis in reversed(cutting)]
     return DistType.cut(shape, names, mesh), mesh
+
+
+def mesh_named(stablehlo: str) -> Mesh | None:
+    """The mesh of the shardings in a lowered module's text; None if they have several, or it lists its devices.
+
+    >>> print(mesh_named('sdy.mesh @mesh = <["x"=2, "y"=3]> {stablehlo.mesh = {}}'))
+    {x:2, y:3}
+    """
+    meshes = set(_MESH.findall(stablehlo))
+    text = meshes.pop() if len(meshes) == 1 else ""
+    axes = [] if "device_ids" in text else _SDY_AXIS.findall(text)
+    return Mesh(tuple(Axis(name, int(size)) for name, size in axes)) if axes else None
 
 
 def _on_named_axes(axes: str, dims: str, shape: Sequence[int], devices: int) -> tuple[DistType, Mesh] | None:
