@@ -1,16 +1,24 @@
-"""The timeline of a simulation as a picture: a row for each clock and stream, and the bytes held below."""
+"""The timeline of a simulation as a picture: a row for each clock and stream, and the bytes held below.
+
+The steps of a plan are boxes in the colour of the links that carry them, with a line between two rounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from redistrib.extras import need
+from redistrib.plans.steps import Exchange
 from redistrib.simulator.clocks import Event, Run
+from redistrib.simulator.prices import PricedStage
+from redistrib.simulator.rounds import rounds_of
 from redistrib.simulator.trace import held_by
 
-_LABELLED = 0.035  # of the width: what a box must have to hold its name
+_LABELLED = 0.035  # the part of the width from which a box holds its name
+_LINKS = {"": "0.75", "inside hosts": "lightskyblue", "between hosts": "salmon"}
 
 
 def draw(run: Run, title: str, path: Path) -> None:
@@ -18,6 +26,7 @@ def draw(run: Run, title: str, path: Path) -> None:
     need("matplotlib")
     import matplotlib
     from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+    from matplotlib.patches import Patch
 
     rows = sorted({(event.clock, event.stream) for event in run.events})
     clocks = sorted(set(run.clock_of.values()))
@@ -28,22 +37,31 @@ def draw(run: Run, title: str, path: Path) -> None:
     seconds = max(run.now.values(), default=0.0)
     width = seconds or 1.0
     scale, unit = (1e6, "µs") if width < 1e-3 else (1e3, "ms")
+    carriers: dict[str, str] = {}
     for event in run.events:
         row = rows.index((event.clock, event.stream))
-        for name, start, length, note in _boxes(event):
+        for box in _boxes(event):
             is_move = event.kind == "move"
+            if is_move:
+                carriers[box.links] = _LINKS[box.links]
             above.barh(
-                row, length * scale, left=start * scale, color="0.75" if is_move else colours[event.name],
+                row, box.seconds * scale, left=box.start * scale,
+                color=_LINKS[box.links] if is_move else colours[event.name],
                 edgecolor="black", linewidth=0.4, hatch="///" if is_move else None,
             )  # fmt: skip
-            if length > _LABELLED * width:
-                room = int(200 * length / width)
-                label = name if len(name) < room else f"{name[:8]}…"
-                if note and len(note) < 0.7 * room:
-                    label += f"\n{note}"
+            for at in box.rounds[1:]:
+                above.vlines(at * scale, row - 0.4, row + 0.4, color="black", linewidth=1.2)
+            if box.seconds > _LABELLED * width:
+                room = int(200 * box.seconds / width)
+                label = box.name if len(box.name) < room else f"{box.name[:8]}…"
+                if box.note and len(box.note) < 0.7 * room:
+                    label += f"\n{box.note}"
                 backing = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if is_move else None
-                middle = (start + length / 2) * scale
+                middle = (box.start + box.seconds / 2) * scale
                 above.text(middle, row, label, ha="center", va="center", fontsize=7, bbox=backing)
+    if set(carriers) - {""}:
+        handles = [Patch(facecolor=colour, edgecolor="black", label=name) for name, colour in carriers.items() if name]
+        above.legend(handles=handles, fontsize=7, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     above.set_yticks(range(len(rows)), [_row(run, clock, stream) for clock, stream in rows])
     above.invert_yaxis()
     above.set_title(f"{title}: {seconds * scale:,.3f} {unit}; moves are hatched")
@@ -59,17 +77,45 @@ def draw(run: Run, title: str, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _boxes(event: Event) -> Iterator[tuple[str, float, float, str]]:
-    """Name, start, seconds and a note of what is drawn for an operation: of a move each of its steps."""
+class _Box(NamedTuple):
+    """A box of the timeline, in seconds; `rounds` are the times at which the rounds of a step begin."""
+
+    name: str
+    start: float
+    seconds: float
+    note: str = ""
+    links: str = ""
+    rounds: tuple[float, ...] = ()
+
+
+def _boxes(event: Event) -> Iterator[_Box]:
+    """The boxes of an operation: of a move one for each of its steps."""
     if event.kind != "move" or not event.stages:
-        yield event.name, event.start, event.end - event.start, ""
+        yield _Box(event.name, event.start, event.end - event.start)
         return
     at = event.start
     for k, stage in enumerate(event.stages, 1):
         length = max(0.0, min(stage.seconds, event.end - at))
         several = f"{k} " if len(event.stages) > 1 else ""
-        yield f"{event.name}: {several}{stage.name}", at, length, stage.note or f"{length * 1e6:,.1f} µs"
+        links, rounds = _links(stage, at, length)
+        note = stage.note or f"{length * 1e6:,.1f} µs"
+        yield _Box(f"{event.name}: {several}{stage.name}", at, length, note, links, rounds)
         at += length
+
+
+def _links(stage: PricedStage, start: float, seconds: float) -> tuple[str, tuple[float, ...]]:
+    """The links that carry a step, and when its rounds begin: each takes a part as large as its largest share.
+
+    A collective of the platform is one box, whatever rounds the platform takes.
+    """
+    if stage.step is None or stage.topology is None:
+        return "", ()
+    crosses, sizes = rounds_of(stage.step, stage.topology)
+    before = accumulate(sizes[:-1], initial=0) if isinstance(stage.step, Exchange) else ()
+    begins = tuple(start + seconds * part / (sum(sizes) or 1) for part in before)
+    if stage.topology.hosts is None:
+        return "", begins
+    return "between hosts" if crosses else "inside hosts", begins
 
 
 def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:

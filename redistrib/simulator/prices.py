@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -29,7 +30,8 @@ from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
 
-class PricedStage(NamedTuple):
+@dataclass(frozen=True)
+class PricedStage:
     """A stretch of an operation.
 
     Attributes:
@@ -37,12 +39,15 @@ class PricedStage(NamedTuple):
         seconds: how long it takes.
         tile: elements of the largest tile that a device holds of the value that moves; 0 in a computation.
         note: of a step of a plan its rounds or groups, the MB that a device receives at most, and microseconds.
+        step, topology: the step of a plan, and the hosts of its devices; None for other stretches.
     """
 
     name: str
     seconds: float
     tile: int = 0
     note: str = ""
+    step: Step | None = field(default=None, compare=False, repr=False)
+    topology: Topology | None = field(default=None, compare=False, repr=False)
 
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
@@ -67,7 +72,14 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]
     """The steps of a plan between the devices of a place."""
     prices = prices_between(place, plan.itemsize, machine)
     return [
-        PricedStage(step.kind, seconds, max(step.before.tile_size, step.after.tile_size), _noted(step, plan, seconds))
+        PricedStage(
+            step.kind,
+            seconds,
+            max(step.before.tile_size, step.after.tile_size),
+            _noted(step, plan, seconds),
+            step,
+            prices.topology,
+        )
         for step in plan.steps
         for seconds in (prices.step(step),)
     ]

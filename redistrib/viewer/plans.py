@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 from redistrib.errors import RedistribError
@@ -16,8 +14,8 @@ from redistrib.programs.program import Place
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import prices_between
+from redistrib.simulator.rounds import rounds_of
 from redistrib.theory.placement import Placement
-from redistrib.theory.topology import Topology
 from redistrib.viewer.content import Content, Table, Timeline, TimelineBlock, megabytes, microseconds, number
 
 MOST_DEVICES = 1024  # whose tiles are drawn
@@ -156,7 +154,7 @@ def timeline_of(plan: Plan, profile: Machine) -> Timeline:
     at = 0.0
     for k, (step, seconds) in enumerate(zip(plan.steps, step_seconds(plan, profile), strict=True)):
         most = max(step.received(), default=0) * plan.itemsize
-        crosses, sizes = _rounds(step, topology)
+        crosses, sizes = rounds_of(step, topology)
         row = 0 if crosses or topology.hosts is None else 1
         text = f"{megabytes(most)} to a device at most, {seconds * 1e6:,.1f} µs; {groups(step) or 'no communication'}"
         blocks.append(TimelineBlock(row, f"{k + 1} {step_name(step)}", "step", at, seconds, text))
@@ -169,23 +167,3 @@ def timeline_of(plan: Plan, profile: Machine) -> Timeline:
             begin += length
         at += seconds
     return Timeline(rows, blocks)
-
-
-def _rounds(step: Step, topology: Topology) -> tuple[bool, list[int]]:
-    """Whether a step crosses between hosts, and the elements of the largest share of each round."""
-    if isinstance(step, AllReduce):
-        return topology.hosts is not None, []
-    try:
-        table = messages(step)
-    except RedistribError:
-        return False, []
-    hosts = topology.hosts
-    crosses = hosts is not None and bool((hosts[table.sender] != hosts[table.receiver]).any())
-    largest: dict[int, int] = defaultdict(int)
-    for number_, volume in _volumes(table.round.tolist(), table.box.size.tolist()):
-        largest[number_] = max(largest[number_], volume)
-    return crosses, [largest[number_] for number_ in sorted(largest)]
-
-
-def _volumes(rounds: list[int], sizes: list[list[int]]) -> Iterator[tuple[int, int]]:
-    return ((number_, math.prod(size)) for number_, size in zip(rounds, sizes, strict=True))

@@ -14,6 +14,7 @@ import redistrib as rd
 from redistrib.programs.builder import Builder
 from redistrib.programs.program import Program
 from redistrib.programs.spec import nest
+from redistrib.simulator.picture import _boxes
 from tests.simulate.drawn import programs
 from tests.simulate.mlp import Sizes, on, pipelined
 
@@ -121,3 +122,17 @@ def test_a_picture(tmp_path: Path) -> None:
     found = rd.simulate(pipelined(Sizes(256, 64, 64, 64), dtype="float16"), "v100", streams="moves")
     found.draw(tmp_path / "step.png")
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_a_plan_has_boxes_for_steps_lines_for_rounds_and_a_colour_for_links() -> None:
+    plan = rd.synthesize("[6{x}12, 4{y}12]", "[4{y}12, 6{x}12]", "x=2,y=3")
+    assert [step.kind for step in plan.steps] == ["exchange"] and plan.steps[0].shares.rounds == 3
+    (event,) = rd.simulate(plan, "tpu").events
+    (box,) = _boxes(event)
+    assert box.name == "move source: exchange" and box.links == ""
+    assert len(box.rounds) == 3 and box.rounds[0] == event.start
+    assert list(box.rounds) == sorted(set(box.rounds)) and box.rounds[-1] < event.end
+    hosts = rd.synthesize("[4{x,y}64, 96]", "[64, 6{y,x}96]", "x=2,y=8", cost_model="gpu")
+    assert {box.links for event in rd.simulate(hosts, "gpu").events for box in _boxes(event)} == {"between hosts"}
+    inside = rd.synthesize("[8{y}64, 96]", "[64, 12{y}96]", "x=2,y=8", cost_model="gpu")
+    assert {box.links for event in rd.simulate(inside, "gpu").events for box in _boxes(event)} == {"inside hosts"}
