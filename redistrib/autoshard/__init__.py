@@ -1,1 +1,1 @@
-"""Schedules that nobody wrote: how to cut every operation of a program so that it takes the least time."""
+"""Search for schedules: the cut of every operation of a program with which it takes the least time."""

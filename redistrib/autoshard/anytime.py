@@ -33,7 +33,7 @@ from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.types import DistType
 
-OPERATIONS = 2_000  # of a graph, above which its repeated layers are decided once whatever the mesh
+OPERATIONS = 2_000  # operations of a graph above which its repeated layers are decided once on every mesh
 DECIDING = 0.85  # of the time that there is; the rest is for the bound
 DERIVING = 0.5  # of it at most, for the schedules that people write
 MULTIPLIERS = (0.0, 0.03, 0.3, 3.0)  # of a byte, times the seconds of the best schedule over the limit
@@ -73,7 +73,7 @@ class AnytimeResult(NamedTuple):
     Attributes:
         problem: as it was searched, folded.
         result: the schedule, of the folded graph.
-        evaluation: what it takes.
+        evaluation: the seconds and bytes of the schedule.
         improvements: in order.
     """
 
@@ -151,10 +151,10 @@ def searched_anytime(
     report_progress: Callable[[str], None] = lambda line: None,
     start: Start | None = None,
 ) -> AnytimeResult:
-    """The best schedule that is found in time.
+    """The best schedule found within the time limit.
 
     Args:
-        problem: what is searched, whole.
+        problem: the whole search problem.
         name: of the program.
         most: bytes that a device may hold; None for no limit.
         deadline: after which the best so far is taken; at least one schedule is looked at.
@@ -234,7 +234,7 @@ class _Anytime:
         if self.start is not None:
             self._consider(*self.start)
         listed = starting(self.problem)
-        first = next(listed)  # what is pinned, and else whole: seldom good, so it comes last
+        first = next(listed)  # the pins, and everything else replicated: rarely good, so it comes last
         for decisions in chain(listed, [first]):
             harmonised = harmonized(self.problem, decisions, self.classes)
             for keep in (None, KEPT):
@@ -288,7 +288,7 @@ class _Anytime:
         return better
 
     def _ways(self, axes: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int | None, float, tuple[float, float]]]:
-        """Axes that are decided together, how long values are kept, what a byte costs, and what moves do."""
+        """Axes decided together, lifetimes of values, the price of a byte, and the prices of moves."""
         turns = [(axis,) for axis in axes] + list(combinations(axes, 2))
         for multiplier in MULTIPLIERS if self.most is not None else MULTIPLIERS[:1]:
             for keep in (None, KEPT) if self.most is not None else (None,):

@@ -21,7 +21,7 @@ class AxesProblem:
     """The choices along some axes, and the way back from choices to decisions.
 
     Args:
-        problem: what is searched.
+        problem: the search problem.
         decisions: how other axes cut everything.
         axes: to be decided.
         classes: operations and inputs that share a decision.
@@ -70,7 +70,7 @@ class AxesProblem:
         nodes: dict[tuple[object, ...], int] = {}
         machine = problem.machine if problem.moves.objective == "seconds" else None
         for number, colour in enumerate(self.classes.operations):
-            if graph.operations[number].role == "leave":  # it leaves behind what is carried, as it is carried
+            if graph.operations[number].role == "leave":  # results leave a loop with the types of its carried values
                 colour = self.classes.operations[makers[graph.operations[number].ins[0]][0]]
             if ("operation", colour) not in nodes:
                 self.deadline.check()
@@ -179,7 +179,7 @@ class AxesProblem:
         self.values.append(each_use)
 
     def _times(self, use: Use) -> int:
-        """How often a value is converted in a call: in as many layers as the reader stands for that is in most."""
+        """Conversions of a value in a call: the largest number of layers that one of its readers stands for."""
         return self.problem.moves_of(use.value, (k for k, _ in use.readers))
 
     # ------------------------------------------------------------------------------------------ back
@@ -218,7 +218,7 @@ class AxesProblem:
         return tuple(choice)
 
     def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
-        """For a value and a type that is needed the type to convert it from, where that is not the maker's."""
+        """For a value and a needed type, the type to convert from, where that is not the maker's."""
         types: dict[tuple[str, DistType], DistType] = {}
         for edge, layouts, each in zip(self.choices.edges, self.layouts, self.values, strict=True):
             made_in = edge.layouts[choice[edge.node]]

@@ -1,8 +1,8 @@
-"""Prices of moves on large meshes: collectives along mesh axes, in closed form, whatever the number of devices.
+"""Prices of moves on large meshes: collectives along mesh axes, in closed form, for any number of devices.
 
 A plan names its groups device by device, so it takes longer to find and to price the more devices there are. Here a
 move is a few collectives, each over all groups of some mesh axes at once: slice, reduce, all-to-all, permute, gather.
-Each takes what `LatencyPrices` says of the same step; where a synthesized plan does better the price is above that
+Each is the price that `LatencyPrices` gives the same step; where a synthesized plan is faster, the price is above that
 plan's. Sizes are in bytes per device.
 """
 
@@ -105,7 +105,7 @@ class AxisPrices:
         return self._levels[axes]
 
     def _parts(self, axis: str) -> list[tuple[float, int]]:
-        """The speeds of an axis, each with the number of devices along it that such links join."""
+        """The speeds of an axis, each with the number of devices along it that links of this speed join."""
         figures, size = self.figures, self.sizes[axis]
         if any(name in figures.axis_bandwidth for name in self.sizes):
             return [(figures.axis_bandwidth.get(axis, figures.bandwidth), size)]
@@ -119,7 +119,7 @@ class AxisPrices:
     # ------------------------------------------------------------------------------------------ collectives
 
     def seconds(self, one: Collective) -> float:
-        """What a collective takes, as `LatencyPrices.step` has it: at once, or level by level, whichever is faster."""
+        """Seconds of a collective, as in `LatencyPrices.step`: in one phase or level by level, whichever is faster."""
         latency, copy, levels = self.figures.latency, 1 / self.figures.memory_bandwidth, self.levels(one.axes)
         members = self.members(one.axes)
         match one.kind:
@@ -176,10 +176,9 @@ class AxisPrices:
     # ------------------------------------------------------------------------------------------ moves
 
     def collectives(self, source: DistType, target: DistType, dtype: str) -> list[Collective]:
-        """What makes one type of another, in order.
+        """The collectives that convert one type to another, in order.
 
-        What is not cut yet is sliced first, and what is cut no longer is gathered last, so that the others move the
-        smallest tiles.
+        Slices come first and gathers last, so that the others move the smallest tiles.
         """
         at, to = _dims(source), _dims(target)
         size = float(source.local_size * itemsize_of(dtype))

@@ -26,8 +26,8 @@ class Option:
     """One way to cut the work of an operation, or to lay an array out.
 
     Attributes:
-        cuts: for each axis that is to be decided the dimension, see `Cut`; of an array its number.
-        ins, outs: types of what is read and made.
+        cuts: for each axis to decide, the dimension, see `Cut`; of an array, its number.
+        ins, outs: types of the operands and the results.
         seconds: on one device.
         share: of the work, or of the array, that one device has.
         windows: for each read the halos that it needs, see `redistrib.programs.value.Value`; empty where none has any.
@@ -42,7 +42,7 @@ class Option:
 
 
 def summed(graph: Graph) -> set[str]:
-    """The values that some operation may make as summands along an axis, by a sum over what is cut."""
+    """The values that some operation may write as summands along an axis, by a sum over a cut dimension."""
     partial: set[str] = set()
     while True:
         count = len(partial)
@@ -53,14 +53,14 @@ def summed(graph: Graph) -> set[str]:
                 added = any(nest.is_summed(write, name) for name in nest.position)
                 if carries or added:
                     partial.add(array.name)
-        if len(partial) == count or not graph.loops:  # what a step ends with, the next one begins with
+        if len(partial) == count or not graph.loops:  # a step ends with the values of the next one's start
             return partial
 
 
 def _passing(graph: Graph, number: int) -> Sequence[int]:
     """The groups of linear reads by which summands may pass an operation.
 
-    A loop carries them only where the next value is linear in the one before. What it stacks is added in the step that
+    A loop carries them only where the next value is linear in the last. Stacked results are added in the step that
     makes it, since as summands the array of all steps would be larger.
     """
     operation = graph.operations[number]
@@ -86,8 +86,8 @@ def of_operation(
         axes: to be decided together.
         fixed: the dimension along some of them.
         sums: see `summed`.
-        machine: what times it.
-        kernel: what the compiler makes of it; None: a kernel that reads and writes all its arrays.
+        machine: the machine that times the operation.
+        kernel: the compiled kernel; None: a kernel that reads and writes all its arrays.
     """
     operation = propagation.graph.operations[number]
     tried = (
@@ -125,7 +125,7 @@ def _ways(
 
 
 def of_decided(propagation: Propagation, number: int, machine: Machine | None, kernel: Kernel | None = None) -> Option:
-    """An operation as it is cut, `kernel` being what the compiler makes of it.
+    """An operation under a cut; `kernel` is its compiled kernel.
 
     Raises:
         ProgramError: if it cannot be cut so.
@@ -172,7 +172,7 @@ def _bytes(
     outs: Sequence[DistType],
     windows: Sequence[tuple[Held, ...]],
 ) -> int:
-    """Bytes that a device reads and writes; what is read twice in one form is one value."""
+    """Bytes that a device reads and writes; two reads of a value in one form count once."""
     read = dict.fromkeys(zip(operation.ins, ins, windows, strict=True))
     written = ((array.name, form, ()) for array, form in zip(operation.outs, outs, strict=True))
     return sum(

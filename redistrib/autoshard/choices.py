@@ -79,7 +79,7 @@ class ReshardEdge:
     def converted(self, made: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
         """The least price of a value in all layouts that are needed, and the source of each conversion.
 
-        A layout is converted from the maker's, or cut out of another layout that is needed as well.
+        A layout is converted from the maker's, or cut out of another layout that is also needed.
         """
         targets = [layout for layout in dict.fromkeys(needed) if layout != made]
         total, converted_from = 0.0, {}

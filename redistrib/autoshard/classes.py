@@ -1,4 +1,4 @@
-"""Isomorphism classes of a search: which operations and inputs are decided as one, pins told apart."""
+"""Isomorphism classes of a search: operations and inputs that share a decision; pins separate them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redistrib.programs.graph import Graph
 
 
 def marks_of(problem: SearchProblem) -> dict[object, object]:
-    """Labels of operations, inputs and outputs: pins, partial sums, rates of their own."""
+    """Labels of operations, inputs and outputs: pins, partial sums, overridden rates."""
     marks: dict[object, object] = {}
     for number, operation_mark in enumerate(problem.marks):
         marks[number] = (operation_mark, tuple(sorted(problem.work.get(number, {}).items())))
@@ -28,7 +28,7 @@ def classes_of(problem: SearchProblem, near: int = NEAR) -> IsomorphismClasses:
 
 
 def _by_cell(graph: Graph, folded: Folded, classes: IsomorphismClasses) -> IsomorphismClasses:
-    """Classes in which operations of repeated layers are one wherever the layer stands, and so is what they read."""
+    """Classes that join operations of repeated layers, at any layer, and the values that they read."""
     number: dict[object, int] = {}
     first: dict[str, object] = {}
     operations = []
@@ -47,5 +47,5 @@ def _mark(pins: object, form: object) -> tuple[str, str]:
 
 
 def one_by_one(problem: SearchProblem) -> IsomorphismClasses:
-    """The classes of a search problem in which every operation and input is one of its own."""
+    """The classes of a search problem in which every operation and input has a class to itself."""
     return IsomorphismClasses(tuple(range(len(problem.graph.operations))), tuple(range(len(problem.graph.inputs))))

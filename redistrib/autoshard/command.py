@@ -1,4 +1,4 @@
-"""What `redistrib search module:function` does."""
+"""The command `redistrib search module:function`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redistrib.lang.mesh import Mesh
 
 
 def search_target(target: str, pairs: dict[str, list[str]], *, is_run: bool = False, **options: Any) -> Searched:
-    """What is found for what a function returns: a function and its arguments.
+    """The search result for the return value of a function: a function and its arguments.
 
     Args:
         target: `module:function`.
@@ -22,7 +22,7 @@ def search_target(target: str, pairs: dict[str, list[str]], *, is_run: bool = Fa
         options: of `rd.search`.
 
     Raises:
-        ProgramError: if there is no such function, it returns something else, or a pair is none.
+        ProgramError: if there is no such function, or it does not return a function and its arguments.
         RunSizeError: if there are fewer devices than candidates take.
     """
     if is_run:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class OutOfTime(Exception):
-    """The time is up; whoever has something to show for it catches this."""
+    """The time is up; a caller that has a result already catches this."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Deadline:
             raise OutOfTime
 
     def part(self, share: float) -> Deadline:
-        """The moment at which a share of the time that is left has passed."""
+        """The moment at which a share of the remaining time has passed."""
         return self if math.isinf(self.at) else Deadline.after(share * self.left)
 
 

@@ -22,7 +22,7 @@ from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
 
-ORDERS = 3  # of the axes, that are tried, beside what propagation makes of the pins
+ORDERS = 3  # of the axes, tried besides the propagation of the pins
 COARSE = 2  # steps to neighbours that classes compare at first, in a large program
 ALONE = 400  # operations of a program, up to which each is decided by itself in the end
 DECIDING = 0.8  # of the time that there is; the rest is for the bound
@@ -36,7 +36,7 @@ class SearchResult:
 
     Attributes:
         decisions: the cuts of everything.
-        sources: for a value and a type that is needed the type to convert it from, where that is not the maker's.
+        sources: for a value and a needed type, the type to convert from, where that is not the maker's.
         price: the objective: seconds, or bytes, and the prices of idle devices and of held bytes.
         complete: whether nothing was cut short.
         bound: lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but `axis`.
@@ -61,10 +61,10 @@ def searched(
     report_progress: Callable[[str], None] = lambda line: None,
     starts: Sequence[SearchResult] = (),
 ) -> SearchResult:
-    """The best decisions that are found in time; at the least what `distribute` makes of the pins, or the first start.
+    """The best decisions found in time; at the least the propagation of the pins by `distribute`, or the first start.
 
     Args:
-        problem: what is searched.
+        problem: the search problem.
         deadline: after which the best so far is taken.
         report_progress: called with a line about each phase.
         starts: schedules to improve on, the best first.
@@ -92,7 +92,7 @@ class _Descent:
     report_progress: Callable[[str], None]
 
     def best(self, axes: Sequence[str], starts: Sequence[SearchResult]) -> SearchResult | None:
-        """The best of descents from a start, from what propagation makes of the pins, and from nothing; None if late.
+        """The best of descents from a start, from the propagation of the pins, and from no cuts; None if late.
 
         The start comes first, since it is soon as good as it gets. At the same price one of the others is taken, which
         come to the same however much time there is.
@@ -211,7 +211,7 @@ def bounded(problem: SearchProblem, result: SearchResult, deadline: Deadline = N
 
 
 def _unsearched(problem: SearchProblem, decisions: Decisions) -> SearchResult:
-    """What `distribute` makes of the pins, or everything whole, and what that takes."""
+    """The propagation of the pins by `distribute`, or everything replicated, and its cost."""
     result = SearchResult(decisions, {}, math.inf, False)
     program = program_of(problem, result, "")
     if problem.moves.objective == "bytes":
@@ -234,7 +234,7 @@ def ends_of(problem: SearchProblem, result: SearchResult) -> tuple[dict[str, Dis
 
 
 def program_of(problem: SearchProblem, result: SearchResult, name: str) -> Program:
-    """The program of what was found, checked."""
+    """The checked program of the schedule."""
     links = problem.machine.links
     builder = LayoutBuilder(links, problem.keep, name=name, sources=result.sources, plans=problem.plans)
     return build(result.decisions.propagation, builder, *ends_of(problem, result), problem.donated)

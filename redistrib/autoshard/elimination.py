@@ -1,6 +1,6 @@
 """Dynamic programming over a choice graph: one node after another is decided for all options of those around it.
 
-What is left of a node is a table over its neighbours; the order is the one that makes the next table smallest. On
+A node leaves a table over its neighbours; the next node is the one that leaves the smallest table. On
 chains and trees tables are of two nodes. Where they would grow too large, some nodes are decided given the others.
 """
 
@@ -19,8 +19,8 @@ from redistrib.autoshard.choices import ChoiceGraph, Floats
 from redistrib.autoshard.deadline import NEVER, Deadline
 
 LARGEST = 4_000_000  # entries of a table
-WHOLE = 500_000  # entries of the table of an edge that is kept for all options
-MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
+WHOLE = 500_000  # entries of the table of an edge that keeps all options
+MOST = 32  # nodes of a table besides the decided one; NumPy has arrays of 64 dimensions
 
 
 class CostFactor(NamedTuple):

@@ -74,26 +74,26 @@ def search(
         microbatches: the fewest and the most that a pipeline has, by default 2 and 128.
         pins: tactics that hold, of arguments and operations: `rd.along("d", {"batch": 0})`.
         state: arguments, by name, each with the number of the result that takes its place in the next call; the two
-            are laid out alike. `{"params": 0}` is that of a training step.
+            have equal layouts. `{"params": 0}` is that of a training step.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
             machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
             dimensions is searched.
-        objective: `"seconds"`, or `"bytes"` for what all devices together receive, every product being cut by every
+        objective: `"seconds"`, or `"bytes"` for the bytes that all devices receive, every product being cut by every
             axis that can cut it.
-        overlap: whether moves run beside operations, as `simulate(overlap=True)` times them: what waits for nothing
-            (weights ahead, gradients behind) then takes time only where links are busy longer than operations.
+        overlap: whether moves run beside operations, as `simulate(overlap=True)` times them: moves that nothing
+            waits for (weights ahead, gradients behind) then take time only where links are busy longer than operations.
         limit: seconds after which the best so far is taken; the schedules that people write come first.
-        progress: whether to show on stderr what goes on; None does so on a terminal.
+        progress: whether to show progress on stderr; None does so on a terminal.
 
     Returns:
         Candidates, the best first. `found.schedule` is one for `distribute`, `found.distributed` the function; print
         it for a report.
 
     Raises:
-        CutError: if a pin names what is not there, or cuts what cannot be cut.
-        ProgramError: if arguments do not go together, such as `batch` without `pipeline=True`.
-        MemoryLimitError: if nothing that was found fits the limit; with the least bytes of what was found, and
+        CutError: if a pin names an argument or a dimension that does not exist, or one that cannot be cut.
+        ProgramError: if arguments exclude each other: `batch` needs `pipeline=True`.
+        MemoryLimitError: if no schedule that was found fits the limit; with the least bytes of those found, and
             whether it is proved that nothing can fit.
 
     >>> import jax.numpy as jnp
@@ -173,7 +173,7 @@ def _no_pipeline(name: str, most: int, least: int) -> str:
 
 
 def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
-    """The machine that is asked for, or the preset of the devices, with links of its own if only these are given."""
+    """The machine of the arguments, or the preset of the devices, with other links if only these are given."""
     if profile is not None and not isinstance(profile, CostModel):
         return machine(profile)
     preset = machine(preset_of(_platform(mesh)))
@@ -187,7 +187,7 @@ def _platform(mesh: Any) -> str:
 def problem_of(
     given: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective
 ) -> SearchProblem:
-    """What is searched on a mesh."""
+    """The search problem on a mesh."""
     graph = given.traced.graph
     asked = Propagation(graph, mesh)
     for tactic in _flat(pins):
@@ -216,7 +216,7 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
     """Results, by number of the leaf, that become an argument, by name.
 
     Raises:
-        ProgramError: if there is no such argument or result, or the two are not alike.
+        ProgramError: if there is no such argument or result, or the two have different structure or types.
     """
     if not state:
         return {}

@@ -1,7 +1,7 @@
-"""What a schedule takes and holds, without a program: one walk over the graph, in which moves have closed prices.
+"""Time and memory of a schedule without a program: one walk over the graph, in which moves have closed prices.
 
-It has the rules of a program that is built and simulated: what is computed takes its roofline; an array that is needed
-otherwise is moved from where it was made, once for all that need it so; it is held until its last reader.
+The rules are those of a simulated program. An operation takes the time of its roofline. An array that is needed in another
+type is moved once for all its readers in that type, from its maker. It is live until its last reader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from redistrib.programs.windows import Held, held_shape
 
 
 class Evaluation(NamedTuple):
-    """What a schedule takes.
+    """Time and memory of a schedule.
 
     Attributes:
         seconds: of a call.
@@ -83,14 +83,14 @@ def evaluated(
     keep: int | None = None,
     most: int | None = None,
 ) -> Evaluation:
-    """What a schedule takes; infinite seconds where something cannot be moved.
+    """Time and memory of a schedule; infinite seconds where a value cannot be moved.
 
     Where moves run beside computations, as far as that fits and is fastest.
 
     Args:
-        problem: what is searched.
+        problem: the search problem.
         decisions: how everything is cut.
-        sources: for values as they are needed the type to move them from, where that is not the one they were made in.
+        sources: for values and needed types, the type to move from, where that is not the type they were made in.
         keep: for how many operations a value that was moved is kept; None: to the end.
         most: bytes that a device may hold; None for no limit.
     """
@@ -193,7 +193,7 @@ class _Walk:
         return (len(self.works) - 1,)
 
     def reads(self, number: int, option: Option) -> list[_Version]:
-        """What an operation reads, moved where it must be. What a loop leaves behind is there as it is carried."""
+        """The operands of an operation, moved if they must be. Results of a loop have its carried types."""
         graph, operation = self.problem.graph, self.problem.graph.operations[number]
         if operation.role == "leave":
             return []
@@ -289,7 +289,7 @@ class _Walk:
         self.works.append(WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry))
 
     def _freed(self) -> list[WalkTask]:
-        """The works, and of each move the bytes of what it reads last."""
+        """The works, and for each move the bytes of the operands whose last reader it is."""
         works = [*self.works]
         for k, (name, source) in self.sources_of.items():
             if source.born >= 0 and source.used <= works[k].number:
@@ -298,10 +298,10 @@ class _Walk:
         return works
 
     def _peak(self, more: Sequence[tuple[int, int, int]] = ()) -> tuple[int, int]:
-        """The most bytes that are held at once, and the operation that runs then.
+        """The most bytes that are live at once, and the operation that runs then.
 
-        What one layer makes and another run of layers reads is held for all layers. In a layer that stands for several
-        the first and the last time count: at first all that it reads is still there, at last all that it makes.
+        An array that one run of layers makes and another reads is live for all layers. A layer that stands for several
+        counts twice: as the first of them, when all its operands are live, and as the last, when all its results are.
         """
         problem, count = self.problem, len(self.problem.graph.operations)
         first, last = (np.zeros(count + 2, dtype=object) for _ in range(2))
@@ -339,7 +339,7 @@ class _Walk:
             for levels in (first, last):
                 add(levels, start, min(stop, count), size)
         held = np.maximum(np.cumsum(first), np.cumsum(last))[: count + 1]
-        for at, moves in self.moves.items():  # while a move runs, what comes after it is not there yet
+        for at, moves in self.moves.items():  # while a move runs, the results of later operations do not exist
             later, extra = self._made(at), 0
             for size, scratch in reversed(moves):
                 extra = max(extra, scratch if problem.overlap else scratch - later)
@@ -349,7 +349,7 @@ class _Walk:
         return int(held[moment]), min(moment, max(0, count - 1))
 
     def _made(self, number: int) -> int:
-        """Bytes of what an operation makes; none for the end of the program."""
+        """Bytes of the results of an operation; none for the end of the program."""
         graph, arrays = self.problem.graph, self.decisions.propagation.arrays
         outs = graph.operations[number].outs if number < len(graph.operations) else ()
         made = [(array.name, self.versions[array.name][0]) for array in outs]

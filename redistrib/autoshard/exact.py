@@ -15,10 +15,10 @@ from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.elimination import Elimination, neighbourhood
 from redistrib.autoshard.integer import GAP, Solution, relaxed, solve
 
-SMALL = 1_000_000  # entries of a table of a problem that is solved at once
+SMALL = 1_000_000  # entries of a table of a problem that one table solves
 NEIGHBOURHOOD = 24  # nodes
 CLOSED = 60  # nodes of a problem of which the integer program is solved, to the end
-MANY = 200  # nodes, above which a choice that is there is made better without another relaxation
+MANY = 200  # nodes above which a known choice is improved without another relaxation
 SHARES = (1e-6, 0.05, 0.1, 0.2, 0.3)  # of an option in the relaxation, from which on it is tried
 STRIDE = 4  # from the centre of one neighbourhood to that of the next
 WITHIN = 100_000  # entries of a table of a neighbourhood
@@ -28,13 +28,13 @@ ROUNDING = 1e-10  # of a sum of prices, by which it may differ when it is added 
 def solved(
     choices: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int] | None = None, most: float = math.inf
 ) -> Solution:
-    """The best choice that is found, in time.
+    """The best choice found in time.
 
     Args:
         choices: the choice graph.
         deadline: after which the best so far is taken.
         start: a choice to begin with.
-        most: conversions of all edges, above which a choice that is there is made better without a relaxation.
+        most: conversions of all edges above which a known choice is improved without a relaxation.
 
     Returns:
         The choice; None where there is none, or none was found in time. The bound is minus infinite where none was

@@ -27,23 +27,23 @@ from redistrib.simulator.entry import simulate
 STEEP = 8.0  # how much dearer a byte becomes where too much is held
 STEPS = 8  # in which it does
 DERIVED = 0.1  # of the time that there is, for the schedules that people write
-BUILT = 0.5  # of what is left, for their programs
+BUILT = 0.5  # of the remaining time, for their programs
 APART = 0.4  # of the time that there is, for the search without overlap where moves run beside operations
 STARTS = 3  # of which programs are built, where they fit
-FREE = 0.5  # of the time that there is, for what takes the least time whatever it holds
+FREE = 0.5  # of the whole time, for the fastest schedule without regard to memory
 HALVINGS = 4  # of the price of a byte, to come near the limit again
 
 
 @dataclass(frozen=True)
 class FeasibleResult:
-    """A schedule and what it takes.
+    """A schedule, its time and its memory.
 
     Attributes:
         problem: as it was searched at last.
         result: the schedule.
         name: of the program.
         built: the program, where it was built.
-        evaluation: what the schedule takes, where that is known without a program.
+        evaluation: time and memory, where they are known without a program.
         improvements: the schedules that the search came to one after the other, where it kept a list.
     """
 
@@ -88,13 +88,13 @@ def feasible_result(
     deadline: Deadline = NEVER,
     report_progress: Callable[[str], None] = lambda line: None,
 ) -> FeasibleResult:
-    """The fastest schedule that is found whose program holds no more than so many bytes on a device.
+    """The fastest schedule found whose program holds at most so many bytes on a device.
 
     Where there is a limit of bytes or of time, the schedules that people write come first, so that there is one to
     return whenever the time is up.
 
     Args:
-        problem: what is searched.
+        problem: the search problem.
         name: of the program.
         most: bytes; None for no limit.
         deadline: after which the best so far is taken.
@@ -171,7 +171,7 @@ def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadlin
 def peak(program: ProgramData) -> tuple[int, str]:
     """The most bytes that a device holds, and the computation that runs then, or next; empty for the first.
 
-    Programs that are searched call no others, and every value lies on all devices alike, so that one device stands for
+    Programs of a search call no others, and every value lies on all devices alike, so that one device stands for
     all.
     """
     held = worst = sum(value.tile_bytes for value in program.inputs)
@@ -273,7 +273,7 @@ class _Fitting:
         return self._note(problem, result)
 
     def _note(self, problem: SearchProblem, result: SearchResult) -> bool:
-        """Whether what was found fits; bytes at its worst moment are priced from now on."""
+        """Whether the schedule fits; if not, bytes at its worst moment get a price."""
         candidate = FeasibleResult(problem, result, self.name, program_of(problem, result, self.name))
         self.moments[self.number(peak(candidate.program)[1])] = None
         return self._take(candidate)

@@ -2,7 +2,7 @@
 
 The operations of an unrolled stack of layers repeat with a period: one run of repetitions goes forward, one backward,
 one updates the parameters. Folding takes out the same layers of all runs, all but the first, one that stands for those
-taken out, and the last. Whoever read what a layer that is gone made now reads the nearest layer that is left.
+taken out, and the last. A reader of a removed layer's result reads that of the nearest remaining layer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Folded:
         graph: with few layers.
         times: for every operation of the graph how many of the whole it stands for.
         cells: for every operation of the graph its run, and its number in a layer; None outside of runs. Operations of
-            one cell are decided alike.
+            one cell share a decision.
         operations: for every operation of the whole graph the number of the one that stands for it.
         inputs: for every input of the whole graph the name of the one that stands for it.
         outputs: for every output of the whole graph the number of the one that stands for it.
@@ -69,7 +69,7 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
 
     Args:
         graph: the whole graph.
-        marks: what tells operations (by number), inputs (by name) and outputs (`("out", number)`) from others.
+        marks: labels that separate operations (by number), inputs (by name) and outputs (`("out", number)`).
         tied: outputs, by number, that become an input, by name, when the program runs again.
     """
     arrays = graph.arrays()
@@ -113,7 +113,7 @@ class Gone(NamedTuple):
 
 
 def _links(graph: Graph, runs: Sequence[Repetition]) -> dict[tuple[int, int], Int64]:
-    """For two runs `[pairs, 2]` operations with an array in common: one reads what the other makes, or both read it."""
+    """For two runs, `[pairs, 2]` operations with an array in common: one reads it from the other, or both read it."""
     of_run = {run.start + k: number for number, run in enumerate(runs) for k in range(run.period * run.layers)}
     links: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
     makers = graph.makers
@@ -218,7 +218,7 @@ class _Folding:
         return self.runs[run].start + layer * self.runs[run].period + offset
 
     def nearest(self, operation: int) -> int | None:
-        """The operation that is left nearest to one that is gone; None where it lies in the middle of those."""
+        """The remaining operation nearest to a removed one; None where that lies in the middle of the removed ones."""
         run, layer, offset = self.place[operation]
         gone = self.removed[run].layers
         if layer - gone.start < SLACK:
@@ -272,7 +272,7 @@ class _Folding:
         return Folded(result, tuple(times), cells, stands, inputs, numbers, counted, tuple(kept))
 
     def _source(self, name: str, makers: Mapping[str, tuple[int, int]]) -> str | None:
-        """What an operation that is left reads for a value; None where nothing stands for it."""
+        """The operand of a remaining operation for a value; None where no remaining value stands for it."""
         if name not in makers:
             return self._argument(name)
         if not self.is_gone(makers[name][0]):
@@ -282,7 +282,7 @@ class _Folding:
         return None if other is None else self.graph.operations[other].outs[write].name
 
     def _argument(self, name: str) -> str:
-        """An argument of a layer that is gone is that of the layer that stands for it; what all layers read stays."""
+        """An argument of a removed layer becomes that of the layer that stands for it; arguments of all layers stay."""
         seen = {name}
         while True:
             gone = next(((k, read) for k, read in self.graph.readers.get(name, ()) if self.is_gone(k)), None)
@@ -296,7 +296,7 @@ class _Folding:
             seen.add(name)
 
     def _stand_ins(self, place: Mapping[int, int]) -> tuple[int, ...] | None:
-        """For every operation the number of the one that is left for it."""
+        """For every operation the number of the remaining one that stands for it."""
         numbers = []
         for k in range(len(self.graph.operations)):
             stand_in = k

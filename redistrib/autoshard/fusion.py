@@ -1,14 +1,13 @@
-"""What compilers for accelerators fuse: which arrays of a graph are never stored, and what each kernel reads.
+"""Fusion by compilers for accelerators: which arrays of a graph are never stored, and the operands of each kernel.
 
-The rules, a model of XLA on GPUs and TPUs that is not held against them program by program:
+The rules model XLA on GPUs and TPUs; they were not compared with it program by program:
 
-- Operations element by element, with broadcasts, transposes, reshapes, slices and conversions among them, are computed
-  where they are read, if only such operations and reductions read them, and one kernel computes all of these. Several
-  kernels each compute an operation that is cheap (at most one operation a point, no quotient) and reads no more bytes
-  than it makes.
-- The result of a product that one such operation reads alone is not stored: the operation is its epilogue.
-- Everything else is a kernel of its own. It reads each stored array once.
-- Nothing is fused into the steps of a loop, or out of them. What leads into a loop and out of it is no kernel.
+- Element-wise operations, broadcasts, transposes, reshapes, slices and conversions are computed in the kernel of their
+  reader, if only operations of these kinds and reductions read them, all in one kernel. Several kernels compute an
+  operation again if it is cheap (at most one operation a point, no quotient) and reads no more bytes than it writes.
+- The result of a product with one reader of these kinds is not stored: the reader is its epilogue.
+- Every other operation is one kernel. It reads each stored array once.
+- Nothing is fused into the steps of a loop, or out of them. The operations at a loop's boundary are no kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _COSTLY = {"div", "rem"}
 
 
 class Kernel(NamedTuple):
-    """What becomes of an operation.
+    """The part of an operation in a kernel.
 
     Attributes:
         runs: whether it is computed as a kernel; otherwise inside those that read it.
@@ -45,10 +44,10 @@ class Kernel(NamedTuple):
 
 
 def kernels_of(graph: Graph) -> list[Kernel]:
-    """For every operation of a graph what becomes of it."""
+    """For every operation of a graph its part in a kernel."""
     outputs, readers = {*graph.outputs}, graph.readers
     loops = [is_loop(operation) for operation in graph.operations]
-    inside: dict[int, set[int]] = {}  # for what is not stored the kernels that compute it
+    inside: dict[int, set[int]] = {}  # for arrays that are not stored, the kernels that compute them
 
     arrays = graph.arrays()
 
@@ -142,5 +141,5 @@ def _is_costly(operation: Operation) -> bool:
 
 
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:
-    """What tells a kernel from others of one kind, whatever its arrays are called; `sizes` are of its reads."""
+    """A key that is equal for kernels that do the same to arrays of other names; `sizes` are of its reads."""
     return (kernel.runs, kernel.launches, kernel.stores, tuple(r for _, r in kernel.reads), tuple(sizes))

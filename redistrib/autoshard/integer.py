@@ -2,7 +2,7 @@
 
 To every reader of a value there is a flow from each layout of the maker to each layout of the reader. The flows sum to
 the options of the maker and of the reader, so that the relaxation of a chain is integral. A conversion is as large as
-the largest flow that needs it. A local cut out of another layout that is there may replace it.
+the largest flow that needs it. A local cut out of another available layout may replace it.
 
 Where a value has several readers and few combinations of their options and the maker's, every combination is a variable
 instead: the relaxation is then as tight as it can be for the value, and has fewer rows.
@@ -26,7 +26,7 @@ COMBINATIONS = 2_000  # of options of a value's maker and readers, up to which e
 
 @dataclass(frozen=True)
 class Solution:
-    """What was found.
+    """The solution.
 
     Attributes:
         choice: an option for each node; None where there is none, or none was found in time.
@@ -53,7 +53,7 @@ def solve(choices: ChoiceGraph, deadline: Deadline = NEVER) -> Solution:
 def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, list[list[float]]]:
     """A price that no choice goes below, and how much of each option the relaxation of the integer program takes.
 
-    Where there is no choice the price is infinite, and nothing is taken. The price holds whatever the solver's
+    Where there is no choice the price is infinite, and no option is taken. The price is valid for any result of the
     tolerances are: it is the Lagrangian dual at the solver's multipliers, which bounds the program from below at any.
 
     Raises:
@@ -70,7 +70,7 @@ def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
         b_ub=highs[~equal],
         A_eq=matrix[equal],
         b_eq=highs[equal],
-        bounds=(0.0, None),  # what a sum of options is 1 of is no more than 1
+        bounds=(0.0, None),  # a term of a sum of options that is 1 is at most 1
         method="highs-ds",
         options={"presolve": False, **_time_limit(deadline)},
     )
@@ -144,7 +144,7 @@ class _Model:
             self._paths(edge)
 
     def _combinations(self, edge: ReshardEdge) -> None:
-        """One variable for every combination of options that can be, and for every option the sum of its own."""
+        """One variable for every possible combination of options, and for every option the sum of its variables."""
         table = edge.table({node: range(len(self.option[node])) for node in edge.nodes})
         can_be = np.isfinite(table)
         prices, taken = table[can_be], np.nonzero(can_be)
@@ -220,7 +220,7 @@ class _Model:
     # ------------------------------------------------------------------------------------------ the end
 
     def scaled(self) -> tuple[Floats, float]:
-        """The costs as HiGHS likes them, and what they were divided by."""
+        """The costs as HiGHS likes them, and their divisor."""
         costs = np.array(self.costs)
         scale = float(costs.max(initial=0.0)) or 1.0
         return costs / scale, scale

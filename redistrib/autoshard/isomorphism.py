@@ -80,7 +80,7 @@ def isomorphism_classes(
 
 
 def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
-    """What an operation does, whatever it is called: all that a cut of it depends on."""
+    """The kind of an operation without its names: all that a cut of it depends on."""
     nest = operation.nest
     return (
         operation.kind,

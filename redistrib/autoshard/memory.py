@@ -42,7 +42,7 @@ class Use:
 
 
 def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
-    """The uses of every value that is read.
+    """The uses of every operand.
 
     Args:
         graph: the graph.
@@ -124,7 +124,7 @@ class MemoryPrices:
     """The prices of options for the bytes that are held.
 
     Attributes:
-        multipliers: the price of a byte, by number of the operation that is about to run.
+        multipliers: the price of a byte, by number of the operation at which it is held.
         count: nodes.
         of_nodes: for every node the memory price of each of its options; None for nothing.
     """
@@ -160,7 +160,7 @@ class MemoryPrices:
                 if use.nodes[upcoming] != reader:
                     continue
                 if use.readers[0][0] == moment or use.maker < 0 or not use.first:
-                    now += multiplier  # beside what was made, which is charged to the maker
+                    now += multiplier  # besides its results, which are charged to their makers
                 else:
                     later += multiplier
         if not later and not now:

@@ -27,7 +27,7 @@ PLANNED = 32  # devices of a mesh, up to which a move has the price of its plan
 
 
 class Price(NamedTuple):
-    """What a move takes.
+    """Seconds, bytes and buffers of a move.
 
     Attributes:
         cost: seconds, or bytes that all devices together receive.
@@ -43,7 +43,7 @@ class Price(NamedTuple):
 
 
 class Conversions(NamedTuple):
-    """What it takes to have a value as it is needed; types are given by their numbers.
+    """The cost of a value in each needed type; types are given by their numbers.
 
     Attributes:
         layouts: the types.
@@ -66,8 +66,8 @@ class Moves:
 
     Attributes:
         mesh: of all values.
-        machine: what the moves run on.
-        objective: what they cost.
+        machine: the machine that runs the moves.
+        objective: the unit of their cost.
     """
 
     mesh: Mesh
@@ -89,7 +89,7 @@ class Moves:
         return AxisPrices(self.mesh, links)
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
-        """What a move takes; None where there is no plan."""
+        """The cost of a move; None where there is no plan."""
         ends = self.normal(source, target)
         key = (*ends, dtype)
         if key not in self._prices:
@@ -97,7 +97,7 @@ class Moves:
         return self._prices[key]
 
     def scratch(self, source: DistType, target: DistType, dtype: str) -> int:
-        """Bytes of a device's buffers in a move; what a gather copies into place depends on the order of dimensions."""
+        """Bytes of a device's buffers in a move; copies after a gather depend on the order of dimensions."""
         if self.by_axes is None:
             price = self.price(source, target, dtype)
             return 0 if price is None else price.scratch
@@ -109,7 +109,7 @@ class Moves:
         return self._scratch[key]
 
     def halo(self, form: DistType, windows: tuple[Held, ...], dtype: str) -> Price:
-        """What it takes to receive the halos of a value beside its tiles."""
+        """The cost of receiving the halos of a value besides its tiles."""
         key = (form, windows, dtype)
         if key not in self._halos:
             value = Value("", form, Place(self.mesh), dtype)
@@ -127,7 +127,7 @@ class Moves:
         dtype: str,
         deadline: Deadline = NEVER,
     ) -> Conversions:
-        """The prices of a value on its way; those of values that are made and needed alike are looked up once.
+        """The prices of a value's moves; those of values with equal types at both ends are looked up once.
 
         Args:
             made: the types that it may be made in.

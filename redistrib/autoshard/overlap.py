@@ -1,8 +1,8 @@
-"""What a schedule takes where moves run beside computations, without a program: two streams of a walk over a graph.
+"""Time and memory of a schedule whose moves run beside computations, without a program: two streams over a graph.
 
-It has the rules of `redistrib.simulator.two_streams`, by which a program that is built is simulated. The body of a loop
-is a timeline of its own, which runs as often as the loop, one step after the other. Of layers that stand for several a
-few are laid out one after the other; each further one takes as long as the last of these.
+The rules are those of `redistrib.simulator.two_streams`, which simulates programs. The body of a loop has a timeline of its
+own, which repeats for each step. Of several layers that one layer stands for, a few are laid out one after the other; each
+further one takes as long as the last of these.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class WalkTask(NamedTuple):
         phase: 0 before that operation, 1 the operation itself, 2 after it.
         scope: the loop in whose steps it runs, by number.
         seconds: once.
-        reads: numbers of the works that make what it reads; `leaving(loop)` for what a loop leaves behind.
+        reads: numbers of the works that make its operands; `leaving(loop)` for the results of a loop.
         moves: whether it is a move.
-        taken, freed: bytes of what a move makes, with its scratch, and of what it reads, where that ends with it.
+        taken, freed: bytes of the results of a move, with its scratch, and of its operands if it is their last reader.
         entry: of a move of an entry of an array: the entry's name, bytes and element type of the array's tile; None for
             all else.
     """
@@ -75,7 +75,7 @@ class Beside(NamedTuple):
 
 
 def leaving(loop: int) -> int:
-    """The number under which works read what a loop leaves behind."""
+    """The number under which works read the results of a loop."""
     return -2 - loop
 
 
@@ -124,7 +124,7 @@ class _Streams:
             self.items[own] = [item for *_, item in sorted(listed)]
 
     def _in(self, read: int, scope: int | None) -> _Item | None:
-        """The item of a loop's steps that makes what is read; None where it comes from outside."""
+        """The item of a loop's steps that makes an operand; None where it comes from outside the loop."""
         loops = self.problem.graph.loops
         item = (False, read) if read >= 0 else (True, -2 - read)
         at = self.works[read].scope if read >= 0 else loops[-2 - read].parent
@@ -142,7 +142,7 @@ class _Streams:
 
 
 class _Timed:
-    """The timeline of what runs once, or in each step of a loop; what it holds is added to `streams.held`."""
+    """The timeline of operations that run once, or in each step of a loop; adds its live bytes to `streams.held`."""
 
     def __init__(self, streams: _Streams, scope: int | None) -> None:
         self.streams, self.scope = streams, scope
@@ -204,7 +204,7 @@ class _Timed:
                 numbers = numbers[turned : turned + 1] or numbers
             elif layer and folded is not None and len(numbers) == 1 and self._computes(other):
                 cell = folded.cells[self.streams.number(other)] if not other[0] else None
-                if cell in cells:  # what the layer before the first makes, to others the one before makes
+                if cell in cells:  # the results of the layer before the first; for other layers, of the layer before
                     numbers = self.numbers[cells[cell]][layer - 1 : layer]
             if numbers:
                 reads.append(numbers[-1])
@@ -214,12 +214,12 @@ class _Timed:
         work = self.streams.works[item[1]]
         if work.moves and self.scope is not None and item[1] in self.streams.entries.get(self.scope, ()):
             self._task(item, layer, Task(work.seconds, (), moves=True, grows=True))
-            self.numbers[item].clear()  # the step reads what the one before has gathered
+            self.numbers[item].clear()  # the step reads the gathers that the step before has issued
             return
         self._task(item, layer, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed))
 
     def _is_turned(self, run: int, other: int) -> bool:
-        """Whether the first layer of a run reads what the last layer of another has made."""
+        """Whether the first layer of a run reads results of the last layer of another."""
         if (run, other) not in self.turned:
             folded, (first, _), (_, stop) = self.streams.problem.folded, self._span(run), self._span(other)
             cells = folded.cells if folded is not None else ()
@@ -243,7 +243,7 @@ class _Timed:
         return len(self.tasks) - 1
 
     def _loop(self, item: _Item, layer: int, reads: list[int]) -> None:
-        """A loop, and before it what is gathered for its first step, and copies of what is gathered ahead."""
+        """A loop, and before it the gathers for its first step, and copies of the gathers ahead."""
         problem, loop = self.streams.problem, self.streams.problem.graph.loops[item[1]]
         held = self.streams.held
         before = len(held)
@@ -277,9 +277,9 @@ class _Timed:
     # ------------------------------------------------------------------------------------------ memory
 
     def _hold(self, timeline: TaskTimes) -> None:
-        """What is in flight is held: the result of a move from its issue on, what it reads until it is done.
+        """Values in flight are live: the result of a move from its issue on, its operands until it ends.
 
-        A move that frees more than it takes may be done long before what reads its result; what it reads is counted
+        A move that frees more than it takes may end long before the reader of its result; its operands are counted
         until then, as without overlap.
         """
         order, near = timeline.order, NEAR * timeline.seconds
@@ -352,7 +352,7 @@ class _Timed:
             held.append((from_ if run == own else start, stop, work.taken))
 
     def _until(self, task: int, at: int, layer: int, last: int, item: _Item, size: int) -> None:
-        """What a move reads is there until a computation."""
+        """The operands of a move are live until a computation."""
         held = self.streams.held
         until, in_layer, run = self._place(task)
         own = self._run(item)

@@ -15,7 +15,7 @@ from redistrib.report import counted
 def draw(machine: str, runs: Sequence[tuple[float, Measured]], path: Path) -> None:
     """Draw seconds predicted for a machine over those measured, both on logarithmic axes."""
     need("matplotlib")
-    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+    from matplotlib.figure import Figure  # a figure outside pyplot leaves the caller's settings there as they are
 
     figure = Figure(figsize=(7, 6))
     axes = figure.subplots()

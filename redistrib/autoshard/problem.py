@@ -23,31 +23,31 @@ from redistrib.simulator.machine import Machine
 
 _T = TypeVar("_T")
 
-HEAVY = 100  # times the work of an operation that is not much beside the largest
+HEAVY = 100  # times the work of an operation that has little beside the largest
 TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which decides where nothing else does
 
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """The problem of a search, with all that is fixed beforehand.
+    """The problem of a search, with everything that is fixed before it begins.
 
     Attributes:
         graph: the operations.
-        machine: what they run on.
+        machine: the machine that runs the program.
         moves: prices of moves; they know the mesh.
         starts: types of inputs that are given, by name.
         ends: types of outputs that are given, by number.
         pins: for inputs, by name, and for outputs, by number, the dimension that an axis cuts; None, left whole.
         work: for operations, by number, the dimension that an axis cuts.
         tied: outputs, by number, that become an input, by name, when the program runs again.
-        ties: what idle devices cost, see `TIES`; no part of a bound.
+        ties: the price of idle devices, see `TIES`; no part of a bound.
         memory_multipliers: Lagrangian multipliers of the memory limit: the price of a byte that a device holds, by
-            number of the operation that is about to run.
+            number of the operation at which bytes are held.
         keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
-        overlap: whether moves run beside operations, on a stream of their own.
+        overlap: whether moves run beside operations, on a second stream.
         weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
-        folded: what the graph stands for, where repeated layers were taken out of it.
+        folded: the whole graph, where repeated layers were taken out of this one.
         whole: the problem without folding, where there is one.
         option_cache: the options of operations that were asked for.
         plans: of the moves of programs that were built.
@@ -112,7 +112,7 @@ class SearchProblem:
         return {k: tuple(max(1, count[name]) for name in one.ins) for k, one in windowed.items()}
 
     def moves_of(self, name: str, readers: Iterable[int]) -> int:
-        """How often a value is moved for operations in a call; what comes from outside a loop is moved before it."""
+        """How often a value is moved for operations in a call; values from outside a loop are moved before it."""
         copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
         return copies * self.graph.times_of(name)
 
@@ -145,7 +145,7 @@ class SearchProblem:
 
     @property
     def marks(self) -> list[tuple[object, ...]]:
-        """For every operation what tells it from others that do the same: summands that it reads, rates of its own."""
+        """For every operation a key, equal for those that do the same: summands that it reads, overridden rates."""
         return self._fact("marks", self._marks)
 
     def _marks(self) -> list[tuple[object, ...]]:
@@ -167,7 +167,7 @@ class SearchProblem:
         return marks
 
     def _place(self, number: int) -> tuple[object, ...]:
-        """What tells an operation from others by the loop that it stands in."""
+        """The part of an operation's key that the loop around it gives."""
         scope, role = self.graph.scopes[number], self.graph.operations[number].role
         if scope is None:
             return ()
@@ -175,7 +175,7 @@ class SearchProblem:
 
     @property
     def kernels(self) -> list[Kernel] | None:
-        """For every operation what the compiler makes of it; None where each is a kernel."""
+        """For every operation its compiled kernel; None where each operation is a kernel."""
         if not self.machine.fuses:
             return None
         return self._fact("kernels", self._kernels)
@@ -188,7 +188,7 @@ class SearchProblem:
         return [kernel._replace(reads=one.reads) for kernel, one in zip(every, kernels, strict=True)]
 
     def kernel(self, number: int) -> Kernel | None:
-        """What the compiler makes of an operation."""
+        """The compiled kernel of an operation."""
         return None if self.kernels is None else self.kernels[number]
 
     @property
@@ -266,7 +266,7 @@ class Decisions:
         return repr((self.propagation.cuts, self.propagation.carries, self.ins, self.outs))
 
     def clear(self, axes: Sequence[str]) -> None:
-        """Take back what is decided along axes."""
+        """Undo the decisions along axes."""
         decided: list[dict[str, Any]] = [
             *self.propagation.cuts,
             *self.propagation.carries,

@@ -1,4 +1,4 @@
-"""The best candidates, run, beside what was predicted for them (DistIR, section 6.3)."""
+"""The best candidates, measured, beside their predictions (DistIR, section 6.3)."""
 
 from __future__ import annotations
 

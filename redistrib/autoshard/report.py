@@ -1,4 +1,4 @@
-"""What mattered in a schedule: for each decision the next best one, and where that loses; and what pins cost."""
+"""The decisions that matter in a schedule: for each the runner-up, and where that loses; and the price of pins."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Decision(NamedTuple):
     """One decision of a schedule.
 
     Attributes:
-        what: the operation or array; of several that are alike, the first.
+        what: the operation or array; of several that share the decision, the first.
         times: for how many it stands.
         axis: the mesh axis.
         taken, other: how the axis cuts it, and the next best way, those around it decided anew for it.
-        loss: what the next best way takes more: seconds, or bytes.
-        where: what takes most of that.
+        loss: by how much the runner-up is worse: seconds, or bytes.
+        where: the operation that loses most of that.
     """
 
     what: str
@@ -104,7 +104,7 @@ def _loss_beside(axes_problem: AxesProblem, result: SearchResult, other: Sequenc
 def _losses(
     axes_problem: AxesProblem, tables: Elimination, changed: list[int], choice: list[int], other: list[int]
 ) -> dict[str, float]:
-    """What becomes dearer, by what it is."""
+    """The operations and moves that become dearer, by kind."""
     lost: dict[str, float] = defaultdict(float)
     for node in changed:
         prices = axes_problem.choices.nodes[node].prices
@@ -134,12 +134,12 @@ def table(listed: Sequence[Decision], unit: str) -> str:
 
 
 class PinCost(NamedTuple):
-    """What a pin costs.
+    """The price of a pin.
 
     Attributes:
-        what: what is pinned.
+        what: the pinned array or argument.
         held, free: with all pins, and without this one, in `unit`.
-        moves: what is moved for it and would not be: the value, and bytes that all devices receive.
+        moves: the moves that only the pin causes: the value, and bytes that all devices receive.
         unit: `"seconds"`, or `"bytes"` that all devices receive.
     """
 
@@ -157,7 +157,7 @@ class PinCost(NamedTuple):
 
 
 def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:
-    """What each pin costs, by searching without it; arguments of one parameter go together."""
+    """The price of each pin, by a search without it; arguments of one parameter share a pin."""
     problem, listed = replace(base.problem.whole or base.problem, memory_multipliers={}, keep=None), []
     for what, other in _without(problem).items():
         free = feasible_result(other, name, most, Deadline.after(limit))

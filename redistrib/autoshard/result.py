@@ -1,4 +1,4 @@
-"""What a search returns: candidates, the best first, each a schedule that can be used at once."""
+"""The result of a search: candidates, the best first, each a schedule ready to use."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from redistrib.simulator.torus_layout import described
 
 @dataclass
 class Candidate(Timed):
-    """A schedule and what it takes.
+    """A schedule, its time and its memory.
 
     Attributes:
-        feasible: what was searched, and what was found.
+        feasible: the search problem and its solution.
         given: the function.
         mesh: as it was given.
         most: bytes that a device may hold; None for no limit.
@@ -54,12 +54,12 @@ class Candidate(Timed):
 
     @cached_property
     def program(self) -> Program:  # type: ignore[override]
-        """What every device computes and moves; on many devices it takes a while to plan."""
+        """The program of every device; on many devices it takes a while to plan."""
         return self.feasible.program
 
     @property
     def seconds(self) -> float:
-        """What a call is predicted to take."""
+        """The predicted seconds of a call."""
         evaluation = self.feasible.evaluation
         return super().seconds if evaluation is None else evaluation.seconds
 
@@ -84,7 +84,7 @@ class Candidate(Timed):
 
     @property
     def problem(self) -> SearchProblem:
-        """What was searched."""
+        """The search problem."""
         return self.feasible.problem
 
     @property
@@ -100,7 +100,7 @@ class Candidate(Timed):
 
     @property
     def rank(self) -> tuple[float, str]:
-        """What candidates are ordered by."""
+        """The figure by which candidates are ordered."""
         return (self.seconds if self.problem.moves.objective == "seconds" else self.received_bytes, self.name)
 
     @property
@@ -149,12 +149,12 @@ class Candidate(Timed):
 
     @property
     def joint_bound(self) -> float:
-        """Lower bound on the seconds, or bytes, of every schedule, whatever it cuts along any axis."""
+        """Lower bound on the seconds, or bytes, of every schedule, with any cuts along any axis."""
         return self.problem.floor if self.result.axis or self.result.by_class else max(self.problem.floor, self.bound)
 
     @cached_property
     def decisions(self) -> list[Decision]:
-        """What was decided of arguments and operations, each with the runner-up, those that mattered most first.
+        """The decisions on arguments and operations, each with the runner-up, those that matter most first.
 
         They may take a fifth of the time that the search had; those that there is no time for are left out.
         """
@@ -163,7 +163,7 @@ class Candidate(Timed):
         )
 
     def pin_costs(self, limit: float | None = None) -> list[PinCost]:
-        """What each pin costs, found by searching without it.
+        """The price of each pin, by a search without it.
 
         Args:
             limit: seconds for each search.
@@ -177,7 +177,7 @@ class Candidate(Timed):
         return draw_program(self.program, path)
 
     def __str__(self) -> str:
-        """What it takes, how far it may be from the optimum, and what mattered."""
+        """Time and memory, the gap to the optimum, and the decisions that matter."""
         beside = self._beside()
         stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
         listed = self.decisions
@@ -185,7 +185,7 @@ class Candidate(Timed):
         return "\n".join(filter(None, [self.summary(), beside, stopped, *self._bounds(), mattered]))
 
     def _beside(self) -> str:
-        """What runs beside each other; empty where moves were not searched beside operations."""
+        """The operations that run beside each other; empty where moves were not searched beside operations."""
         evaluation = self.feasible.evaluation
         if not self.problem.overlap or evaluation is None:
             return ""
@@ -202,7 +202,7 @@ class Candidate(Timed):
         return self.result.stopped
 
     def _bounds(self) -> list[str]:
-        """What is proved: of all schedules, and of those that share some of the cuts."""
+        """The proved bounds: over all schedules, and over those that share some of the cuts."""
         lines = [self._bounded("no schedule", self.joint_bound, "the optimum")]
         if self.result.axis or self.result.by_class:
             others = [
@@ -214,7 +214,7 @@ class Candidate(Timed):
         return [line for line in lines if line]
 
     def _bounded(self, which: str, bound: float, best: str) -> str:
-        """What no schedule of some goes below, and how far this one is above that; empty where any could be better."""
+        """A bound on some schedules, and the gap of this one to it; empty where any schedule could be better."""
         if bound <= 0 < self.rank[0]:
             return ""
         seconds = self.problem.moves.objective == "seconds"
@@ -228,7 +228,7 @@ class Candidate(Timed):
 
 
 class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
-    """What was found, the best first."""
+    """The candidates, the best first."""
 
     def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:
         self._candidates = tuple(sorted(candidates, key=lambda one: one.rank))
@@ -247,7 +247,7 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
 
     @property
     def schedule(self) -> Schedule:
-        """Of the first that is no pipeline."""
+        """The program of the first candidate that is no pipeline."""
         return next(one for one in self._candidates if isinstance(one, Candidate)).schedule
 
     @property
@@ -263,8 +263,8 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
         Args:
             args: of the function; by default those of the search, which then are arrays.
             top: how many candidates are run, the best by prediction first.
-            repeats: calls of each that are timed, after one that is not.
-            progress: whether to show on stderr what goes on; None does so on a terminal.
+            repeats: timed calls of each, after an untimed one.
+            progress: whether to show progress on stderr; None does so on a terminal.
 
         Raises:
             ProgramError: if there are too few devices, `args` is left out and the search had only shapes, or a number

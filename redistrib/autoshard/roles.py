@@ -1,11 +1,11 @@
 """Roles of a mesh axis in the schedules that people write, derived from the graph.
 
 ===========  ===========================================================================================================
-role         what the axis cuts
+role         the dimensions that the axis cuts
 ===========  ===========================================================================================================
 `data`       the examples: the first dimension of an argument that nearly all work follows from
 `sharded`    the examples, and the weights as they are stored (fully sharded data parallel)
-`tensor`     the weights of products in pairs, the first by what it keeps and the second by what it sums over
+`tensor`     the weights of products in pairs, the first along its kept and the second along its summed dimension
              (Shoeybi et al. 2019)
 `sequence`   the same, and between the pairs the sequence (Korthikanti et al. 2022)
 `context`    the sequence, in attention that of the queries (context parallel)
@@ -35,7 +35,7 @@ LATER: tuple[Role, ...] = ("sequence", "context", "expert")  # tried after the o
 TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
 NEARLY = 0.9  # of the most work that a dimension cuts: by custom examples are the first dimension of those
 SOME = 0.1  # of the work that examples cut, that a dimension cuts to be their sequence
-SPREADS = 200_000  # weights times operations, above which weights of layers that are alike are cut alike
+SPREADS = 200_000  # weights times operations above which weights of equal layers are cut equally
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Roles:
         self.weights = [array.name for array in graph.inputs if array.name in whole and array.shape]
 
     def products(self, axes: Sequence[str]) -> Iterator[dict[str, Role]]:
-        """A role for each axis, in all ways; those most often written first, and what the program has no place for not.
+        """A role for each axis, in all ways that the program has a place for; those most often written first.
 
         On more than two axes one of them has a role of `LATER`.
         """
@@ -134,7 +134,7 @@ class Roles:
 
     def _experts(self, size: int) -> dict[int, str]:
         """Products that a dimension of a weight runs along from one expert to the next: the operations, by number, each
-        with the dimension. All arrays of such a product have it: it is neither kept from one factor nor summed over."""
+        with the dimension. All arrays of this product have it: it is neither kept from one factor nor summed over."""
         if size not in self.experts:
             axis, found = next(one.name for one in self.base.mesh.axes if one.size == size), dict[int, str]()
             operations = self.problem.graph.operations
@@ -223,7 +223,7 @@ class Roles:
         propagation.spread(axis)
 
     def _product(self, name: str) -> tuple[int, int, int] | None:
-        """The first operation with much work that sums over what it reads of a weight, and the number of the read.
+        """The first operation with much work that sums over a dimension of a weight, and the number of that read.
 
         Of weights that are stacked for the steps of loops it reads entries; the third number is that of the dimensions
         that these have less.

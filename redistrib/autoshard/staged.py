@@ -1,4 +1,4 @@
-"""What to do with so many devices: meshes of every shape, and replicas, tensor parts, stages and microbatches."""
+"""Uses of a number of devices: meshes of every shape, and replicas, tensor parts, stages and microbatches."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def meshes_of(devices: int, on: Machine) -> list[Mesh]:
 
 @dataclass
 class Staged(Timed):
-    """A function spread over replicas, tensor parts, stages and microbatches, and what it takes.
+    """A function spread over replicas, tensor parts, stages and microbatches, with its time and memory.
 
     Attributes:
         layout: how it is spread.
-        program: what every device computes and moves.
-        machine: what it was simulated on.
+        program: the program of every device.
+        machine: the simulated machine.
         batch: the program that it was made of, seen from its batch.
         given: the function.
-        objective: what candidates are ordered by.
+        objective: the figure by which candidates are ordered.
     """
 
     layout: Layout
@@ -84,7 +84,7 @@ class Staged(Timed):
 
     @property
     def rank(self) -> tuple[float, str]:
-        """What candidates are ordered by."""
+        """The figure by which candidates are ordered."""
         return (self.seconds if self.objective == "seconds" else self.received_bytes, self.name)
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ def staged(
 
 
 def starts_of(seen: BatchedProgram, layout: Layout, on: Machine) -> tuple[str, ...]:
-    """The values that stages begin at: contiguous, the longest of them, with what it sends, as short as can be."""
+    """The values at which stages begin: contiguous stages, the longest of them, with its sends, as short as can be."""
     forward, count = forward_of(seen), layout.pipeline * layout.chunks
     if count == 1 or len(forward) < count:
         return ()

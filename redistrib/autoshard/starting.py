@@ -1,6 +1,6 @@
 """Where a search begins: the schedules that people write, derived from the graph.
 
-Each axis of the mesh has a role, see `roles`. What follows from that is found by propagation. All products of roles are
+Each axis of the mesh has a role, see `roles`. Propagation finds all other cuts. All products of roles are
 ranked by an estimate that plans no move.
 """
 
@@ -26,7 +26,7 @@ from redistrib.plans.dtypes import itemsize_of
 
 
 class Estimate(NamedTuple):
-    """What a schedule takes, roughly.
+    """A rough estimate of a schedule's time and memory.
 
     Attributes:
         price: seconds, or bytes that all devices receive.
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
 
 def pinned(problem: SearchProblem, order: Sequence[str]) -> Propagation:
-    """What is pinned, cut; nothing follows from it yet along axes that nothing is pinned along."""
+    """The pins as cuts; nothing is propagated yet along axes without pins."""
     propagation = Decisions.none(problem).propagation
     pins: dict[str | int, Mapping[str, int | None]] = {**problem.pins}
     for number, form in problem.ends.items():
@@ -57,7 +57,7 @@ def pinned(problem: SearchProblem, order: Sequence[str]) -> Propagation:
 
 
 def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
-    """What propagation came to, with the types that arguments begin and results end in."""
+    """The result of propagation, with the types in which arguments begin and results end."""
     for k, operation in enumerate(problem.graph.operations):
         if operation.role == "leave":  # as it is carried
             carry = problem.graph.makers[operation.ins[0]][0]
@@ -79,7 +79,7 @@ def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
 
 
 def propagated(problem: SearchProblem, order: Sequence[str]) -> Decisions:
-    """What is pinned, spread axis after axis as `distribute` spreads it."""
+    """The pins, propagated axis after axis as `distribute` does it."""
     return decided_by(problem, pinned(problem, order))
 
 
@@ -88,10 +88,10 @@ def _at(form: DistType) -> dict[str, int]:
 
 
 def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Decisions]:
-    """What is pinned, and then every product of roles that can be, those most often written first, while there is time.
+    """The pins alone, and then every possible product of roles, those most often written first, while there is time.
 
     Args:
-        problem: what is searched.
+        problem: the search problem.
         deadline: after which no more are derived.
     """
     axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
@@ -114,7 +114,7 @@ def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Dec
 
 
 def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
-    """What a schedule takes, and holds; a move takes a latency, and what a device receives over the bandwidth."""
+    """Time and memory of a schedule; a move takes a latency, and the bytes a device receives over the bandwidth."""
     propagation, graph, size = decisions.propagation, problem.graph, problem.moves.mesh.size
     seconds = problem.moves.objective == "seconds"
     speeds, latency = _speeds(problem) if seconds else (dict.fromkeys(problem.moves.mesh.names, 1.0 / size), 0.0)

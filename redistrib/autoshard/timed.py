@@ -1,4 +1,4 @@
-"""Ways to run a function on several devices, each with what it is predicted to take."""
+"""Ways to run a function on several devices, each with its predicted time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Measured(NamedTuple):
 
 
 class Timed(ShownInNotebooks, ABC):
-    """A function spread over devices, and what it takes.
+    """A function spread over devices, with its time and memory.
 
     Attributes:
         given: the function.
-        program: what every device computes and moves.
-        machine: what it was searched for.
+        program: the program of every device.
+        machine: the machine of the search.
     """
 
     given: Prepared
@@ -61,7 +61,7 @@ class Timed(ShownInNotebooks, ABC):
 
     @property
     def seconds(self) -> float:
-        """What a call is predicted to take."""
+        """The predicted seconds of a call."""
         return self.simulation.seconds
 
     @property
@@ -76,7 +76,7 @@ class Timed(ShownInNotebooks, ABC):
 
     @property
     def rank(self) -> tuple[float, str]:
-        """What candidates are ordered by."""
+        """The figure by which candidates are ordered."""
         return (self.seconds, self.name)
 
     def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
@@ -84,12 +84,12 @@ class Timed(ShownInNotebooks, ABC):
 
         Args:
             args: of the function.
-            repeats: calls that are timed, after one that is not.
+            repeats: timed calls, after an untimed one.
         """
         return measured(self.distributed, tuple(args), repeats)
 
     def summary(self) -> str:
-        """A line of what it takes."""
+        """A line with its time and memory."""
         return (
             f"{self.given.name} on {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
             f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
