@@ -1,7 +1,7 @@
 """Time and memory of a schedule without a program: one walk over the graph, in which moves have closed prices.
 
-The rules are those of a simulated program. An operation takes the time of its roofline. An array that is needed in another
-type is moved once for all its readers in that type, from its maker. It is live until its last reader.
+The rules are those of a simulated program. An operation takes the time of its roofline. An array that is needed in
+another type is moved once for all its readers in that type, from its maker. It is live until its last reader.
 """
 
 from __future__ import annotations

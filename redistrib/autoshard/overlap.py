@@ -1,8 +1,8 @@
 """Time and memory of a schedule whose moves run beside computations, without a program: two streams over a graph.
 
-The rules are those of `redistrib.simulator.two_streams`, which simulates programs. The body of a loop has a timeline of its
-own, which repeats for each step. Of several layers that one layer stands for, a few are laid out one after the other; each
-further one takes as long as the last of these.
+The rules are those of `redistrib.simulator.two_streams`, which simulates programs. The body of a loop has a timeline of
+its own, which repeats for each step. Of several layers that one layer stands for, a few are laid out one after the
+other; each further one takes as long as the last of these.
 """
 
 from __future__ import annotations
