@@ -1,8 +1,8 @@
-"""Types and arrays mixed: programs run on what is known of their values.
+"""Types and arrays mixed: programs run on partly known values.
 
 `Mixed` is the semantics in which an operation on arrays gives arrays and any other gives types. `Register` holds
-operations by name whose results may depend on what is known: of several implementations the most precise that fits is
-taken. With it a `Builder` works out shapes that a program computes, such as that of a reshape, and what comes out is a
+operations by name whose results may depend on known operands: of several implementations the most precise that fits is
+taken. With it a `Builder` works out shapes that a program computes, those of reshapes for instance, and the result is a
 program in which every shape is known.
 """
 
@@ -70,10 +70,10 @@ Implementation: TypeAlias = Callable[..., Any]
 
 @dataclass
 class Register(Generic[B]):
-    """Operations by name, each with implementations for what may be known of its operands.
+    """Operations by name, each with implementations for types and for known operands.
 
-    An implementation is called with a builder, the operands and the attributes. It adds what it needs to the builder,
-    and returns what is known of the result: a value, or an array.
+    An implementation is called with a builder, the operands and the attributes. It adds operations to the builder,
+    and returns the result: a value if only its type is known, or an array.
     """
 
     table: dict[str, list[tuple[tuple[type, ...], Implementation]]] = field(default_factory=dict)
@@ -88,10 +88,10 @@ class Register(Generic[B]):
         return add
 
     def apply(self, builder: B, kind: str, *arguments: AbstractValue | int | Sequence[int], **attributes: Any) -> Any:
-        """What is known of the result of an operation.
+        """The result of an operation: a value if only its type is known, or an array.
 
         Raises:
-            ProgramError: if there is no such operation, or none of its implementations takes what is known.
+            ProgramError: if there is no such operation, or none of its implementations takes these operands.
         """
         operands = [x if isinstance(x, Value) else np.asarray(x) for x in arguments]
         if kind not in self.table:

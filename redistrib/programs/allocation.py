@@ -59,7 +59,7 @@ def intervals(program: ProgramData, device: int) -> list[Interval]:
 def allocate(tiles: Sequence[Interval]) -> Allocation:
     """Offsets at which no two intervals that are alive together overlap.
 
-    Each goes into the smallest gap that is large enough, in several orders: by size, by duration times size, by time.
+    Each goes into the smallest gap that is large enough; several orders are tried: size, duration times size, time.
     The smallest result is returned; the minimum is NP-hard.
 
     >>> from itertools import starmap

@@ -1,14 +1,14 @@
 """Buffers of compiled programs: the bytes that one device holds while the compiled program runs.
 
-Three rules of XLA for CPUs, beside those of `fused`:
+Three rules of XLA for CPUs, besides those of `fused`:
 
 - Operations run breadth first: an operation joins a queue as soon as all its operands are computed. So zeros, or a
   copy of a weight, are computed at the start, and branches take turns.
 - A loop writes its result over one of its operands, if that operand has the size of the result and no later reader. A
   scatter writes over its first operand in the same way.
-- Arguments keep their memory, and every result has memory of its own from the start. While that does not hold the
-  result, it may hold other values that are no larger. All other values share one stretch of memory; the largest get
-  their place first.
+- Arguments keep their memory, and every result has reserved memory from the start. Before the result is written, this
+  memory may hold other values that are no larger. All other values share one stretch of memory; the largest get their
+  place first.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _written_over(op: Op, ended: Sequence[str], program: ProgramData) -> set[str
 
 
 def _size(buffers: Sequence[Interval], end: int) -> int:
-    """Bytes of the buffers: each argument and result has memory of its own, which smaller buffers may use earlier."""
+    """Bytes of the buffers: no argument or result shares its memory, except with smaller buffers that end before it."""
     arguments = [buffer for buffer in buffers if buffer.first < 0]
     results = sorted(
         (buffer for buffer in buffers if buffer.first >= 0 and buffer.last == end), key=lambda buffer: buffer.bytes

@@ -23,7 +23,7 @@ Cut = DistType | str | Mapping[str, Sequence[str]] | None
 class Builder:
     """A program in the making.
 
-    `input`, `compute`, `move` and `call` add what they say and return its values. `begin`, `hold`, `needed` and `add`
+    `input`, `compute`, `move` and `call` add an operation and return its values. `begin`, `hold`, `needed` and `add`
     keep the layout versions of every array besides: an operation states the layouts that it needs, and the moves that
     it lacks are added before it.
 
@@ -93,7 +93,7 @@ class Builder:
             The value it makes; a tuple of them if it makes several.
 
         Raises:
-            CutError: if the cut does not divide the iteration space, or cuts what may not be cut.
+            CutError: if the cut does not divide the iteration space, or cuts a dimension that must stay whole.
             ProgramError: if a value is of another shape than the nest reads, there are too few or too many, or they are
                 of different element types and `dtype` is not given.
         """
@@ -144,11 +144,11 @@ class Builder:
         """The value with another type, or on other devices, by a plan where the devices are the same.
 
         Args:
-            value: what moves.
+            value: the value to move.
             form: the type it becomes: its own unless given, or that of the plan's target.
             place: where it goes; where it is unless given.
             plan: how, between the same devices.
-            name: of what it becomes.
+            name: of the new value.
             windows: of tiles that overlap; the form is then the type of the points, see `Value`.
         """
         if form is None:
@@ -165,7 +165,7 @@ class Builder:
         self._donated += [value.name for value in inputs]
 
     def call(self, program: Program, *args: Value, names: Sequence[str] = ()) -> Any:
-        """Another program on values of this one; returns what it makes, a tuple if that is several values."""
+        """Another program on values of this one; returns its result, or a tuple of its results."""
         outs = []
         for k, output in enumerate(program.outputs):
             inner = program.values[output]
@@ -260,7 +260,7 @@ class Builder:
 
 
 def _element_type(nest: Nest, operands: Mapping[str, Value], dtype: str | None) -> str:
-    """The element type of what a nest makes: the one that is asked for, or that of all that it reads."""
+    """The element type of a nest's results: the given one, or that of all its operands."""
     if dtype is not None:
         itemsize_of(dtype)
         return dtype

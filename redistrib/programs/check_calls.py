@@ -55,7 +55,7 @@ def _check_loop(op: Loop, live: Mapping[str, Value]) -> None:
 
 
 def _stacked(values: Sequence[Value], steps: int) -> list[Value]:
-    """Arrays of which each step has such an entry."""
+    """Arrays of which each step has an entry."""
     return [
         replace(value, type=replace(value.type, dims=(DimType(steps, (), steps), *value.type.dims)))
         for value in values

@@ -36,7 +36,7 @@ class Sends:
 def recognised(program: Program) -> list[Sends]:
     """The runs of sends in a program, each with its collective.
 
-    A collective is recognised by the devices that hold a box before and after the run, whatever way the box took: a
+    A collective is recognised by the devices that hold a box before and after the run, by any route: a
     ring that passes tiles on is an all-gather.
     """
     flat = inlined(program)

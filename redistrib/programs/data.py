@@ -1,7 +1,7 @@
-"""Programs over devices, in static single assignment: what is computed and moved, where, in which order.
+"""Programs over devices, in static single assignment: computations and moves, their devices and their order.
 
 ==========  ===========================================================================================
-operation   what happens
+operation   effect
 ==========  ===========================================================================================
 `Compute`   every device of a place works on its tile of an iteration space; nothing travels
 `Move`      a value is given another type, by a plan
@@ -11,7 +11,7 @@ operation   what happens
 
 Every name is defined once, by an input or by the operation that makes it, and says type, place and element type of
 the value. Operations stand in the order in which each device runs them. Whether a program is right is decided in
-`check`; what it computes, in `reference`.
+`check`; its results, in `reference`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Compute:
         name: the operation.
         parts: the nests it is made of and their cuts, in order; one, unless nests are fused.
         place: the devices that run it.
-        ins: pairs of an array of the parts and the value that is read for it.
+        ins: pairs of an array of the parts and the value that it reads.
         outs: pairs of an array of the parts and the value that its result becomes.
-        kind: what it does, such as `"dot_general"`, whatever number its name has; by default its name.
+        kind: the operation's name without a number, `"dot_general"`; by default its name.
         source: where it comes from, `file:line`; text leaves it out.
     """
 
@@ -67,7 +67,7 @@ class Move:
         value: the value.
         out: the value it becomes.
         plan: how; None where the two places are not made of the same devices, or the tiles will overlap: then every
-            device takes what it lacks straight from devices that hold it.
+            device receives the elements that it lacks from devices that hold them.
     """
 
     value: str
@@ -92,12 +92,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Loop:
-    """A program that runs once for each step, and hands on to the next step what it carries.
+    """A program that runs once for each step, and hands its carried values to the next step.
 
-    The program's inputs, and `ins`, are in this order: constants, alike at every step; what is carried, as it is at the
-    start of the step; what is stacked, of which a step reads an entry: an array of `ins` has one for each step along
-    dimension 0. Its outputs are what is carried, as it is at the end of the step, and what the step adds to the arrays
-    that are stacked. `outs` are what is carried after the last step, then these arrays.
+    The program's inputs, and `ins`, are in this order: constants, equal at every step; carried values at the start of
+    the step; stacked arrays, which have an entry for each step along dimension 0, and of which a step reads its entry.
+    The program's outputs are the carried values at the end of the step, and an entry for each stacked result. `outs`
+    are the carried values after the last step, then the stacked results.
 
     Attributes:
         name: of the loop.
@@ -108,7 +108,7 @@ class Loop:
         carried: how many are carried.
         steps: how often the program runs; of a loop with a condition the steps that it is counted with.
         reverse: whether the last entry comes first.
-        condition: of the constants and of what is carried: one boolean, whether another step follows; None where the
+        condition: of the constants and the carried values: one boolean, whether another step follows; None where the
             steps are counted.
         source: where it comes from, `file:line`; text leaves it out.
     """
@@ -141,7 +141,7 @@ class ProgramData:
         inputs: the values it starts from.
         ops: the operations.
         outputs: names of the values it ends with.
-        name: what calls of it are called.
+        name: of the program in calls.
         donated: names of the inputs whose memory is free after their last reader. Every other input stays until the
             program ends. Where the program is called, its inputs are the caller's, and this says nothing.
     """
@@ -222,7 +222,7 @@ class ProgramData:
 
 
 def name_of(op: Op) -> str:
-    """What messages call an operation."""
+    """The name of an operation in messages."""
     match op:
         case Compute() | Loop():
             return op.name

@@ -47,7 +47,7 @@ def direct_sends(value: Value, out: Value) -> list[DirectSend]:
     >>> direct_sends(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
     [DirectSend(sender=0, receiver=0, start=(0,), size=(2,)), DirectSend(sender=0, receiver=1, start=(2,), size=(2,))]
     """
-    if value.has_halos:  # a part of what a device holds
+    if value.has_halos:  # a part of a device's tile
         boxes = zip(out.place.devices, out.boxes.rows(), strict=True)
         return [DirectSend(device, device, box.start, box.size) for device, box in boxes]
     return direct_sends_between(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)

@@ -1,16 +1,16 @@
-"""A program as compilers run it: what works element by element is fused into what reads it, and is never stored.
+"""A program as compilers run it: element-wise operations are fused into their readers, and never stored.
 
 The rules are those of XLA for CPUs, each of which it follows for every program:
 
-- A loop is a chain of operations element by element, with transposes, slices and look-ups among them.
+- A loop is a chain of element-wise operations, with transposes, slices and look-ups among them.
 - Two operations that compute the same become one.
-- A reduction computes what it reads on the way, if nothing else reads that and the reduction sums over its last
+- A reduction computes its operand on the way, if nothing else reads that and the reduction sums over its last
   dimension.
-- Loops compute what they read anew instead of reading it from memory, if loops alone read it: a cheap operation in
+- Loops recompute their operands instead of reading them from memory, if loops alone read them: a cheap operation in
   every loop that reads it, a costly one (an exponential, a quotient) only if one loop does.
 - A product needs the dimensions that it sums over side by side in each operand. An operand that has them elsewhere is
   copied first, unless both operands have at most one dimension of each kind.
-- A reshape whose elements stay in order is another name for what it reads, and so is a transpose of a matrix that
+- A reshape whose elements stay in order is another name for its operand, and so is a transpose of a matrix that
   products alone read.
 """
 
@@ -63,12 +63,12 @@ def fused(program: _Program) -> _Program:
                 condition = None if op.condition is None else fused(op.condition)
                 ops.append(replace(op, ins=ins, program=fused(op.program), condition=condition))
             case Call():
-                pass  # what nothing reads any more has ended, and calls have been put in
+                pass  # values without readers have ended, and calls are inlined
     return replace(flat, ops=tuple(ops))
 
 
 def _once(flat: _Program) -> _Program:
-    """The program without operations that do what one before them did."""
+    """The program without operations that repeat an earlier one."""
     outputs = {*flat.outputs}
     same: dict[str, str] = {}
     seen: dict[Hashable, str] = {}
@@ -93,11 +93,11 @@ def _once(flat: _Program) -> _Program:
 
 
 def _left_out(flat: ProgramData, readers: dict[str, list[Op]]) -> set[str]:
-    """The values that are not stored, found from the end: how what reads them is computed is known before."""
+    """The values that are not stored, found from the end: the kernel of a value's readers is known before."""
     outputs = {*flat.outputs}
     left_out: set[str] = set()
-    summed: set[str] = set()  # what is computed inside a reduction
-    stored: dict[str, set[int]] = {}  # for what is left out, the operations that compute it
+    summed: set[str] = set()  # operations computed inside a reduction
+    stored: dict[str, set[int]] = {}  # for values that are not stored, the operations that compute them
 
     def computed_by(name: str) -> set[int]:
         return {number for op in readers[name] for number in _made_in(op, left_out, stored)}
@@ -175,7 +175,7 @@ def _nest(op: Op) -> Nest | None:
 
 
 def _is_elementwise(op: Op) -> bool:
-    """Whether every element that is written comes of one element, or none, of each array that is read."""
+    """Whether every written element depends on at most one element of each operand."""
     nest = _nest(op)
     if nest is None or nest.combine or nest.effectful or not nest.body:
         return False

@@ -1,10 +1,10 @@
 """Operations before anything is cut: nests joined by the values that they read and make.
 
 The body of a loop stands in the list once, between the operations that lead into it and out of it. These compute
-nothing, and each is an identity of what it reads:
+nothing, and each is an identity of its operand:
 
 ==========  ====================================================================================================
-role        what it reads and makes
+role        its operand and its result
 ==========  ====================================================================================================
 `"carry"`   the value before the loop, and the one at the end of a step; makes the value at the start of a step
 `"entry"`   an array with one entry for each step along dimension 0; makes the entry of a step
@@ -34,7 +34,7 @@ class Array:
     """A value of a graph.
 
     Attributes:
-        name: what the graph calls it.
+        name: of the array in the graph.
         shape: in elements.
         dtype: name of the element type.
     """
@@ -62,13 +62,13 @@ class Operation:
 
     Attributes:
         nest: the operation; its name is its own in the graph.
-        kind: what it does, such as `"dot_general"`; several operations have one kind.
+        kind: the operation's name without a number, `"dot_general"`; several operations have one kind.
         ins: for each read of the nest the value.
         outs: for each write of the nest the value it makes.
         source: where it comes from, `file:line`.
         opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
         pinned: the cut that it must have and the dimensions that any other axis may cut; None where all is free.
-        role: what it does at the edge of a loop; empty for all else.
+        role: its place at the edge of a loop; empty for all other operations.
     """
 
     nest: Nest
@@ -112,7 +112,7 @@ class LoopScope:
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations in order, each after those that make what it reads, but for the second read of a `"carry"`.
+    """Operations in order, each after the makers of its operands, except the second read of a `"carry"`.
 
     Attributes:
         inputs: the values it starts from.
@@ -133,7 +133,7 @@ class Graph:
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[int, int]]]:
-        """For every value that is read the operations that read it, each with the number of the read."""
+        """For every operand the operations that read it, each with the number of the read."""
         return readers(self.operations)
 
     @cached_property
@@ -153,7 +153,7 @@ class Graph:
         return tuple(scopes)
 
     def scope_of(self, name: str) -> int | None:
-        """The innermost loop in which a value is there; what a loop leaves behind is outside it."""
+        """The innermost loop in which a value exists; results of a loop are outside it."""
         if name not in self.makers:
             return None
         number = self.makers[name][0]
@@ -194,15 +194,15 @@ class Graph:
         return {scope: k for k in tests if (scope := self.scopes[k]) is not None}
 
     def tests_with(self, name: str, number: int) -> bool:
-        """Whether an operation reads a carried value for the condition: what is moved there, a step does not see."""
+        """Whether an operation reads a carried value for the condition: a step does not see moves made for it."""
         scope = self.scope_of(name)
         return scope is not None and number <= self.conditions.get(scope, -1)
 
     def made_at(self, name: str) -> int:
         """The operation from which on a value takes memory; -1 for an input.
 
-        What a loop stacks is there from its start, and what it leaves behind when it is over. What is carried takes the
-        memory of what it starts from, where that is read no more.
+        Stacked results of a loop exist from its start, its other results when it is over. Carried values take the
+        memory of their initial values, where nothing reads these afterwards.
         """
         if name not in self.makers:
             return -1
@@ -226,8 +226,8 @@ class Graph:
     def held_until(self, number: int, read: int) -> int:
         """The operation until which a value is kept for a reader.
 
-        What comes from outside is kept while the loop runs, and what is carried until its steps end. A `"leave"` keeps
-        nothing: it has the bytes of what is carried.
+        Values from outside are live while the loop runs, and carried values until its steps end. A `"leave"` allocates
+        nothing: it has the bytes of the carried value.
         """
         operation, scope = self.operations[number], self.scopes[number]
         name = operation.ins[read]
@@ -247,7 +247,7 @@ class Graph:
 
     @cached_property
     def accumulators(self) -> tuple[int, ...]:
-        """The `"carry"` operations of what a loop may carry as summands: the next value is linear in the one before."""
+        """The `"carry"` operations whose values a loop may carry as summands: the next value is linear in the last."""
         numbers = []
         for k, operation in enumerate(self.operations):
             if operation.role == "carry" and operation.nest.linear and self._is_linear(operation):
@@ -284,7 +284,7 @@ class Graph:
             needed.add(number)
             waiting += [self.makers[name][0] for name in self.operations[number].ins if name in self.makers]
             scope = self.scopes[number]
-            while scope is not None:  # whatever runs in a loop runs as often as its condition says
+            while scope is not None:  # an operation in a loop runs as often as its condition says
                 waiting += tests[scope]
                 scope = self.loops[scope].parent
         kept = sorted(needed)

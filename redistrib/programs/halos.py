@@ -1,7 +1,7 @@
-"""Halos: the elements of other tiles that devices receive beside their own, dimension by dimension, in rounds.
+"""Halos: the elements of other tiles that devices receive besides their own, dimension by dimension, in rounds.
 
-In a round each device receives from the tile at one distance from its own. Along a later dimension it hands on what it
-has received along an earlier one, so that corners need no round of their own. Messages of a round are equally long.
+In a round each device receives from the tile at one distance from its own. Messages along a later dimension include the
+halos received along earlier ones, so that corners need no extra round. Messages of a round are equally long.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class HaloRound:
 
     Attributes:
         dim: the dimension.
-        distance: of the sender's tile, in tiles; negative before the receiver's; 0 is a copy of what a device has.
+        distance: of the sender's tile, in tiles; negative before the receiver's; 0 copies from the device itself.
         length: elements along the dimension in a message.
         elements: of a message, in all.
         pairs: `[messages, 2]` sender and receiver, by number in the mesh.
         taken: `[devices]` where in its tile, along the dimension, a sender's message begins.
-        placed: `[devices]` where in what a device will hold its message begins; it may stand out at either end.
-        wanted: `[devices, 2]` from where to where what a device will hold is in the message.
+        placed: `[devices]` the position of its message in the tile with halos; it may stand out at either end.
+        wanted: `[devices, 2]` begin and end of the part of the message that the tile with halos keeps.
     """
 
     dim: int
@@ -46,12 +46,12 @@ class HaloRound:
 
 @lru_cache(maxsize=1 << 12)
 def halo_rounds(form: DistType, mesh: Mesh, windows: tuple[Held, ...]) -> tuple[HaloRound, ...]:
-    """The messages by which devices with tiles of a type come to hold what windows say, in order."""
+    """The messages, in order, after which devices with tiles of a type hold the halos of their windows too."""
     return tuple(one for one in halo_copies(form, mesh, windows) if one.distance)
 
 
 def halo_copies(form: DistType, mesh: Mesh, windows: Sequence[Held]) -> Iterator[HaloRound]:
-    """The rounds in order, and among them for each dimension the copy of what a device has."""
+    """The rounds in order, and among them for each dimension the copy of the device's tile."""
     placement = placement_of(form, mesh)
     shape = [*form.local_shape]
     for dim, held in enumerate(windows):
@@ -59,7 +59,7 @@ def halo_copies(form: DistType, mesh: Mesh, windows: Sequence[Held]) -> Iterator
             continue
         tile, parts = shape[dim], placement.grid[dim]
         index = placement.index[:, dim]
-        begins = index * held.step + held.start  # of what a device will hold
+        begins = index * held.step + held.start  # of a tile with halos
         beside = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
         nearest, farthest = begins // tile - index, (begins + held.length - 1) // tile - index
         for distance in range(max(1 - parts, int(nearest.min())), min(parts, int(farthest.max()) + 1)):
@@ -83,7 +83,7 @@ def halo_copies(form: DistType, mesh: Mesh, windows: Sequence[Held]) -> Iterator
 
 
 def _at_distance(form: DistType, mesh: Mesh, dim: int, index: Int64, distance: int) -> Int64:
-    """For every device the one with the tile at a distance along a dimension, and all else alike; itself if none."""
+    """For every device the one with the tile at a distance along a dimension, equal in all others; itself if none."""
     coordinates = mesh.coordinates
     others = [k for k, name in enumerate(mesh.names) if name not in form.dims[dim].axes]
     beside = [tuple(row) for row in coordinates[:, others].tolist()]

@@ -1,4 +1,4 @@
-"""Programs without calls: every called program in the place of its call, its values under names of their own."""
+"""Programs without calls: every called program in the place of its call, its values renamed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
         prefix += "'"
     arguments = {value.name: argument for value, argument in zip(inner.inputs, call.ins, strict=True)}
     made_here = {name for name in inner.values if name not in arguments}
-    named: dict[str, Value] = {}  # what the call's results are called inside
+    named: dict[str, Value] = {}  # the names of the call's results inside
     passed: list[tuple[str, Value]] = []
     for output, out in zip(inner.outputs, call.outs, strict=True):
         if output in made_here and output not in named:

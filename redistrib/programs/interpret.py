@@ -1,7 +1,7 @@
 """Abstract interpretation: one walk over a program with an abstract value for each value.
 
-What operations do is a semantics. The reference executor is the one on whole arrays, and the run rank by rank the one
-on tiles; `redistrib.programs.abstract` has the one on arrays and types mixed.
+A semantics gives operations their meaning. The reference executor has the semantics on whole arrays, the run rank by
+rank that on tiles, and `redistrib.programs.abstract` that on arrays and types mixed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ A = TypeVar("A")
 
 
 class Semantics(Protocol[A]):
-    """What operations do to abstract values `A`."""
+    """The meaning of operations on abstract values `A`."""
 
     def compute(self, op: Compute, ins: Sequence[A]) -> Iterable[A]:
         """The results of an operation, in the order of `op.outs`."""
@@ -27,7 +27,7 @@ class Semantics(Protocol[A]):
         ...
 
     def entry(self, operand: A, step: int) -> A:
-        """What a step of a loop reads of an array that has an entry for each along dimension 0."""
+        """The operand of a step of a loop, for an array that has an entry for each step along dimension 0."""
         ...
 
     def stack(self, out: Value, entries: Sequence[A]) -> A:
@@ -40,12 +40,12 @@ class Semantics(Protocol[A]):
 
 
 def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) -> dict[str, A]:
-    """The abstract state at the end of a program: what is known of every value.
+    """The abstract state at the end of a program: every value's abstract value.
 
     Args:
         program: the program; of called programs the outputs alone are kept.
         args: one abstract value for each input.
-        semantics: what operations do.
+        semantics: the meaning of operations.
     """
     state = dict(zip((value.name for value in program.inputs), args, strict=True))
     for op in program.ops:
@@ -65,7 +65,7 @@ def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) 
 
 
 def _looped(op: Loop, ins: Sequence[A], semantics: Semantics[A]) -> list[A]:
-    """What a loop leaves behind, step by step."""
+    """The results of a loop, step by step."""
     fixed, state, arrays = ins[: op.constants], [*ins[op.constants :]][: op.carried], ins[op.constants + op.carried :]
 
     def run(program: ProgramData, entries: Sequence[A]) -> list[A]:

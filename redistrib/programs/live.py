@@ -2,14 +2,14 @@
 
 A value is alive from the operation that makes it to the last that reads it. Inputs are there from the start, and stay
 unless they are donated: then they too end with their last reader. Outputs stay to the end. A move that moves nothing
-makes an alias: another name for the same bytes, which live as long as any of their names. What a loop carries keeps
-the bytes of what it starts from, where nothing else reads these. Besides, an operation needs
-scratch while it runs: the buffers of a plan, and what fused nests hand on among themselves.
+makes an alias: another name for the same bytes, which live as long as any of their names. A carried value takes the
+bytes of its initial value, where nothing else reads these. Besides, an operation needs scratch while it runs: the
+buffers of a plan, and the values that fused nests pass among themselves.
 
-Calls change none of this: a program holds what it would hold with every called program in the place of its call, see
-`inlined`. So an input of a call ends inside the called program if nothing reads it afterwards, and a result that
-nothing reads ends there too. A called program that does not read an input does not prolong it, and what it says is
-donated does not count, as its inputs are the caller's.
+Calls change none of this: live bytes are those of the program with every call inlined, see `inlined`. So an input of a
+call ends inside the called program if nothing reads it afterwards, and a result that nothing reads ends there too. A
+called program that does not read an input does not prolong it. The inputs that it donates do not count, as they are the
+caller's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from redistrib.programs.value import Value
 
 
 class Change(NamedTuple):
-    """What an operation does to the bytes held: buffers made, bytes needed meanwhile, buffers that end with it."""
+    """Buffers of an operation: those it allocates, bytes needed while it runs, those that end with it."""
 
     born: tuple[Value, ...]
     scratch: int
@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a called program must know of its caller.
+    """The liveness of a called program's inputs in its caller.
 
     Attributes:
         ended: groups of inputs, by number, that share their bytes in the caller and that nothing reads after the call.
@@ -51,7 +51,7 @@ class Lifetimes(NamedTuple):
     Attributes:
         changes: of every operation; empty for a call, as all that it changes is changed inside.
         contexts: of every call, by the number of the operation.
-        at_return: what ends when the last operation is done: inputs of the caller passed on as results that it does not
+        at_return: buffers that end after the last operation: inputs of the caller passed on as results that it does not
             read.
     """
 
@@ -110,7 +110,7 @@ class Liveness:
         return [op.ins[k] for k in self.reads(op.program)] if isinstance(op, Call) else used_by(op)
 
     def lifetimes(self, program: ProgramData) -> Lifetimes:
-        """Of a program that nobody calls."""
+        """Of a program without callers."""
         stays = [value.name for value in program.inputs if value.name not in program.donated]
         return self._lifetimes(program, self.aliases(program), (*stays, *program.outputs))
 
@@ -166,9 +166,9 @@ _NOTHING = Change((), 0, ())
 
 
 def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, int]) -> Mapping[str, str]:
-    """First names where what a loop carries keeps the bytes of what it starts from, if these end with the loop.
+    """First names for which a carried value takes the bytes of its initial value, if these end with the loop.
 
-    `last` is brought up to date: the bytes then live as long as what the loop leaves behind.
+    `last` is updated: the bytes then live as long as the results of the loop.
     """
     found = dict(first)
     for k, op in enumerate(program.ops):
@@ -188,7 +188,7 @@ def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, 
 
 
 def _context(op: Call, first: Mapping[str, str], ended: Collection[str]) -> Context:
-    """The context of a call that is the last to use the bytes of these first names."""
+    """The context of a call that is the last user of the bytes of these first names."""
     if not ended:
         return Context((), ())
     groups: dict[str, list[int]] = {}
@@ -200,7 +200,7 @@ def _context(op: Call, first: Mapping[str, str], ended: Collection[str]) -> Cont
 
 
 def changes(program: ProgramData) -> tuple[Change, ...]:
-    """For every operation of a program without calls what it makes and what ends with it."""
+    """For every operation of a program without calls the buffers that it allocates and those that end with it."""
     return Liveness().lifetimes(program).changes
 
 
@@ -210,12 +210,12 @@ def aliases(program: ProgramData) -> dict[str, str]:
 
 
 def renames(op: Move, program: ProgramData) -> bool:
-    """Whether every device holds already what a move gives it."""
+    """Whether every device holds the result of a move before it."""
     return op.plan is None and program.values[op.value].means(op.out)
 
 
 def scratch_bytes(op: Op, program: ProgramData) -> int:
-    """Bytes that every device of an operation needs while it runs, beside what it reads and makes."""
+    """Bytes that every device of an operation needs while it runs, besides its operands and results."""
     match op:
         case Compute():
             if len(op.parts) == 1:
@@ -235,14 +235,14 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
 
 
 def steps_of(op: Loop) -> tuple[ProgramData, ...]:
-    """The step of a loop, in which what is carried, and an entry of an array, may end; and its condition."""
+    """The step of a loop, in which carried values and an entry of an array may end; and its condition."""
     names = tuple(value.name for value in op.program.inputs[op.constants :])
     step = replace(op.program, donated=names)
     return (step,) if op.condition is None else (step, op.condition)
 
 
 def _needed_by(step: ProgramData, op: Loop) -> int:
-    """Bytes that a step of a loop, or its condition, needs beside its constants and what it carries from step to step.
+    """Bytes that a step of a loop, or its condition, needs besides its constants and carried values.
 
     Both are held outside already. An entry of an array is a copy.
     """
@@ -268,7 +268,7 @@ def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
 
 
 class Moment(NamedTuple):
-    """What devices hold while an operation runs.
+    """The live bytes of devices while an operation runs.
 
     Attributes:
         op: the operation; never a call, but the operations of called programs instead.
@@ -284,7 +284,7 @@ class Moment(NamedTuple):
 
 
 def moments(program: ProgramData) -> Iterator[Moment]:
-    """Every operation in order, those of called programs included, and what devices hold then."""
+    """Every operation in order, those of called programs included, and the live bytes of devices at it."""
     liveness, held = Liveness(), dict.fromkeys(program.devices, 0)
     _add(program.inputs, held, 1)
 

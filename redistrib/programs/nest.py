@@ -1,7 +1,7 @@
 """Nests: operations as iteration spaces with affine reads and writes.
 
 A nest says over which points an operation iterates and which elements of its arrays each point touches; it says
-nothing of devices. What a cut of its iteration space asks of the arrays is worked out in `pullback`.
+nothing of devices. `pullback` derives the types of arrays from a cut of the iteration space.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Access:
         dims: for every array dimension the iteration dimensions it is made of, major to minor: `("h", "e")` is the
             index `h * size(e) + e`. An empty tuple reads, or writes, the dimension whole at every point.
         extents: the sizes of the dimensions that are read whole, in order, in elements.
-        windows: for every array dimension the elements that are read at a point, from its own index on; empty: one
-            each. The array is longer than the points by what the last of them reads further. A `Stencil` says which
-            are read where that is not so simple, and how long the array is.
+        windows: for every array dimension the number of elements that a point reads, from its index on; empty: one
+            each. The array is longer than the points by the further elements of the last one. A `Stencil` describes
+            windows with strides, dilation or padding, and the length of the array.
 
     >>> Access("A", (("i",), ()), (8,)).windows        # A[i, :] with 8 columns
     ()
@@ -74,12 +74,12 @@ class Nest:
         linear: groups of reads, by position, that a summand passes through: the operation is linear in the reads of a
             group taken together. For `a + b` that is `((0, 1),)`, for a product `((0,), (1,))`.
         indexed: iteration dimensions of which the body must be told where in the whole range it stands.
-        fills: a reduction of which every result is the identity: such a result may be taken for a summand.
+        fills: a reduction of which every result is the identity: this result may be taken for a summand.
         body: computes the results: called with the range of every iteration dimension and one array for each
             read, `body(at, *arrays)`; returns one array, or a tuple with one for each write. The ranges begin where
             the whole ranges do, except along `indexed` dimensions. None: the nest can be planned but not run.
         flops: floating-point operations at each point.
-        effectful: whether the body does more than compute its results, such as printing: an operation that is never
+        effectful: whether the body has effects besides its results, printing for instance: an operation that is never
             dropped, repeated or put in another order.
         replicated: numbers of the writes that are the same in every part, along the dimensions that they lack.
 

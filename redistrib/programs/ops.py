@@ -1,4 +1,4 @@
-"""Operations by name, with and without concrete operands, after ONNX: what computes shapes, and what reads them."""
+"""Operations by name, with and without concrete operands, after ONNX; they compute shapes and read them."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ _Dims = tuple[tuple[str, ...], ...]
 def _factored(old: Sequence[int], new: Sequence[int]) -> tuple[list[int], _Dims, _Dims]:
     """Factors of which runs multiply to the sizes of both shapes, and which of them every dimension is made of.
 
-    Shapes are taken apart where their products meet; a stretch that has no common factors is whole.
+    Shapes are split where their products meet; a stretch that has no common factors is whole.
     """
     factors: list[int] = []
     dims: list[list[tuple[str, ...]]] = [[() for _ in shape] for shape in (old, new)]

@@ -1,4 +1,4 @@
-"""Programs from text: the parser of what `redistrib.programs.text` writes.
+"""Programs from text: the parser of `redistrib.programs.text`.
 
 Every parsing function shows in its docstring the piece of the grammar it reads. `NAME` is a plain name or a JSON
 string, `NUMBER` an integer, `TYPE` and `MESH` are those of `redistrib.lang.notation`, `JSON` is the rest of a line.
@@ -37,7 +37,7 @@ def parse(text: str, bodies: Mapping[str, Body] | None = None) -> Program:
     """A program from its text, checked.
 
     Args:
-        text: what `to_text` has written.
+        text: in the format of `to_text`.
         bodies: the bodies of nests by the names that the text has for them, see `bodies_of`. A nest whose body is not
             among them can be planned but not run.
 
@@ -57,7 +57,7 @@ class _Reader:
         self.plans = {label: self._guarded(Plan.from_json, line) for label, line in _PLAN.findall(text)}
 
     def text(self) -> Program:
-        """`text: (place | nest | program | "plan" NAME "=" JSON)*`; the last program is the one that is meant."""
+        """`text: (place | nest | program | "plan" NAME "=" JSON)*`; the result is the last program."""
         program = None
         self._skip()
         while self.at < len(self.source):
@@ -219,7 +219,7 @@ class _Reader:
     def _loop(self) -> Loop:
         """`loop: "loop" NAME "x" NUMBER "reverse"? NAME ("while" NAME)? ins "->" "(" values ";" values ")"`.
 
-        `ins: "(" names ";" names ";" names ")"`: constants, what is carried, what has entries for the steps.
+        `ins: "(" names ";" names ";" names ")"`: constants, carried values, arrays with entries for the steps.
         """
         name = self.name()
         self.expect("x")
@@ -315,7 +315,7 @@ class _Reader:
         return items
 
     def listed(self, opening: str, closing: str, read: Callable[[], _T]) -> list[_T]:
-        """What stands between brackets, separated by commas."""
+        """The items between brackets, separated by commas."""
         self.expect(opening)
         items = [] if self.peek(closing) else self._separated(read)
         self.expect(closing)
@@ -348,7 +348,7 @@ class _Reader:
             self._fail(repr(word))
 
     def match(self, pattern: re.Pattern[str], expected: str) -> str:
-        """Read what a pattern matches."""
+        """Read a match of a pattern."""
         match = pattern.match(self.source, self.at)
         if match is None:
             self._fail(expected)

@@ -1,4 +1,4 @@
-"""Programs seen from one device: what each rank does, and a run in which ranks know nothing but their messages."""
+"""Programs seen from one device: the operations of each rank, and a run in which ranks know only messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CollectivePlan:
     Attributes:
         plan: the plan.
         members: the ranks, by their number in the plan.
-        value, out: what it starts from and what it makes.
+        value, out: its operand and its result.
         tag: number of the operation; members meet under it.
     """
 
@@ -87,7 +87,7 @@ class Receive:
         dtype: name of the element type.
         boxes: for every box that comes the sender and where it goes.
         value: the value that the rest is taken from; empty where the rank holds none of it.
-        kept: of what it takes from there, where each box is, where it goes, and its size.
+        kept: the boxes that stay: position in the operand, position in the result, and size.
         tag: number of the operation that it belongs to.
     """
 
@@ -110,12 +110,12 @@ class Rename:
 
 @dataclass(frozen=True)
 class RankLoop:
-    """What a rank does in the steps of a loop.
+    """The operations of a rank in the steps of a loop.
 
     Attributes:
         op: the loop; its counts and names hold for every rank.
-        step: what the rank does in a step.
-        condition: what it does to know whether another follows; None where the steps are counted.
+        step: the operations of the rank in a step.
+        condition: its operations for the condition; None where the steps are counted.
         tag: number of the operation.
     """
 
@@ -130,7 +130,7 @@ RankOp: TypeAlias = "TileWork | CollectivePlan | Send | Receive | Rename | RankL
 
 @dataclass(frozen=True)
 class RankProgram:
-    """What one rank does.
+    """The operations of one rank.
 
     Attributes:
         device: its number in the machine.
@@ -179,7 +179,7 @@ def _project_loop(op: Loop, tag: int, ops: dict[int, list[RankOp]]) -> None:
 
 
 def works(op: Compute) -> Iterator[tuple[int, TileWork]]:
-    """What every device of an operation works on."""
+    """The operands of an operation on every device."""
     cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
     outs = tuple((array, value.name) for array, value in op.outs)
     for number, device in enumerate(op.place.devices):
@@ -227,7 +227,7 @@ def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
 
 
 class _Post:
-    """What is under way: boxes in order from each sender, and tiles that members of a collective have brought."""
+    """Data in flight: boxes in order from each sender, and tiles that members of a collective have brought."""
 
     def __init__(self) -> None:
         self.boxes: dict[tuple[_Ints, int, int], list[Tile]] = {}
@@ -246,7 +246,7 @@ class _Post:
 
 
 def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> dict[str, Tiles]:
-    """Run the program of every rank; what one rank knows of another, it has received.
+    """Run the program of every rank; a rank knows of another only its messages.
 
     Args:
         ranks: the programs, by device.
@@ -282,7 +282,7 @@ def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> 
 def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post, within: _Ints) -> Generator[bool]:
     """Run one rank: yields True for every operation done, False for every time it has to wait.
 
-    `within` says in which step of which loops, so that what is under way in two steps is kept apart.
+    `within` says in which step of which loops, so that data in flight in two steps stays separate.
     """
     for op in rank.ops:
         at = within if isinstance(op, TileWork | Rename) else (*within, op.tag)
@@ -311,7 +311,7 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post, within: _Ints)
 
 
 def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -> Generator[bool]:
-    """Run the steps of a loop on one rank, and leave behind what it carries and what its steps add to arrays."""
+    """Run the steps of a loop on one rank; leave its carried values and its stacked results."""
     op, count = loop.op, loop.op.constants + loop.op.carried
     names = [value.name for value in op.program.inputs]
     operands = dict(zip(names, op.ins, strict=True))
@@ -341,7 +341,7 @@ def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -
 
 
 def run_work(work: TileWork, held: Mapping[str, Tile]) -> dict[str, Tile]:
-    """What nests make of the tiles of a rank, by name.
+    """The results of nests on the tiles of a rank, by name.
 
     Raises:
         ProgramError: as `run_nests` does.
@@ -363,7 +363,7 @@ def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Pos
 
 
 def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post, at: _Ints) -> Any:
-    """The element type of what arrives; the reference takes arrays of another element type than the program says."""
+    """The element type of arriving data; the reference takes arrays of another element type than the program says."""
     if op.boxes:
         return post.boxes[at, op.boxes[0][0], device][0].dtype
     return held[op.value].dtype if op.value else np.dtype(op.dtype)

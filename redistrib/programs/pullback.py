@@ -1,7 +1,7 @@
-"""What a cut of an iteration space asks of the arrays: the five rules.
+"""The types of arrays that a cut of an iteration space needs: the five rules.
 
-A cut is a distributed type on the iteration space. Every access pulls it back to a distributed type of its array; what
-is written may then be summands. `RULES` is the table that docs/programs.md shows.
+A cut is a distributed type on the iteration space. Every access pulls it back to a type of its array; results
+may then be summands. `RULES` is the table of docs/programs.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redistrib.programs.windows import Held, Reach, Stencil, cut_by, held_by, re
 
 
 class Rule(NamedTuple):
-    """A row of the table: what an access looks like, and the type it gives."""
+    """A row of the table: the form of an access, and the type it gives."""
 
     name: str
     where: str
@@ -71,9 +71,9 @@ class ScheduledNest:
         """The types of the arrays, over a mesh.
 
         Raises:
-            CutError: if the cut is no well-formed type of the iteration space, or cuts what may not be cut.
+            CutError: if the cut is no well-formed type of the iteration space, or cuts what must stay whole.
             CutInnerFactorError, NoCombinerError: see `RULES`.
-            ProgramError: if results would be combined in two ways, or a group cannot carry what it should.
+            ProgramError: if results would be combined in two ways, or a group cannot carry the given summands.
         """
         check_cut(self.nest, self.cut, mesh)
         carried = self._carried_by_read()
@@ -179,7 +179,7 @@ def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
 
 
 def windows_of(nest: Nest, access: Access, cut: DistType) -> tuple[Held, ...]:
-    """What every device holds of an array beside its tile, under one access and a cut; see `Value`."""
+    """The halos of every device besides its tile of an array, under one access and a cut; see `Value`."""
     return held_by(access.dims, access.windows, dict(zip(nest.position, cut.dims, strict=True)))
 
 

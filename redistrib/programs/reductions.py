@@ -21,7 +21,7 @@ class DeviceSum:
 
     Attributes:
         kind: `"reduce"`, one device has it; `"allreduce"`, all that have a part in it; `"sums"`, some of them.
-        values: what is summed, in order of creation.
+        values: the summed values, in order of creation.
         devices: that have it, ascending.
         messages: values and sums of them that travelled from device to device.
     """

@@ -1,4 +1,4 @@
-"""What a program computes, in NumPy: whole, and rank by rank.
+"""The results of a program, in NumPy: whole, and rank by rank.
 
 Whole, every operation runs once on whole arrays and moves do nothing. Rank by rank, every device runs it on its tiles
 and moves go through the plans' own interpreter. The two agree for every right program.
@@ -111,7 +111,7 @@ class _ByRank:
 
 
 def points_of(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
-    """The range of every iteration dimension that a device runs; all begin alike, but for those that are indexed."""
+    """The range of every iteration dimension that a device runs; all begin at 0, except those that are indexed."""
     at = {}
     for (name, over), start, tile in zip(nest.ranges, cut.start[device].tolist(), cut.tile, strict=True):
         first = start if name in nest.indexed else 0
@@ -207,7 +207,7 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
 
 
 def _inside(part: Tile, start: Sequence[int], corner: Sequence[int], value: Value) -> Tile:
-    """What a device holds of an array, from its corner on, with a part of the array in it and zeros beside."""
+    """A device's tile of an array with its halos, from its corner on, with zeros around a part of the array."""
     held = np.zeros(value.tile, part.dtype)
     held[tuple(slice(a - b, a - b + n) for a, b, n in zip(start, corner, part.shape, strict=True))] = part
     return held

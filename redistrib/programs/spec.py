@@ -37,16 +37,16 @@ def nest(
     the results of the points that write one element are combined.
 
     Args:
-        spec: operands and result, such as `"ij,jk->ik"`; `"bhse->bs(he)"` makes one dimension of two, major to minor.
+        spec: operands and result, `"ij,jk->ik"`; `"bhse->bs(he)"` makes one dimension of two, major to minor.
         sizes: points along each letter, by name or in order of first appearance: a size, or a range.
-        name: of the operation; else `"matmul"` for a product of two operands that is reduced, and the spec for others.
+        name: of the operation; by default `"matmul"` for a reduced product of two operands, and the spec for others.
         reads: names of the operands; else `"a"`, `"b"`, ...
         writes: name of the result; else `"out"`.
         fn: the function at a point, of arrays that broadcast against each other; else the product.
         combine: how results are combined: `"sum"`, `"max"`, `"min"`; None where they may not be.
         whole: letters that may never be cut.
         linear: groups of operands that the operation is linear in; else each alone for a sum of products.
-        body: computes the result instead, see `Nest`; the accesses still say what it reads.
+        body: computes the result instead, see `Nest`; the accesses still describe its operands.
         flops: floating-point operations at each point; else one for each product and one for the sum.
 
     Raises:
@@ -141,7 +141,7 @@ def _body(
 
 
 def _library(array: Any) -> Any:
-    """What has NumPy's functions for an array: NumPy, or the library whose array it is."""
+    """The module with NumPy's functions for an array: NumPy, or the library whose array it is."""
     return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
 
 

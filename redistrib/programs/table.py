@@ -1,4 +1,4 @@
-"""The table that `print(program)` shows: what each operation cuts, computes and receives, and what that costs."""
+"""The table of `print(program)`: the cut, the computation, the received bytes and the cost of each operation."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def line_of(op: Compute | Loop) -> str:
 
 
 def word_of(op: Move) -> str:
-    """What a move does, in a word where it can be."""
+    """The kind of a move, in one word where there is one."""
     if op.plan is None:
         return "halo" if op.out.has_halos else "direct"
     kinds = list(dict.fromkeys(step.kind for step in op.plan.steps))

@@ -1,4 +1,4 @@
-"""Values: arrays over devices, what each device holds of them, and what it lacks of another."""
+"""Values: arrays over devices, the tile of each device, and the elements that it lacks of another value."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Value:
     """An array over devices.
 
     Attributes:
-        name: what the program calls it.
+        name: in the program.
         type: how it is cut, or of which summands it is made.
         place: the devices that hold it.
         dtype: name of the element type.
-        windows: where tiles overlap, see `Access`: the type is then that of the points, and every device holds what
-            its points read. Along a dimension with a `Reach` the type is that of the array, and a device holds what
-            the reach says, of which elements beyond the array are zero.
+        windows: where tiles overlap, see `Access`: the type is then that of the points, and every device holds the
+            elements that its points read. Along a dimension with a `Reach` the type is that of the array, and the
+            reach gives the elements of a device; those beyond the array are zero.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Value:
 
     @property
     def tile(self) -> tuple[int, ...]:
-        """Shape of what each device holds, in elements."""
+        """Shape of each device's tile, in elements."""
         return held_shape(self.type.local_shape, self.windows)
 
     @property
@@ -100,7 +100,7 @@ class Value:
 
     @property
     def boxes(self) -> Boxes:
-        """What each device of the place holds of the whole array, in the order of `place.devices`."""
+        """The box of each device of the place in the whole array, in the order of `place.devices`."""
         start, tile = self.corner, np.array(self.tile, dtype=np.int64)
         if not self.has_halos:
             return Boxes(start, np.broadcast_to(tile, start.shape))
@@ -120,7 +120,7 @@ class Value:
         return same and is_inside(self.windows, other.windows, self.type.local_shape)
 
     def means(self, other: Value) -> bool:
-        """Whether every device holds the same of both, whatever the meshes and axes are called."""
+        """Whether every device has the same tile of both, under any names of meshes and axes."""
         if self.windows != other.windows:
             return False
         if self.type == other.type and self.place == other.place:
@@ -131,7 +131,7 @@ class Value:
 
     @cached_property
     def _held(self) -> tuple[tuple[int, ...], Placement]:
-        """The devices, ascending, and what each holds."""
+        """The devices, ascending, and the tile of each."""
         placement, devices = self.placement, self.place.devices
         order = np.argsort(devices)
         if (order[1:] < order[:-1]).any():

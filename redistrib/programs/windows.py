@@ -1,7 +1,7 @@
-"""Windows: the elements that neighbouring points read together, and what a device then holds of an array.
+"""Windows: the elements that neighbouring points read together, and the halos of a device.
 
-A point of a convolution reads elements that its neighbours read too. Where such points are cut, the array is cut alike,
-and a device needs besides its tile some elements of its neighbours' tiles, its halo.
+A point of a convolution reads elements that its neighbours read too. Where the points are cut, the array is cut in the
+same way, and a device needs besides its tile some elements of its neighbours' tiles, its halo.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from redistrib.lang.types import DimType
 
 
 class Reach(NamedTuple):
-    """What devices hold of an array dimension whose tiles overlap: as many elements each, in even steps.
+    """The overlapping tiles of an array dimension on devices: of equal size, in even steps.
 
     Attributes:
         step: elements from the first of one device to the first of the next.
@@ -34,7 +34,7 @@ class Stencil(NamedTuple):
     """The elements of an array dimension that points read together.
 
     Points `a` to `b`, both included, read from `scale * ceil((a * stride + first) / spacing) + low` up to
-    `scale * floor((b * stride + last) / spacing) + high`. What lies beyond the array is read as zero.
+    `scale * floor((b * stride + last) / spacing) + high`. Elements beyond the array are read as zero.
 
     Attributes:
         extent: of the array dimension, in elements.
@@ -62,7 +62,7 @@ class Stencil(NamedTuple):
         return f"({' '.join(map(str, self))})"
 
     def reach(self, points: int) -> Reach | None:
-        """What tiles of so many points read; None where not all read alike, or nothing."""
+        """The elements that tiles of so many points read; None where their numbers differ, or are 0."""
         if points * self.stride % self.spacing:
             return None
         start = self.scale * -(-self.first // self.spacing) + self.low
@@ -76,7 +76,7 @@ Held: TypeAlias = "int | Reach"  # of a value, likewise; 1 where tiles do not ov
 
 
 def refusal(stencil: Stencil, points: int, whole: int) -> str:
-    """Why an array that is read so cannot be cut where so many points are of the whole; empty if it can."""
+    """Why an array with this window cannot be cut into so many points of the whole; empty if it can."""
     parts, reach = whole // max(1, points), stencil.reach(points)
     if parts < 2:
         return ""
@@ -102,7 +102,7 @@ class Reading(Protocol):
 
 
 def slides(access: Reading, cut: Iterable[str]) -> bool:
-    """Whether windows slide along an iteration dimension that is cut: a part of it may need a halo."""
+    """Whether windows slide along a cut iteration dimension: a part of it may need a halo."""
     names = {*cut}
     return any(
         isinstance(window, Stencil) and names & {*dim} for window, dim in zip(access.windows, access.dims, strict=False)
@@ -128,7 +128,7 @@ def cut_by(stencil: Stencil, points: DimType) -> DimType:
 
 
 def held_by(dims: Sequence[Sequence[str]], windows: Sequence[Window], cut: Mapping[str, DimType]) -> tuple[Held, ...]:
-    """What devices hold of an array beside its tiles, along each dimension; nothing where that are its tiles.
+    """The halos of devices besides their tiles of an array, along each dimension; empty where there are none.
 
     Args:
         dims, windows: how it is read, see `redistrib.programs.nest.Access`.
@@ -160,7 +160,7 @@ def reached(points: tuple[int, ...], windows: tuple[Window | Held, ...]) -> tupl
 
 
 def is_inside(inner: Sequence[Held], outer: Sequence[Held], tile: Sequence[int]) -> bool:
-    """Whether devices with such tiles find all that they hold with some windows in what they hold with others."""
+    """Whether devices with these tiles find the elements of some windows in those of others."""
     for one, other, size in zip(inner, outer, tile, strict=True):
         a, b = (held if isinstance(held, Reach) else Reach(size, 0, size) for held in (one, other))
         if a.step != b.step or a.start < b.start or a.start + a.length > b.start + b.length:
