@@ -17,7 +17,7 @@ from redistrib.programs.value import Value
 
 
 def gathered_ahead(program: Program, names: Collection[str] | None = None) -> Program:
-    """The program in which a step of a loop gathers what the next one reads, and carries it there.
+    """The program in which a step of a loop gathers the operands of the next one, and carries them there.
 
     Where a step moves an entry of an array by a plan that receives something, the entry of the first step is moved
     before the loop, and each step moves that of the next. The last step moves the first entry once more, which nothing
@@ -54,7 +54,7 @@ def _entries_moved(op: Loop, names: Collection[str] | None) -> list[Move]:
 
 
 def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) -> tuple[list[Op], Loop]:
-    """What comes before a loop that gathers an entry one step ahead, and the loop."""
+    """The operations before a loop that gathers an entry one step ahead, and the loop."""
     step, inputs = op.program, list(op.program.inputs)
     number = next(k for k, value in enumerate(inputs) if value.name == move.value)
     entry, array = inputs[number], program.values[op.ins[number]]

@@ -68,7 +68,7 @@ def _no_elements(leaf: Any) -> str:
 
 
 def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:
-    """What is wrong with a leaf; empty where nothing is."""
+    """The fault of a leaf; empty where there is none."""
     expected = f"{dtype}{list(shape)}"
     try:
         ((other, kind),) = forms_of([leaf])

@@ -1,4 +1,4 @@
-"""What `redistrib diagnose module:function` does."""
+"""The command `redistrib diagnose module:function`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from redistrib.simulator.load import named
 
 
 def diagnosed(target: str, devices: int | None) -> Diagnosis:
-    """The diagnosis of what a function returns: a jitted function and its arguments.
+    """The diagnosis of the return value of a function: a jitted function and its arguments.
 
     Args:
         target: `module:function` or `file.py:function`; modules of the working folder are found too.
         devices: virtual CPU devices to compile for, unless None.
 
     Raises:
-        ProgramError: if there is no such function, or it returns something else.
+        ProgramError: if there is no such function, or it does not return a function and its arguments.
     """
     function, *args = returned(target, devices)
     return diagnose(function, *args)
 
 
 def returned(target: str, devices: int | None) -> tuple[Any, ...]:
-    """What a function of a module returns: a function and its arguments; see `diagnosed`."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what XLA would warn of is in the table
+    """The return value of a function of a module: a function and its arguments; see `diagnosed`."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the table has the cases that XLA would warn of
     if devices is not None:
         virtual_cpu_devices(devices)
     if not target.rpartition(":")[0]:

@@ -1,4 +1,4 @@
-"""What a compiler made a jitted function communicate, and what plans for the same reshards would receive."""
+"""The communication that a compiler chose for a jitted function, beside plans for the same reshards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from redistrib.theory.placement import placement_of
 
 _Key: TypeAlias = tuple[str, str]  # source line and operation
 _Reshard: TypeAlias = tuple[Plan, str]  # of an array with a name, which is empty if unknown
-_SAME = {  # operations of which an operand and the result are one array, or element by element alike
+_SAME = {  # copies, and element-wise operations
     "copy", "custom-call", "add", "subtract", "multiply", "divide", "maximum", "minimum", "sine", "cosine", "tanh",
     "exponential", "log", "negate", "abs", "convert", "select", "power", "sqrt", "rsqrt", "logistic", "erf", "and",
     "or", "xor", "not", "floor", "ceil", "sign", "clamp", "compare", "optimization-barrier",
@@ -46,11 +46,11 @@ class Finding:
 
     Attributes:
         source: the line, `file:line`; empty where the compiler does not tell.
-        operation: what JAX calls it, `jit(step)/dot_general`.
+        operation: its name in JAX, `jit(step)/dot_general`.
         collectives: how often each kind runs.
         received: bytes that all devices together receive.
         largest: bytes on one device of the largest array that one of them reads or leaves.
-        reshards: for every array that only changes its sharding here what it is, and the plan for that.
+        reshards: for every array that only changes its sharding here, the plan for that.
         involuntary: whether a device gathers more of an array than its old tile or its new one has.
         arrays: the names of these arrays in the source, empty where it does not tell.
     """
@@ -66,7 +66,7 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        """What to write before the line, and what that saves: bytes received by all devices together."""
+        """The move to write before the line, and the bytes that it saves, over all devices."""
         names = self.arrays or ("",) * len(self.reshards)
         moves = dict.fromkeys(_move(name, plan.target) for name, plan in zip(names, self.reshards, strict=True))
         saved = self.received - (self.planned or 0)
@@ -100,7 +100,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis(ShownInNotebooks):
-    """What a compiled function communicates.
+    """The communication of a compiled function.
 
     Attributes:
         name: of the function.
@@ -191,13 +191,13 @@ def _short(operation: str) -> str:
 
 
 def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | None = None) -> Diagnosis:
-    """What the compiler made a jitted function communicate, by source line, and what our plans would receive instead.
+    """The collectives of a jitted function, as compiled, by source line, beside the bytes that our plans would receive.
 
     Args:
-        fn: what `jax.jit` returned, or what `.lower(...)` or `.compile()` of it did.
+        fn: a result of `jax.jit`, or of its `.lower(...)` or `.compile()`.
         args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings. Those
             over an `AbstractMesh` need no devices: the function is compiled for as many virtual CPU devices.
-        cost_model: what our plans minimise; by default the preset of the devices' platform.
+        cost_model: the objective of our plans; by default the preset of the devices' platform.
 
     Returns:
         Every collective with its source line, bytes received and largest temporary, the involuntary gathers first.
@@ -238,7 +238,7 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Mesh | None
         raise ProgramError("", "", "Arguments", f"a jitted function is diagnosed, not a {type(function).__name__}")
     with tempfile.TemporaryDirectory() as folder:
         options = {"xla_dump_to": folder, "xla_dump_hlo_pass_re": "spmd.*", "xla_dump_hlo_as_text": True}
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # a compiler that knows no such option
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # a compiler without this option
             compiled = lowered.compile(compiler_options=options)
             texts = sorted(Path(folder).glob("*before_spmd-partitioning*.txt"))
             return compiled, texts[0].read_text() if texts else "", mesh_named(str(lowered.as_text()))
@@ -301,9 +301,9 @@ def _reshards(
 def _plan(
     given: Instruction, made: Instruction, module: HloModule, model: CostModel | str, mesh: Mesh | None
 ) -> Plan | None:
-    """The plan from how an operand is sharded to how the result is; None if they are alike, or nobody knows.
+    """The plan from the sharding of an operand to that of the result; None if they are equal, or either is unknown.
 
-    Types are written with the axes of the user's mesh where these say what the compiler's devices do.
+    Types are written with the axes of the user's mesh where these can express the compiler's placement.
     """
     if len(given.results) != 1 or len(made.results) != 1 or given.results[0].shape != made.results[0].shape:
         return None

@@ -1,4 +1,4 @@
-"""A distributed function: its program, what it costs, and calls of it."""
+"""A distributed function: its program, its cost, and calls of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redistrib.simulator.entry import simulate
 
 
 class Cost(NamedTuple):
-    """What a call takes.
+    """Time and memory of a call.
 
     Attributes:
         flops: floating-point operations of one device, of the operations that have some.
@@ -39,12 +39,12 @@ class Cost(NamedTuple):
 
 
 class Distributed:
-    """A function of arrays, distributed: what `rd.distribute` returns.
+    """A function of arrays, distributed: the result of `rd.distribute`.
 
     Attributes:
-        program: what every device computes and moves; print it for a table.
+        program: the program of every device; print it for a table.
         mesh: the JAX mesh; abstract where there are too few devices to run it.
-        choices: where propagation had to choose, and why it took what it did; and where a cut ends.
+        choices: where propagation had to choose, and the reason for its choice; and where a cut ends.
         opaque: operations that every device runs whole, since nothing is known of them.
     """
 
@@ -71,7 +71,7 @@ class Distributed:
         return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
 
     def __str__(self) -> str:
-        """The table of the program, then what was chosen and what every device runs whole."""
+        """The table of the program, then the choices and the operations that every device runs whole."""
         chosen = [f"{choice.operation}, axis {choice.axis!r}: {choice.why}" for choice in self.choices]
         whole = [f"{name} ({source}) is run whole by every device: {why}" for name, source, why in self.opaque]
         return "\n".join([str(self.program), *chosen, *whole])
@@ -109,8 +109,8 @@ class Distributed:
 
         Args:
             args: see above.
-            platform: to lower for, such as `"tpu"`; by default that of the devices. On an abstract mesh what is lowered
-                has a text, and cannot be compiled here.
+            platform: the platform to lower for, `"tpu"` for instance; by default that of the devices. A program that is
+                lowered for an abstract mesh has a text, and cannot be compiled here.
         """
         if args:
             self._leaves(args, shapes=True)
@@ -125,7 +125,7 @@ class Distributed:
 
     @cached_property
     def cost(self) -> Cost:
-        """What a call takes, as the program predicts."""
+        """Time and memory of a call, as the program predicts."""
         return Cost(
             self.program.flops, self.program.received_bytes, simulate(self.program, platform_of(self.mesh)).seconds
         )
@@ -137,7 +137,7 @@ class Distributed:
 
     @cached_property
     def compiled_memory(self) -> int:
-        """The same where the compiler fuses what works element by element, as those of XLA do."""
+        """The same where the compiler fuses element-wise operations, as XLA does."""
         return max(compiled_peak_bytes(self.program).values(), default=0)
 
     def picture(self, path: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""A JAX function as a program over a mesh: a schedule is applied, and what propagation decided is built."""
+"""A JAX function as a program over a mesh: a schedule is applied, propagated and built."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def distributed(
     memory_limit: int | None,
     ahead: bool = False,
 ) -> Distributed:
-    """A traced function, cut by a schedule; `redistrib.api.distribute` says what the arguments are.
+    """A traced function, cut by a schedule; `redistrib.api.distribute` describes the arguments.
 
     Args:
         given: the function, with types over the axes of the mesh.
         mesh, axes: the devices, as JAX has them and as ours.
-        schedule: tactics, or what a search has found.
-        cost_model: what the plans of moves minimise; None: the preset of the devices' platform.
+        schedule: tactics, or the schedule of a search.
+        cost_model: the objective of the plans of moves; None: the preset of the devices' platform.
         donate: arguments, by name.
         memory_limit: bytes on a device.
-        ahead: whether steps of loops gather what the next one reads.
+        ahead: whether steps of loops gather the operands of the next one.
 
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.

@@ -43,7 +43,7 @@ def prepare(
     rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = True, platform: str = "",
     trip_count: int = 1,
 ) -> Prepared:  # fmt: skip
-    """Trace a function, and read what is asked of its arguments and results."""
+    """Trace a function, and read the shardings of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     if not isinstance(exact, bool):
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
@@ -61,7 +61,7 @@ def prepare(
 
 
 def require_trip_count(count: Any) -> None:
-    """Refuse what is no number of steps.
+    """Refuse a value that is no number of steps.
 
     Raises:
         ProgramError: if it is no integer from 0 on.

@@ -1,7 +1,7 @@
-"""Rules of operations that are whole functions: loops, branches, and what a proxy stands for.
+"""Rules of operations that are whole functions: loops, branches, and proxies.
 
-Such an operation is cut along the factors of the function's own graph, and nothing is moved inside: a loop runs as a
-loop on every device, its body once in the program, on the tiles of what it carries.
+These operations are cut along the factors of the function's graph, and nothing is moved inside: a loop runs as a
+loop on every device, its body once in the program, on the tiles of its carried values.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _nest(
     stacked_ins: Sequence[int] = (),
     stacked_outs: Sequence[int] = (),
 ) -> Nest | None:
-    """The nest of an operation with such factors.
+    """The nest of an operation with these factors.
 
     Args:
         equation: the operation.
@@ -129,7 +129,7 @@ def _nest(
             own = [name for name in cut if k in found[int(name[1:])].begins]
             operands[k] = _of_the_first(operands[k], own, parts)
         made = list(run(parts, operands))
-        for k, dims in enumerate(outs):  # what is alike on all devices becomes one summand of it
+        for k, dims in enumerate(outs):  # a value that is equal on all devices becomes one summand of it
             alike = [name for name in cut if name not in dims and k not in found[int(name[1:])].summed]
             made[k] = made[k] if k in replicated else _of_the_first(made[k], alike, parts)
         return results(made)
@@ -147,7 +147,7 @@ def _nest(
 
 
 def _of_the_first(tile: Any, names: Sequence[str], parts: At) -> Any:
-    """A tile where the first part of these factors runs, elsewhere what changes no sum."""
+    """A tile where the first part of these factors runs, elsewhere the identity of the sum."""
     for name in names:
         tile = jnp.where(jnp.asarray(parts[name].start) == 0, tile, sum_identity(jnp.result_type(tile)))
     return tile
@@ -255,12 +255,12 @@ def _cond(equation: Equation) -> Nest | None:
 
 
 def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[Form]) -> Graph:
-    """Graphs that start from the same arrays as one, whose results join those of all: they are cut alike, or nowhere.
+    """Graphs that start from the same arrays as one graph, whose results join those of all: cut equally or not at all.
 
     Args:
         graphs: the branches.
         shared: how many of their inputs, the first, are the same.
-        outs: what each ends with.
+        outs: the results of each.
     """
     inputs = list(graphs[0].inputs[:shared])
     operations: list[Operation] = []
@@ -298,7 +298,7 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
     moved inside are those along which the operation may be; the proxy itself never runs.
 
     Args:
-        pure: takes what the operation takes and makes arrays of the same shapes and types.
+        pure: takes the operands of the operation and makes arrays of the same shapes and types.
         run: called with tiles in the place of the operation; it must take any tile that a cut leaves. By default the
             primitive with its parameters as they are; calls of jitted functions need it.
 
@@ -312,7 +312,7 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
                 equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
             )
         others = {kind: own for kind, own in equation.rules.items() if not isinstance(own, CallRule)}
-        region = _Region(pure, equation.ins, others, exact=equation.exact)  # a function may call what it stands for
+        region = _Region(pure, equation.ins, others, exact=equation.exact)  # a function may call its operation
         arrays = region.graph.arrays()
         made = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
         expected = [(form.shape, form.dtype) for form in equation.outs]

@@ -24,10 +24,10 @@ def rule(
     Given to `rd.distribute` in `rules`, by name: `rules={"scaled": rd.rule("rows ., . -> rows .")}`. Names before the
     arrow are those of the operands' dimensions, after it those of the results'; operands are parted by commas, and a
     scalar has none. A dimension with a name may be cut, in all arrays that have the name. A dimension `.` is whole on
-    every device. The operation must give the tile of its result for tiles of its operands, whatever their sizes.
+    every device. The operation must give the tile of its result for tiles of its operands, of any size.
 
     Args:
-        spec: see above. JAX's own `sharding_rule` of `custom_partitioning` is written alike.
+        spec: see above. JAX's own `sharding_rule` of `custom_partitioning` has the same form.
         run: called with tiles in the place of the operation, and returns its results; by default the primitive with its
             parameters as they are. Calls of jitted functions, and primitives whose parameters hold shapes, need it.
         combine: how the results along a dimension that no result has are combined: `"sum"`, `"max"` or `"min"`, or one
@@ -85,7 +85,7 @@ def rule(
 def _fitting(
     equation: Equation, spec: str, reads: list[list[str]], writes: list[list[str]]
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The accesses of operands and results, `""` for what is whole; they must have the operation's ranks."""
+    """The accesses of operands and results, `""` for whole ones; they must have the operation's ranks."""
     for noun, accesses, forms in (("operands", reads, equation.ins), ("results", writes, equation.outs)):
         ranks, expected = [len(dims) for dims in accesses], [len(form.shape) for form in forms]
         if ranks != expected:

@@ -216,7 +216,7 @@ class _Search:
         """The cheapest choice of one way for each kernel, the first of equal ones; None if none is below a limit.
 
         Choices that leave equal versions of the arrays that are read later are equal for the rest of the program: the
-        cheapest of them goes on. At most `width` choices go on. A move costs what `bytes` says.
+        cheapest of them goes on. At most `width` choices go on. `bytes` prices the moves.
         """
         frontier: dict[tuple[int, ...], tuple[int, _Path | None]] = {(): (0, None)}
         for k, choices in enumerate(ways):

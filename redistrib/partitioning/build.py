@@ -27,7 +27,7 @@ def build(
     """The program of a graph, checked.
 
     Args:
-        propagation: what is decided.
+        propagation: the decided cuts.
         builder: an empty one, which says how moves are made.
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
@@ -77,7 +77,7 @@ class _Build:
         return Value(array.name, form, self.place, array.dtype)
 
     def _operations(self, numbers: range, scope: int | None) -> Iterator[Array]:
-        """Add the operations of a loop, or of none, and the loops in it; yields what they make."""
+        """Add the operations of a loop, or those outside all loops, and the loops in it; yields their results."""
         graph, number = self.found.graph, numbers.start
         while number < numbers.stop:
             inside = graph.scopes[number]
@@ -123,7 +123,7 @@ class _Build:
     # ------------------------------------------------------------------------------------------------ loops
 
     def _loop(self, number: int) -> Iterator[Array]:
-        """Add a loop; yields what it leaves behind."""
+        """Add a loop; yields its results."""
         graph, loop = self.found.graph, self.found.graph.loops[number]
         roles: dict[Role, list[int]] = {role: [] for role in ("carry", "entry", "test", "stack", "leave")}
         for k in range(loop.first, loop.stop):
@@ -172,7 +172,7 @@ class _Build:
         yield from (graph.operations[k].outs[0] for k in roles["stack"])
 
     def _inside(self, name: str, begins: Sequence[Value]) -> _Build:
-        """What builds the step of a loop that begins with these values, or its condition."""
+        """The builder of a loop's step that begins with these values, or of its condition."""
         builder = self.builder.inside(name)
         builder.reserve(self.found.arrays)
         for value in begins:
@@ -187,7 +187,7 @@ class _Build:
         return self.builder.needed(array, self._value(self.found.arrays[array], form))
 
     def _constants(self, ends: Sequence[Value]) -> list[Value]:
-        """The values from outside that a step reads; what it makes and nothing reads is left out."""
+        """The values from outside that a step reads; results that nothing reads are left out."""
         self.builder.ops = still_read(self.builder.ops, [value.name for value in ends])
         read = {value.name for value in ends}.union(*map(used_by, self.builder.ops))
         return [value for name, value in self.builder.constants.items() if name in read]
@@ -204,7 +204,7 @@ class _Build:
         part = ScheduledNest(operation.nest, cut)
         try:
             part.signature(self.place.mesh)
-        except CutInnerFactorError:  # a reshape, of which what is wanted is no tile of what it reads: it is moved
+        except CutInnerFactorError:  # a reshape of which the needed tile is no tile of the operand: it is moved
             return None
         return self._compute(operation, part, self.builder.new_name(target.name))[0]
 

@@ -31,7 +31,7 @@ def reshard_instead(propagation: Propagation, axis: str) -> None:
 
 
 def carry_whole(propagation: Propagation, axis: str) -> None:
-    """Carry whole what every step reads whole, where it begins whole, and is needed whole after the loop.
+    """Carry a value whole if every step reads it whole, it begins whole, and it is needed whole after the loop.
 
     It is then gathered at the end of a step, and not at the start of the next, and not once more after the loop.
     Nothing may be spread along the axis afterwards.

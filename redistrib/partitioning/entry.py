@@ -26,9 +26,9 @@ def partition(
     dtype: str | Mapping[str, str] = "float32",
     cost_model: CostModel | str = "exact",
 ) -> Program:
-    """Cut the work of operations by grids, derive what every array must look like, and move what does not fit.
+    """Cut the work of operations by grids, derive the types of their arrays, and move arrays between different types.
 
-    Operations are joined by the names of their arrays: one reads what an earlier one has written. Arrays that none
+    Operations are joined by the names of their arrays: one reads results of an earlier one. Arrays that none
     writes are the inputs; they begin as their first reader needs them. The axes of the devices are called `r0`,
     `r1`, ... after the grid that takes most devices. For the other grids they are chosen, for all operations together.
     Where there are at most 4,096 ways to choose them, no other way receives fewer bytes in all. Larger programs are
@@ -40,14 +40,14 @@ def partition(
         groups: operations that are fused, by the name of the kernel they become: nothing may move inside.
         ranks: devices of the machine; else as many as the largest grid takes. A grid that takes fewer has its work
             repeated on the others where it divides them, and else leaves them idle.
-        inputs: types of inputs that begin otherwise, by array, over the axes named above.
+        inputs: types of inputs that begin in another type, by array, over the axes named above.
         outputs: arrays to end with; else those that nothing reads. A mapping gives types as well; None leaves an array
             as it was made, its summands reduced.
         root: whether inputs begin and outputs end whole on device 0.
-        pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. What
-            stands in an input beyond its old end does not matter, and an output has nothing of use there.
-        dtype: element type of all arrays; or of each by name, float32 for those that are left out.
-        cost_model: what the plans of the moves minimise.
+        pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. The
+            added elements of an input may have any value, and those of an output have no meaning.
+        dtype: element type of all arrays; or of each by name, float32 for missing ones.
+        cost_model: the objective of the plans of moves.
 
     Returns:
         A checked program. A `Move` stands where producer and consumer differ, and nowhere else.

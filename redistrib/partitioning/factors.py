@@ -25,7 +25,7 @@ class Factor:
         ins, outs: for each input and output the dimension; None: whole.
         summed: numbers of the outputs that are partial sums under this cut.
         begins: numbers of the inputs that are partial sums under this cut: carried values that end as partial sums.
-        work: for each operation that is cut the iteration dimension.
+        work: for each cut operation the iteration dimension.
     """
 
     size: int

@@ -82,7 +82,7 @@ def bindings(
 
     Args:
         nest, grid, mesh: the operation, the number of parts of each iteration dimension, and the axes.
-        layouts: types of arrays of the nest over the mesh, by name; an array that is left out has no layout yet.
+        layouts: types of arrays of the nest over the mesh, by name; a missing array has no layout yet.
 
     >>> from redistrib.programs.nest import Access
     >>> square = Nest("square", {"i": 4, "j": 4}, [Access("a", (("j",), ("i",)))], [])

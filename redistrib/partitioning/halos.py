@@ -18,7 +18,7 @@ Shared: TypeAlias = Mapping[tuple[str, DistType], Windows]
 
 
 def shared_halos(propagation: Propagation) -> dict[tuple[str, DistType], Windows]:
-    """For an array in a type the halos that all operations share which read it with some, where that is no more."""
+    """For an array in a type the halos that serve all operations that read it with halos, if that is no more."""
     shared: dict[tuple[str, DistType], Windows] = {}
     apart: set[tuple[str, DistType]] = set()
     for number, operation in enumerate(propagation.graph.operations):
@@ -27,7 +27,7 @@ def shared_halos(propagation: Propagation) -> dict[tuple[str, DistType], Windows
         part = propagation.part(number)
         try:
             signature = part.signature(propagation.mesh)
-        except ProgramError:  # whoever builds it says so
+        except ProgramError:  # the builder raises this error again
             continue
         for access, name, form in zip(part.nest.reads, operation.ins, signature.ins, strict=True):
             windows = windows_of(part.nest, access, part.cut)
@@ -44,7 +44,7 @@ def shared_halos(propagation: Propagation) -> dict[tuple[str, DistType], Windows
 
 
 def _united(one: Windows, other: Windows, form: DistType, mesh: Mesh) -> Windows | None:
-    """Halos that contain both; None where they take more than both, or do not begin alike."""
+    """Halos that contain both; None where they take more than both, or begin differently."""
     united: list[Held] = []
     for a, b, dim in zip(one, other, form.dims, strict=True):
         if a == b:

@@ -166,7 +166,7 @@ class Insertion:
         """Add an input for an array that nothing has written or read yet.
 
         Raises:
-            ProgramError: if it begins with tiles that overlap in another way: such tiles are never moved.
+            ProgramError: if it begins with tiles that overlap in another way: overlapping tiles are never moved.
         """
         array, versions = target.name, self.builder.versions
         if array not in versions:

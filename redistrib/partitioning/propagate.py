@@ -1,8 +1,8 @@
-"""From a few cuts to all: what a tactic says of some arrays is carried through the operations that touch them.
+"""Propagation: the cuts of a few arrays or operations are carried through the operations that touch them.
 
-An axis of the mesh cuts each operation along one iteration dimension or none. Forward, an operation is cut as what it
-reads is. Backward, it is cut as all agree that read what it makes. What an earlier tactic has decided stays. Where two
-reads ask for different cuts, the one that has less to move is taken, and a note says so.
+An axis of the mesh cuts each operation along one iteration dimension or none. Forward, an operation takes the cut of
+its operands. Backward, it takes the cut on which all readers of its results agree. Decisions of earlier tactics stay.
+Where two operands ask for different cuts, the one that moves fewer bytes wins, and a note says so.
 
 Both directions, partial sums and loops read and change the same decisions at each step, so the module is long.
 """
@@ -32,7 +32,7 @@ class Choice(NamedTuple):
         operation: the operation.
         axis: the mesh axis.
         taken: the iteration dimension that it cuts; empty for none.
-        why: what was asked for, and why this was taken.
+        why: the requested cut, and the reason for the choice.
     """
 
     operation: str
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 @dataclass
 class Propagation:
-    """What is decided of a graph over a mesh.
+    """The cuts of a graph over a mesh.
 
     Attributes:
         cuts: for every operation the axes that cut it, each with the iteration dimension.
@@ -119,7 +119,7 @@ class Propagation:
         """Cut the work of an operation along an axis.
 
         Raises:
-            CutError: if it has no such dimension, or it cannot be cut so.
+            CutError: if it has no such dimension, or the dimension cannot be cut so.
         """
         operation = self.graph.operations[number]
         if dim not in operation.nest.position:
@@ -138,7 +138,7 @@ class Propagation:
         self._moves(number)
 
     def _moves(self, number: int) -> None:
-        """Note that making again what an operation makes, or anything made of it, now has a cost."""
+        """Note that recomputing the results of an operation, or anything that depends on them, now has a cost."""
         for array in self.graph.operations[number].outs:
             if self.constants.pop(array.name, None) is not None:
                 for k, _ in self.readers.get(array.name, ()):
@@ -172,7 +172,7 @@ class Propagation:
             self.order.append(axis)
 
     def spread(self, axis: str) -> None:
-        """Carry what is cut along an axis as far as it goes."""
+        """Propagate the cuts along an axis as far as they go."""
         while True:
             changed = sum(self._forward(k, axis) for k in range(len(self.cuts)))
             changed += sum(self._backward(k, axis) for k in reversed(range(len(self.cuts))))
@@ -180,7 +180,7 @@ class Propagation:
             if not changed:
                 return
 
-    # ------------------------------------------------------------------------------------- what is known
+    # ------------------------------------------------------------------------------------- queries
 
     def where(self, name: str, axis: str) -> int | None:
         """The dimension of a value that an axis cuts, as it is made; None if none."""
@@ -335,9 +335,9 @@ class Propagation:
         )
 
     def _accumulate(self, number: int, axis: str) -> bool:
-        """Let a loop carry summands, if what is carried is then summands at the end of a step too.
+        """Let a loop carry summands, if the carried value is then summands at the end of a step too.
 
-        What comes out of a step is summands only if what goes in is: it is tried, and taken back where it fails.
+        The result of a step is summands only if its operand is: it is tried, and undone where it fails.
         """
         if axis in self.cuts[number] or axis in self.carries[number]:
             return False
@@ -369,7 +369,7 @@ class Propagation:
         return nest.is_summed(w, dim)
 
     def _is_carried_by_all(self, name: str) -> bool:
-        """Whether all that read a value are linear in it, and what they make of it is no more than it."""
+        """Whether all readers of a value are linear in it, and their results are no larger."""
         if name in self.graph.outputs:
             return False
         result_bytes = 0
@@ -377,7 +377,7 @@ class Propagation:
             operation = self.graph.operations[k]
             if not any(r in group for group in operation.nest.linear):
                 return False
-            if operation.role != "leave":  # what a loop leaves behind is what it carries
+            if operation.role != "leave":  # the result of a loop is its carried value
                 result_bytes += sum(
                     self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs
                 )

@@ -30,7 +30,7 @@ class Schedule:
         carries: for operations the axes whose partial sums pass through them, each with the group of linear reads.
         starts: types of the arguments, by name.
         ends: types of the results, by number.
-        sources: for an array and a type that is needed the type of the layout version to move, where that is not the
+        sources: for an array and a needed type, the type of the layout version to move, where that is not the
             first version.
     """
 

@@ -25,7 +25,7 @@ class Along:
         """Cut the arrays.
 
         Raises:
-            CutError: if there is no such array, it cannot be cut so, or the axis cuts another dimension of it already.
+            CutError: if there is no such array, it cannot be cut so, or the axis cuts another dimension already.
         """
         for pattern, dim in self.arrays:
             for array in matching(pattern, propagation.graph.inputs):
@@ -67,17 +67,17 @@ class Work:
 def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
     """A tactic: a mesh axis cuts some arrays; propagation derives further cuts.
 
-    Tactics are applied in order, and none undoes what an earlier one has decided. So `along("d", {"batch": 0})` before
+    Tactics are applied in order, and none changes a decision of an earlier one. So `along("d", {"batch": 0})` before
     `along("d", {"params": "first"})` cuts the work by batch and stores the parameters cut, whole only where they are
     read; the other way round the work follows the parameters.
 
     Args:
         axis: of the mesh.
-        arrays: for arguments, by name, the dimension that is cut. A name is that of a parameter of the function, which
+        arrays: for arguments, by name, the dimension to cut. A name is that of a parameter of the function, which
             stands for all leaves of the argument, the path of a leaf (`params/layers/0/up`), the end of one (`up`), or
             a pattern (`params/*/up`). A dimension is a number; `"first"`, the first that the axis divides, if any;
-            None, not cut along this axis, whatever follows; or a function of path and shape. An axis that cuts an array
-            already is not given another dimension of it: `"first"` keeps the one there is, a number is refused.
+            None, never cut along this axis; or a function of path and shape. An axis that cuts an array
+            already does not cut another dimension of it: `"first"` keeps the present one, a number is refused.
 
     >>> along("d", {"batch": 0})
     Along(axis='d', arrays=(('batch', 0),))
@@ -91,7 +91,7 @@ def work(axis: str, operations: Mapping[str, str]) -> Work:
     Args:
         axis: of the mesh.
         operations: for operations, by name or pattern (`dot_general_3`, `dot_general*`) or by the end of their source
-            line (`model.py:42`), the iteration dimension that is cut. Names are in the printed program.
+            line (`model.py:42`), the iteration dimension to cut. Names are in the printed program.
     """
     return Work(axis, tuple(operations.items()))
 

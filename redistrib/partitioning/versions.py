@@ -25,12 +25,12 @@ Plans: TypeAlias = dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan]
 
 
 class LayoutBuilder(Builder):
-    """A builder that moves the layout version which is nearest to what an operation needs.
+    """A builder that moves the layout version nearest to the type that an operation needs.
 
     Attributes:
         rematerialise: computes an array once more in a layout; None where it cannot.
-        outside: of the step of a loop, the builder of what stands around the loop; None elsewhere. An array from there
-            is moved there, once, and is alike at every step.
+        outside: of the step of a loop, the builder around the loop; None elsewhere. An array from there
+            is moved there, once, and is equal at every step.
         constants: values from outside that the operations read, by name.
         halos: for an array in a type the halos that operations share: those of each are cut out of them.
     """
@@ -48,10 +48,10 @@ class LayoutBuilder(Builder):
         """An empty program.
 
         Args:
-            model: what the plans of moves minimise; None: moves get no plans.
+            model: the objective of the plans of moves; None: moves get no plans.
             keep: for how many operations a version that was moved is kept; None: to the end.
             name: of the program.
-            sources: for an array and a type that is needed the type of the version to move, where that is not the
+            sources: for an array and a needed type, the type of the version to move, where that is not the
                 first; None: the nearest is moved.
             plans: of moves, by the types and meshes of both ends and the element type; several programs may share them.
             reserved: names that no version gets.

@@ -49,7 +49,7 @@ class Cutter:
         batch: the program.
         data, tensor, microbatches: into how many parts.
         tensor_dims: dimensions of inputs that are cut over `t`, given; None leaves one whole.
-        shard: whether complete sums, and what is made of them, are cut over the replicas as well.
+        shard: whether complete sums, and results of them, are cut over the replicas as well.
         sums_sharded: whether sums are so from each microbatch on.
         inputs_sharded: whether inputs without examples are so too.
         types: of every value as it is made, once reduced; sums over examples keep their summands.
@@ -81,7 +81,7 @@ class Cutter:
                 dim = self.tensor_dims[value.name]
                 form = self._type(shape, {} if dim is None else {dim: [TENSOR]}, value.name)
                 self.types[value.name] = self.sharded(form) if self.inputs_sharded else form
-        # What is done once comes after all microbatches. Constants are cut as the first that reads them needs them.
+        # Operations outside microbatches come after them all. Constants are cut as their first reader needs them.
         for kinds in (("batched",), ("final",), ("constant",)):
             for k, step in enumerate(self.batch.steps):
                 if step.kind in kinds and k not in self.cuts:
@@ -123,7 +123,7 @@ class Cutter:
         return DistType.cut(form.global_shape, axes, self.mesh)
 
     def nest(self, step: BatchStep, microbatch: int = 0) -> Nest:
-        """What an operation computes on one microbatch."""
+        """The operations on one microbatch."""
         if not step.batch or self.microbatches == 1:
             return step.nest
         over = step.nest.ranges[step.nest.position[step.batch]][1]
@@ -162,7 +162,7 @@ class Cutter:
                 self._first_needed(name, cut.ins[array])
 
     def _first_needed(self, name: str, form: DistType) -> None:
-        """An input, or a constant, is as its first reader needs it; so is what a constant is made of."""
+        """The cut of an input, or a constant, is that of its first reader; so is that of a constant's operands."""
         number = self.batch.makers.get(name)
         if number is None:
             self.types[name] = self.sharded(form) if self.inputs_sharded else form
@@ -174,7 +174,7 @@ class Cutter:
         axes = {names[0]: dim.axes for names, dim in zip(access.dims, form.dims, strict=True) if names and dim.axes}
         rows = {step.batch: (DATA,)} if step.batch and self.data > 1 else {}
         cut = self._tried(nest, axes) or self._tried(nest, rows) or self._tried(nest, {})
-        assert cut is not None  # nothing is cut, or its examples, which is what they are for
+        assert cut is not None  # nothing is cut, or its examples, for which replicas exist
         self._decided(number, cut)
 
     def _chosen(self, step: BatchStep, types: Mapping[str, DistType | None]) -> CutOperation:
@@ -198,7 +198,7 @@ class Cutter:
         return cut_operation
 
     def _candidates(self, nest: Nest, types: Mapping[str, DistType | None], axis: str, step: BatchStep) -> list[str]:
-        """Iteration dimensions that may be cut, the best first: those along which most of what is read is cut."""
+        """Iteration dimensions that may be cut, the best first: those that cut the most bytes of operands."""
         weight: dict[str, int] = {}
         for access in nest.reads:
             form = types[access.array]

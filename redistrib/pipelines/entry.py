@@ -53,24 +53,24 @@ def pipeline(
 
     The function, a training step differentiated inside or a forward pass, is traced as `distribute` does and spread as
     `spread` does. Each stage is one `jax.jit` over the devices of its group, called for each
-    microbatch in the order that the layout names; between groups values go by `reshard`. It computes what the function
-    does. See docs/simulate.md.
+    microbatch in the order that the layout names; `reshard` moves values between groups. The results are those of the
+    function. See docs/simulate.md.
 
     Args:
-        fn: a function of arrays and trees of them. What it sums over examples may be read at the end only: a loss and
-            gradients, an update; nothing that mixes examples, as a norm over the batch does.
+        fn: a function of arrays and trees of them. Only a loss, gradients and an update, at its end, may read sums over
+            examples; no other operation may mix examples, as a norm over the batch does.
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         batch: for arguments with examples, by the name of the parameter, the path of a leaf or a pattern, the
             dimension that runs over them.
         layout: how many replicas, tensor parts, groups of devices and microbatches, in which order; `tensor_dims` by
             names as in `batch`.
         devices: of JAX, as many as the layout takes, or a mesh of them; by default the first that JAX has.
-        cost_model: what plans inside a group minimise; by default the preset of the devices' platform.
+        cost_model: the objective of plans inside a group; by default the preset of the devices' platform.
         rules: of primitives, as `distribute` takes them.
 
     Returns:
-        A function of the same arguments, with `program` to print or to simulate, and `transfers`, what goes between
-        groups and whether a plan or `jax.device_put` moves it.
+        A function of the same arguments, with `program` to print or to simulate, and `transfers`, the values that
+        go between groups, with a plan or by `jax.device_put`.
 
     Raises:
         ProgramError: if examples meet before the end, numbers do not divide, devices are too few, or the order cannot
@@ -148,7 +148,7 @@ class Pipelined:
     """A function of arrays that runs in stages; the result of `rd.pipeline`.
 
     Attributes:
-        program: what every device computes and moves, in order; print it for a table, or simulate it.
+        program: the program of every device, in order; print it for a table, or simulate it.
         layout: how it is spread.
         devices: the JAX devices, by their numbers in the program.
     """

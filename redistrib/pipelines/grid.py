@@ -53,7 +53,7 @@ def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: 
     Args:
         program: on one device.
         batch: of every input with examples the dimension that runs over them.
-        machine: what is simulated.
+        machine: the simulated machine.
         devices: how many, a power of two.
 
     Raises:
@@ -78,7 +78,7 @@ def of_microbatches(
     Args:
         program: on one device, of one microbatch; no operation may ask for the number of an example.
         batch: of every input with examples the dimension that runs over them.
-        machine: what is simulated.
+        machine: the simulated machine.
         sizes: of the batches.
         devices: how many, a power of two.
 

@@ -95,7 +95,7 @@ def gpt2(
     layers: int, width: int, batch: int, *, s: int = 8, head: int = 64, vocabulary: int | None = 50304,
     dtype: str = "float16",
 ) -> Program:  # fmt: skip
-    """What GPT-2 computes of embedded tokens: blocks of attention and a perceptron, a norm, and logits.
+    """GPT-2 on embedded tokens: blocks of attention and a perceptron, a norm, and logits.
 
     Args:
         layers, width: of the model.

@@ -108,7 +108,7 @@ def batch_of(program: Program, batch: Mapping[str, int]) -> BatchedProgram:
         batch: for every input with examples the dimension that runs over them.
 
     Raises:
-        ProgramError: if examples are combined other than by a sum at the end, or an input has no such dimension.
+        ProgramError: if examples are combined except by a sum at the end, or an input has no such dimension.
     """
     flat = inlined(program)
     roles: dict[str, Role] = {}
@@ -141,7 +141,7 @@ def _size(program: Program, batch: Mapping[str, int]) -> int:
     if not sizes:
         raise ProgramError("", "", "Batch", "no input has examples; name those that do, each with its dimension")
     if len(set(sizes.values())) > 1:
-        # a dimension may be made of examples and what each has, as the rows of a flattened array are
+        # a dimension may be made of examples and their elements, as the rows of a flattened array are
         smallest = min(sizes.values())
         odd = next((name for name, size in sizes.items() if size % smallest), None)
         if odd is not None:

@@ -18,14 +18,14 @@ def spread(
     """Spread a program over devices; it computes the same.
 
     Args:
-        program: what is computed, in order: layers, a loss, gradients, an update, or layers alone. Where it runs and
-            how it is cut does not count.
+        program: the operations in order: layers, a loss, gradients, an update, or layers alone. Its places and cuts do
+            not count.
         batch: of every input with examples the dimension that runs over them, the major one of its factors.
         layout: how many replicas, tensor parts, groups of devices and microbatches, in which order.
-        cost_model: what the plans of the moves minimise.
+        cost_model: the objective of the plans of moves.
 
     Returns:
-        The program over devices, checked, and what turns arrays of the one into those of the other.
+        The program over devices, checked, and the functions that convert arrays between the two programs.
 
     Raises:
         ProgramError: if examples meet before the end, numbers do not divide, or the order cannot run.

@@ -70,7 +70,7 @@ class Writer:
         return self.builder.begin((self.group, key), self.value(name, form, like))
 
     def needed(self, key: Key, form: DistType) -> Value:
-        """A value of the group in a layout, after a move if there is no such version yet."""
+        """A value of the group in a layout, after a move if there is no version in this layout yet."""
         return self.builder.needed((self.group, key), self._layout(key, form))
 
     def _layout(self, key: Key, form: DistType) -> Value:

@@ -23,7 +23,7 @@ def spread_over(
     Args:
         batch: the program, seen from its batch.
         layout: how it is spread.
-        model: what plans minimise.
+        model: the objective of plans.
         staging: of a layout that differs at most in its microbatches and their order. Where its cuts are of a single
             microbatch, the examples of `batch` are those of each microbatch, and not of all together.
     """
@@ -178,7 +178,7 @@ class _Spreading:
             self.owner[value.name] = group
 
     def _complete(self, name: str) -> None:
-        """Reduce the sum over all microbatches over the replicas, if the value is a sum and that is not done yet."""
+        """Reduce the sum over all microbatches over the replicas, if the value is a sum that is still partial."""
         writer = self.writers[self.owner[name]]
         if self.batch.roles[name].kind == "summed" and not writer.has(name):
             writer.hold(name, self.sums[name])

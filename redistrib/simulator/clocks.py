@@ -1,11 +1,11 @@
-"""Clocks: when each operation runs, and what devices hold then.
+"""Clocks: when each operation runs, and the live bytes of devices at each moment.
 
-Operations are met in the order of the program. A computation runs on each device of its place as soon as the device is
-free; a move starts when all devices that take part are free, and blocks them. Devices that take part in the same
+Operations are taken in the order of the program. A computation runs on each device of its place as soon as the device
+is free; a move starts when all devices that take part are free, and blocks them. Devices that take part in the same
 operations have equal histories and share a clock. With several streams a device has a clock for each, and an operation
-also waits for what it reads; bytes are then held from the start of the operation that makes them until all that the
-device was given to do, up to the last operation that reads them, is done on all its streams. Where moves are issued in
-order, a move also waits for the computations before it.
+also waits for its operands. Bytes are then live from the start of their maker until all operations of the device up to
+their last reader have ended on all its streams. Where moves are issued in order, a move also waits for the computations
+before it.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def run(
 
     Args:
         program: a checked program.
-        machine: what operations take.
+        machine: the rates of devices and links.
         streams: the stream of every operation; all on one unless given.
         shared: whether devices with equal histories share a clock.
         record: whether to keep the events.
-        cache: what was found of called programs, of programs before that were simulated in the same way.
+        cache: results for called programs, from earlier simulations with the same options.
         in_order: whether a move waits for the computations that the program has before it; these have the stream `""`.
     """
     clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
@@ -84,7 +84,7 @@ class _Item(NamedTuple):
         alias: whether it only gives bytes another name, which takes no time.
         context: of a call.
         born, died: bytes by clock that it takes, and that end with it.
-        users: where moves are issued in order, numbers of the operations that make or read what ends with it.
+        users: where moves are issued in order, numbers of the operations that make or read the values that end with it.
     """
 
     op: Op
@@ -113,11 +113,11 @@ class _Prepared(NamedTuple):
 
 @dataclass
 class SimulationCache:
-    """What was found of called programs, for whoever calls them again in the same context.
+    """Results for called programs, for later calls in the same context.
 
     Attributes:
         prepared: their operations, by the program, the context and the clocks of its devices.
-        called: what becomes of one on devices of a single clock.
+        called: the result of a call on devices of a single clock.
         liveness: when their values end.
         prices: of moves.
     """
@@ -151,7 +151,7 @@ class _Simulator:
     def run(self, program: ProgramData, ready: Ready, to: Run, context: Context | None = None) -> None:
         """Meet every operation of a program in order; `ready` and `to` are brought up to date.
 
-        Of a called program `context` says what the caller still reads.
+        For a called program, `context` says which values the caller still reads.
         """
         prepared = self._prepared(program, context)
         ends: list[dict[int, float]] = []
@@ -256,7 +256,7 @@ class _Simulator:
         to.height, to.met = max(to.height, step.height), to.met + step.met
 
     def _in_flight(self, step: ProgramData, op: Loop) -> int:
-        """Bytes that a step needs beside its constants and what it carries, counted by time."""
+        """Bytes that a step needs besides its constants and carried values, counted by time."""
         run = Run(self.clock_of)
         for value in step.inputs:
             for clock in self.clocks(value.place.devices):

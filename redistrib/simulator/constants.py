@@ -10,7 +10,7 @@ from redistrib.errors import ProfileError
 from redistrib.simulator.machine import Machine, Rates
 
 # NVIDIA V100 in a DGX-2, the machine of DistIR's evaluation (section 5), in fp16.
-V100_FLOPS = 90e12  # of 125e12 on the data sheet: what large matrix products reach
+V100_FLOPS = 90e12  # of 125e12 on the data sheet: the rate that large matrix products reach
 V100_BANDWIDTH = 900e9  # bytes per second of HBM2, data sheet
 V100_LINK = 50e9  # bytes per second to another device; NVLink through the switch, a third of 150e9 on the data sheet
 V100_LAUNCH = 10e-6  # seconds for a kernel or a collective, a round figure

@@ -25,19 +25,19 @@ def simulate(
     overlap: bool = False,
     record: bool = True,
 ) -> Simulation:
-    """Time a program on a machine, and count what every device holds, without running it.
+    """Time a program on a machine, and count the live bytes of every device, without running it.
 
-    Operations are met in the order of the program. A computation runs on each of its devices as soon as that device is
-    free; a move starts when all devices that take part are free, and blocks them. Moves cost what the machine's cost
-    model says, step by step, on the links between the devices that they name.
+    Operations are taken in the order of the program. A computation runs on each of its devices as soon as that device
+    is free; a move starts when all devices that take part are free, and blocks them. The machine's cost model prices
+    moves, step by step, on the links between their devices.
 
     Args:
         program: a program that was checked, or a plan, which is a program of one move.
-        profile: a machine, its name (`"v100"`, `"gpu"`, `"tpu"`, `"cpu"`), or a cost model in seconds for what only
-            moves.
+        profile: a machine, its name (`"v100"`, `"gpu"`, `"tpu"`, `"cpu"`), or a cost model in seconds for programs
+            of moves alone.
         streams: None, one stream for each device; `"moves"`, a second one for moves, so that a device moves and
-            computes at once; or a function that names the stream of each operation. An operation then waits for its
-            stream and for what it reads.
+            computes at the same time; or a function that names the stream of each operation. An operation then waits
+            for its stream and for its operands.
         overlap: whether moves run beside computations: a device has two streams, and its moves are issued as early as
             that hides them, and no earlier, see `redistrib.simulator.two_streams`. Never slower than without.
         record: whether to keep every operation for the trace; leave it out where thousands of programs are compared.

@@ -30,9 +30,9 @@ class OperationSample:
 
 
 def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
-    """Launch, bandwidth and flops that tell the samples best; every sample weighs the same whatever its size.
+    """The launch, bandwidth and flops that fit the samples best; every sample has the same weight at any size.
 
-    A roofline is fitted in turns: samples are told apart by which side bounds them, then each side to its own samples.
+    A roofline is fitted in turns: samples are grouped by the side that bounds them, then each side fits its samples.
 
     Raises:
         ProfileError: if there are fewer than three samples, or one took no time.

@@ -21,7 +21,7 @@ def issued(program: Program, machine: Machine, window: int | None = None) -> Pro
 
     Args:
         program: to be reordered.
-        machine: what operations take.
+        machine: the rates of devices and links.
         window: computations by which a move that takes memory may be issued earlier than the program has it; None for
             any number.
     """
@@ -39,7 +39,7 @@ class _Issue:
         return replace(program, ops=tuple(self._ops(program)[0]))
 
     def _called(self, program: ProgramData) -> tuple[ProgramData, float]:
-        """A program that is called, reordered, and the seconds of its operations on one device."""
+        """A called program, reordered, and the seconds of its operations on one device."""
         if id(program) not in self.programs:
             ops, seconds = self._ops(program)
             self.programs[id(program)] = (program, replace(program, ops=tuple(ops)), seconds)
@@ -88,7 +88,7 @@ class _Issue:
 
 
 def _with_names(ops: list[Op], order: tuple[int, ...], names: list[Op], program: ProgramData) -> Iterator[Op]:
-    """Operations in an order, and each move that only gives another name as soon as what it names is there."""
+    """Operations in an order, with each move that only renames a value directly after the value's maker."""
     there = {value.name for value in program.inputs}
     waiting = [*names]
 

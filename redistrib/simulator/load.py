@@ -18,16 +18,16 @@ from redistrib.programs.program import Program
 
 
 def load(source: str, mesh: Mesh | None = None) -> Program | Plan:
-    """What a name stands for.
+    """The object that a name refers to.
 
     Args:
         source: `module:function` or `file.py:function`, a function that returns a program or a plan, or either itself;
             else a file: a plan's JSON where it ends in `.json`, and a program's text where it does not.
-        mesh: what a function with a parameter is called with.
+        mesh: the argument for a function with a parameter.
 
     Raises:
-        ProgramError: if there is no such module or function, or it fails, or makes neither of the two.
-        RedistribError: what the function raises, or reading the file.
+        ProgramError: if there is no such module or function, or it fails, or returns neither a program nor a plan.
+        RedistribError: raised by the function, or by reading the file.
         OSError: if the file cannot be read.
     """
     result = load_any(source, mesh)
@@ -63,8 +63,8 @@ def named(source: str) -> Any:
     """The object that `module:name` or `file.py:name` stands for; modules of the working folder are found too.
 
     Raises:
-        ProgramError: if there is no such module, file or name, or it fails when it is loaded.
-        RedistribError: what loading it raises.
+        ProgramError: if there is no such module, file or name, or loading it fails.
+        RedistribError: raised while loading it.
     """
     module, _, name = source.rpartition(":")
     if module.endswith(".py"):
@@ -81,7 +81,7 @@ def named(source: str) -> Any:
 
 
 def _result(source: str, value: Any, mesh: Mesh | None) -> Any:
-    """A value, or what a function returns for a mesh."""
+    """A value, or the result of a function of a mesh."""
     if not (inspect.isroutine(value) or inspect.isclass(value)):
         return value
     parameters = inspect.signature(value).parameters.values()

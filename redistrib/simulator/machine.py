@@ -1,4 +1,4 @@
-"""What a machine is to the simulator: what a device computes at, and what its links cost."""
+"""The machine of the simulator: the rates of a device, and the prices of its links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Form: TypeAlias = Literal["roofline", "sum"]
 
 @dataclass(frozen=True)
 class Rates:
-    """What an operation of so many bytes and floating-point operations takes on one device.
+    """Seconds of an operation of so many bytes and floating-point operations on one device.
 
     Attributes:
         launch: seconds before anything happens.
@@ -46,17 +46,17 @@ class Rates:
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices that are all alike, and their links.
+    """Equal devices, and their links.
 
     Attributes:
         name: how it is asked for.
         rates: of operations on a device; None where only moves can be priced.
         links: the cost model of moves; its prices are seconds.
         memory: bytes of memory of a device, if known.
-        operations: rates of operations of their own, by the operation's name.
+        operations: rates of single operations, by the operation's name.
         flops: operations per second by element type; types that are missing have those of `rates`.
         fuses: whether a search counts the kernels that a compiler makes, and not every operation as one.
-        layout: for mesh axes on how many dimensions of a torus each lies; empty where that is not known.
+        layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
     """
 
@@ -82,7 +82,7 @@ class Machine:
 
         Args:
             operation: its name.
-            dtypes: the element types of what it reads; it computes in the widest.
+            dtypes: the element types of its operands; it computes in the widest.
 
         Raises:
             ProfileError: if there are none.
@@ -104,10 +104,10 @@ class Machine:
 
         Args:
             operation: its name.
-            dtypes: the element types of what it reads.
+            dtypes: the element types of its operands.
             size: bytes that it reads and writes.
             flops: its floating-point operations.
-            launches: whether it is a launch of its own, and no part of another kernel.
+            launches: whether it is launched alone, and no part of another kernel.
 
         Raises:
             ProfileError: if the machine has no rates for it.

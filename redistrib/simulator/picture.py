@@ -25,7 +25,7 @@ def draw(run: Run, title: str, path: Path) -> None:
     """Draw a run whose events were kept."""
     need("matplotlib")
     import matplotlib
-    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+    from matplotlib.figure import Figure  # a figure outside pyplot leaves the caller's settings there as they are
     from matplotlib.patches import Patch
 
     rows = sorted({(event.clock, event.stream) for event in run.events})
@@ -106,7 +106,7 @@ def _boxes(event: Event) -> Iterator[_Box]:
 def _links(stage: PricedStage, start: float, seconds: float) -> tuple[str, tuple[float, ...]]:
     """The links that carry a step, and when its rounds begin: each takes a part as large as its largest share.
 
-    A collective of the platform is one box, whatever rounds the platform takes.
+    A collective of the platform is one box: its rounds are the platform's choice.
     """
     if stage.step is None or stage.topology is None:
         return "", ()

@@ -1,4 +1,4 @@
-"""What operations take: computations by the rates of a device, moves by the cost model, step by step.
+"""Seconds of operations: computations by the rates of a device, moves by the cost model, step by step.
 
 A move without a plan is priced as MPI runs it: from one device by a scatter and broadcasts, to one device by a gather,
 and between several by sends. JAX copies tile by tile instead, so from one device to many it may take longer.
@@ -35,7 +35,7 @@ class PricedStage:
     """A stretch of an operation.
 
     Attributes:
-        name: what happens in it.
+        name: the kind of the step, or the operation.
         seconds: how long it takes.
         tile: elements of the largest tile that a device holds of the value that moves; 0 in a computation.
         note: of a step of a plan its rounds or groups, the MB that a device receives at most, and microseconds.
@@ -86,7 +86,7 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]
 
 
 def _noted(step: Step, plan: Plan, seconds: float) -> str:
-    """What a picture says of a step besides its kind."""
+    """The second line of a step in a picture."""
     rounds = f"{step.shares.rounds} rounds, " if isinstance(step, Exchange) and step.shares.rounds > 1 else ""
     size = max(step.received(), default=0) * plan.itemsize
     text = f"{size / 1e6:,.3f} MB" if size >= 1000 else f"{size:,} B"
@@ -101,7 +101,7 @@ def prices_between(place: Place, itemsize: int, machine: Machine) -> Prices:
 def topology_of(place: Place, links: CostModel) -> Topology:
     """The links between the devices of a place, by their numbers in its mesh.
 
-    Hosts go by the numbers of devices in the machine; axes whose links are told apart are those of the mesh.
+    Hosts follow from the numbers of devices in the machine; axes with different links are those of the mesh.
     """
     topology = links.topology(place.mesh)
     if topology.axes:
@@ -125,7 +125,7 @@ class _Round(NamedTuple):
 
 
 def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStage]:
-    """What a move without a plan is made of: collectives from one device or to one, sends between several."""
+    """The steps of a move without a plan: collectives from one device or to one, sends between several."""
     links = _Links(value, out, machine)
     if value.has_halos:
         return []
@@ -146,7 +146,7 @@ def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStag
 
 
 class _Links:
-    """Prices of what goes on between the devices of a value and those of what it becomes.
+    """Prices of messages between the devices of a value and those of the moved value.
 
     Devices are named by their numbers in the machine, sizes are in elements.
     """
@@ -226,7 +226,7 @@ class _Links:
 
 
 class _Edge(NamedTuple):
-    """A send of a tree to a device that hands on what it receives; `below` counts it and those that it serves."""
+    """A send of a tree to a device that sends on; `below` counts it and the devices that it serves."""
 
     sender: int
     receiver: int
@@ -234,7 +234,7 @@ class _Edge(NamedTuple):
 
 
 def _tree(members: Sequence[int]) -> list[list[_Edge]]:
-    """The levels of a binomial tree over devices, the first its root: in each whoever has a tile sends it once.
+    """The levels of a binomial tree over devices, the first its root: in each, every device with a tile sends it once.
 
     >>> [[tuple(edge) for edge in level] for level in _tree([0, 1, 2, 3, 4])]
     [[(0, 3, 2)], [(0, 2, 1), (3, 4, 1)], [(0, 1, 1)]]

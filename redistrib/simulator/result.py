@@ -1,4 +1,4 @@
-"""What a simulation found: seconds and bytes, by device, as a value, a table, a trace and a picture."""
+"""The result of a simulation: seconds and bytes, by device, as a value, a table, a trace and a picture."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Simulation(ShownInNotebooks):
     """A program on a machine.
 
     Attributes:
-        program: what was simulated.
-        machine: on what.
+        program: the simulated program.
+        machine: the simulated machine.
         run: the clocks, as they stand at the end.
     """
 
@@ -63,7 +63,7 @@ class Simulation(ShownInNotebooks):
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What ran when, in the order of the program; devices that share a clock are named by the lowest."""
+        """The operations with their times, in program order; devices that share a clock are named by the lowest."""
         return tuple(self.run.events)
 
     @property

@@ -8,7 +8,7 @@ from redistrib.programs.data import Compute, ProgramData, called_by
 
 
 def shared_clocks(program: ProgramData) -> dict[int, int]:
-    """For every device the lowest that is in the same places as it."""
+    """For every device the lowest one that is in the same places."""
     member: dict[int, list[int]] = {device: [] for device in program.devices}
     for k, devices in enumerate(dict.fromkeys(_places(program, set()))):
         for device in devices:

@@ -1,4 +1,4 @@
-"""What became of a program on the clocks of its devices: operations with their times, and the bytes held."""
+"""The run of a program on the clocks of its devices: operations with their times, and live bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Event(NamedTuple):
         clock: the lowest of the devices that share it.
         stream: of these devices.
         start, end: seconds since the program started.
-        stages: what it is made of.
+        stages: its parts in time.
         during, after: bytes that each device holds while it runs, and when it is done.
     """
 
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Run:
-    """What became of a program.
+    """The run of a program.
 
     Attributes:
         clock_of: for every device the clock that it has, named after the lowest device that shares it.

@@ -13,7 +13,7 @@ from redistrib.simulator.clocks import Event, Run
 
 
 def chrome(run: Run, program: str, machine: str) -> dict[str, Any]:
-    """The trace of a run, and the names of what ran and on what, as an object that JSON can write."""
+    """The trace of a run, with the names of the program and the machine, as an object for JSON."""
     streams = sorted({event.stream for event in run.events})
     devices: dict[int, list[int]] = defaultdict(list)
     for device, clock in run.clock_of.items():
@@ -39,7 +39,7 @@ def chrome(run: Run, program: str, machine: str) -> dict[str, Any]:
 
 
 def held_by(event: Event) -> tuple[tuple[float, int], ...]:
-    """When an operation changes what is held, and to how many bytes."""
+    """When an operation changes the live bytes, and to how many."""
     return (event.start, event.during), (event.end, event.after)
 
 

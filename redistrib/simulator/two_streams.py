@@ -1,11 +1,11 @@
-"""Two streams on every device, one that computes and one that moves, and the order in which both are given their work.
+"""Two streams on every device, one for computations and one for moves, and the order in which operations are issued.
 
 Computations run in the order of the program. A move is issued between two of them. It starts when those before it are
-done, what it reads is there and the links are free; a computation waits for what it reads. So what waits for nothing
-(weights ahead of their products, gradients behind theirs) runs beside computations, and what is on the critical path
-does not. The order is a list schedule (Graham 1969): the links are never idle while a move could start, and take the
-move first whose result is read first. Then each move whose result takes more memory than it frees is issued as late as
-nothing waits for it, as the latency-hiding scheduler of XLA does.
+done, its operand is there and the links are free; a computation waits for its operands. So moves off the critical path
+(of weights ahead of their products, of gradients behind theirs) run beside computations. The order is a list schedule
+(Graham 1969): the links are never idle while a move could start, and take the move first whose result is read first.
+Then each move whose result takes more memory than it frees is issued as late as nothing waits for it, as the
+latency-hiding scheduler of XLA does.
 
 The order takes no longer than without overlap: at every moment one of the two streams works.
 """
@@ -26,7 +26,7 @@ class Task(NamedTuple):
 
     Attributes:
         seconds: it takes.
-        reads: numbers of the tasks that make what it reads, each smaller than its own.
+        reads: numbers of the tasks that make its operands, each smaller than its own.
         moves: whether it moves, and does not compute.
         grows: whether a move takes more memory than it frees, so that it is issued late.
         is_loop: whether it is a loop, which has both streams to itself.
@@ -58,7 +58,7 @@ class TaskTimes(NamedTuple):
 
 
 def in_order(tasks: Sequence[Task], order: Sequence[int]) -> TaskTimes:
-    """When tasks run that are issued in an order in which each comes after what it reads."""
+    """Times of tasks that are issued in an order in which each comes after the makers of its operands."""
     start, end = [0.0] * len(tasks), [0.0] * len(tasks)
     computed = moved = 0.0
     for number in order:
@@ -113,7 +113,7 @@ def _windowed(tasks: Sequence[Task], order: Sequence[int], window: int | None) -
 
 
 def _urgency(tasks: Sequence[Task]) -> list[int]:
-    """For every task the first computation that waits for it, or for moves of what it makes."""
+    """For every task the first computation that waits for it, or for moves of its result."""
     first = [len(tasks)] * len(tasks)
     for number in range(len(tasks) - 1, -1, -1):
         own = first[number] if tasks[number].moves else number
