@@ -118,7 +118,7 @@ def combined_along(reduction: Reduction, values: Tile, axes: tuple[int, ...]) ->
     with np.errstate(invalid="ignore"):
         result: Tile = np.asarray(_EXTREME[reduction].reduce(values, axis=axes))
     if _has_negative_zero(values.dtype):
-        signs = np.signbit(values)  # where the maximum is a zero, whatever has no sign is 0.0
+        signs = np.signbit(values)  # where the maximum is a zero, a value without a sign is 0.0
         negative = signs.all(axis=axes) if reduction == "max" else signs.any(axis=axes)
         zeros = np.where(negative, np.array(-0.0).astype(values.dtype), np.zeros((), values.dtype))
         np.copyto(result, zeros, where=np.asarray(result == 0))

@@ -85,7 +85,7 @@ _LATER_STEP_FIELDS: dict[str, tuple[str, ...]] = {
     "reduce_exchange": ("implementation", "shares", "splits"),
     "unreduce": ("keeps",),
 }
-_IMPLEMENTATION = {1: "realisation", 2: "implementation"}  # what each version calls it
+_IMPLEMENTATION = {1: "realisation", 2: "implementation"}  # its key in each version
 _FIELDS = {
     1: _STEP_FIELDS | {"exchange": (_IMPLEMENTATION[1], "shares")},
     2: _STEP_FIELDS | _LATER_STEP_FIELDS,
@@ -190,8 +190,7 @@ def from_json(make: type[_Plan], text: str, verified: Callable[[_Plan], _Plan] |
     Args:
         make: the class of the plan.
         text: the result of `to_json`.
-        verified: raises unless the plan is a correct one; what the text says of traffic is only held against one that
-            is.
+        verified: raises unless the plan is correct; only the traffic of a correct plan is compared with the text's.
 
     Raises:
         PlanJsonError: if it is not JSON, is of another version, does not match its digest, or if a field is missing,
@@ -295,8 +294,8 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
 
 
 def _check_devices(plan: PlanData, form: dict[str, Any], placed: int) -> None:
-    """Who holds nothing is said in version 2, and there what travels is said too; `placed` are the most devices that a
-    placement has."""
+    """Refuse a number of devices that no placement has; `placed` are the most devices of a placement. Version 2 lists
+    devices that hold nothing, and the messages."""
     if plan.devices > max(placed, plan.source_mesh.size, plan.target_mesh.size, _UNPLACED):
         refuse("mesh.devices", f"has the number {plan.devices - 1:,}, and no placement says what so many devices hold")
     if form["version"] < 2:

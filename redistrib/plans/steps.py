@@ -4,7 +4,7 @@ Every step has a placement before and after. The data that moves follows from th
 shares alone: `received` and `sent` count it, `verify` checks it, `reference` and the backends move it.
 
 ==============  =======================================================================================
-step            what device d holds afterwards
+step            the tile of device d afterwards
 ==============  =======================================================================================
 `DynSlice`      a box of its tile; no messages
 `AllGather`     the union of the tiles of its group, laid out row-major over the gathered dimensions
@@ -21,7 +21,7 @@ Where tiles are partial sums, these five move slabs of the stack of partial sums
 a partial sum does not change, and has one number before and after. Four more steps make sums, or partial sums:
 
 ================  =====================================================================================
-step              what device d holds afterwards
+step              the tile of device d afterwards
 ================  =====================================================================================
 `ReduceScatter`   the sum of before(m) & after(d) over the members m of its group, with different partial sums
 `AllReduce`       the sum of before(m) over the members m of its group, with different partial sums

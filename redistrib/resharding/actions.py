@@ -77,7 +77,7 @@ def route(
     partial = [
         dist_type
         for side in (source, target)
-        if isinstance(side, NamedSharding)  # refuses what cannot hold the shape
+        if isinstance(side, NamedSharding)  # refuses shardings that do not divide the shape
         for dist_type in [from_named_sharding(side, shape)[0]]
         if dist_type.partial
     ]

@@ -17,7 +17,7 @@ def compiling(makers: Mapping[Key, Callable[[], Any]]) -> dict[Key, Callable[[],
     With several processes each program compiles before the next, because compilers may have to meet across processes.
 
     Args:
-        makers: for each key what builds a value with a method `compile`.
+        makers: for each key a function that builds a value with a method `compile`.
 
     Returns:
         For each key a function that waits for its compiled program and returns it.

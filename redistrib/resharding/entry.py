@@ -1,4 +1,4 @@
-"""`reshard` and `reshard_plan`, for arrays and for tracers alike."""
+"""`reshard` and `reshard_plan`, for arrays and for tracers."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def reshard(
     Source and target may be on different meshes, with axes of other names and sizes, over the same devices in any order
     or over other devices, of this process or of several. Nothing goes through the host. Under `jit`, where source and
     target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
-    back by a plan of its own. See docs/reshard.md.
+    back by another plan. See docs/reshard.md.
 
     Partial sums, which JAX calls unreduced and DTensor `Partial`, may be source or target, on the same devices.
 
     Where devices belong to several processes, each that owns one of the source or of the target calls this with the
     same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the
-    source's sharding. In every call the processes first compare what they are about to do, so that different trees
-    raise the same error in all of them.
+    source's sharding. In every call the processes first compare their moves, so that different trees raise the same
+    error in all of them.
 
-    Handed to `jax.device_put`: values that are no `jax.Array`, other kinds of memory or devices, and inside one process
-    tiles that go to other devices as they are, which it copies one by one.
+    `jax.device_put` moves values that are no `jax.Array`, moves to other kinds of memory or devices, and copies whole
+    tiles to other devices of one process.
 
     Args:
         tree: any pytree of arrays.
@@ -65,43 +65,42 @@ def reshard(
             `{"*/wq/kernel": P("data", "model"), "*": P()}`; or a function of path and leaf. Each is a
             `jax.sharding.Sharding`, a device, or a `PartitionSpec` over `mesh`. A path is the leaf's keys with `/`
             between them. The pattern `*` is for leaves that no other pattern matches. The result of
-            `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` stay what they are.
+            `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` pass unchanged.
         mesh: of the partition specs; by default the mesh of `jax.set_mesh`.
-        source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
-            says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
+        source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, where
+            tracers have none; not needed on Explicit axes, and ignored for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
-            its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
-            padding nothing is read.
+            its shape may differ; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. The source's padding
+            is not read.
         through: a function of the tree, of views and element-wise operations (casts, transposes, reshapes, slices,
-            concatenations, scaling, sums): the result is its result, and `shardings` are of that. Casts to fewer bits
-            are made before arrays move, and parts of a concatenation go straight to their places; see docs/weights.md.
-            Of the others `mesh`, `donate`, `memory_limit`, `check` and `progress` count with it; outside `jit`.
-        donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
-            checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
-            is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
-            then on, interrupts included, have an attribute `partial`: the tree with what has moved, and the rest as it
-            was.
+            concatenations, scaling, sums). Its result is returned, and `shardings` are those of the result. Casts to
+            fewer bits come before the move, and parts of a concatenation go straight to their places; see
+            docs/weights.md. Goes with `mesh`, `donate`, `memory_limit`, `check` and `progress`, outside `jit`.
+        donate: delete every source as soon as its array has moved. No source is deleted before all leaves are checked,
+            planned and compiled, and all moves by `jax.device_put` have arrived. An array that stays where it is keeps
+            its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from then on,
+            interrupts included, have an attribute `partial`: the tree with the moved arrays, the others unchanged.
         memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
-            or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
-            parts. Under `jit` it is the limit of each leaf's plan.
+            or a text such as `"2GiB"`. It decides the order of the leaves, the number that moves together, and the
+            number of parts of each. Under `jit` it is the limit of each leaf's plan.
         cost_model: see `synthesize`; by default the preset of the devices' platform.
         accumulate: the type to add summands in, see `synthesize`.
         order: `"fixed"` or `"any"`, see `synthesize`; by default `"fixed"` for sums of bfloat16 and float16, which
             are then rounded once on every platform, and `"any"` for all others.
-        check: look first whether devices that hold one tile hold the same; see `redistrib.testing.check_replicas`.
+        check: first check that all devices with one tile have equal values; see `redistrib.testing.check_replicas`.
         progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
 
     Returns:
-        The tree, every array committed to exactly the sharding asked for, weak types kept.
+        The tree, every array committed to exactly its target sharding, with its weak type.
 
     Raises:
         LeafError: if the shardings are no prefix of the tree, if a pattern matches no leaf or a leaf matches no pattern
-            or two, and for what is wrong with one leaf; names its path.
+            or two, and for a leaf that cannot be moved; names its path.
         CommunicatorError: if processes are about to move different trees, or one of them does not call.
-        MemoryLimitError: if nothing that was found fits the limit; with the least bytes of what was found, and
-            whether it is proved that nothing can fit.
-        TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
+        MemoryLimitError: if no plan that was found fits the limit; with the fewest bytes of those found, and whether
+            it is proved that no plan can fit.
+        TracedError: for a call that cannot be done under `jit`, and for a traced array on Auto axes without `source`.
         ReplicaError: if `check` finds devices that differ.
         ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
     """
@@ -150,7 +149,7 @@ def move_tree(
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if prepared is not None:
-        # Where leaves are donated none is traced, and what has moved so far is the whole tree.
+        # Where leaves are donated none is traced, and the moved leaves are the whole tree.
         partial = (lambda: structure.unflatten(placed)) if donate else None
         with SignalsPutOff(partial) as pause:
             prepared.run(placed, progress, pause, agreed)
@@ -173,12 +172,12 @@ def reshard_plan(
     accumulate: Any = None,
     order: Order | None = None,
 ) -> TreePlan | ThroughPlan:
-    """What `reshard` will do with the same arguments: order, launches, bytes alive at the worst moment, as a value.
+    """The plan of `reshard` for the same arguments: order, launches, bytes alive at the worst moment, as a value.
 
     Plans and compiles, which `reshard` then need not do again. Print it for a table.
 
     Needs no devices: for `jax.ShapeDtypeStruct`s over an `AbstractMesh` it compiles for virtual CPU devices, and device
-    `k` of every `AbstractMesh`, in row-major order, is the same one. `cost_model` then says what plans minimise.
+    `k` of every `AbstractMesh`, in row-major order, is the same one. `cost_model` is then the objective of plans.
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.

@@ -1,4 +1,4 @@
-"""Events of `jax.monitoring`: what a listener counts of `reshard` in a running job.
+"""Events of `jax.monitoring`: counts of a running job's calls of `reshard`.
 
 `/redistrib/launch` is recorded for each launch, with the scalar `/redistrib/received_bytes` beside it: bytes that all
 devices receive in it. `/redistrib/cache_miss` is recorded with `cache=` for each tree, route, plan or program that is
@@ -33,7 +33,7 @@ def cache_missed(cache: str) -> None:
 
 
 def named_launch(batch: LeafBatch) -> jax.profiler.TraceAnnotation:
-    """A context in which a profiler names what the host does after the leaves of a launch."""
+    """A context in which a profiler names the host's work after the leaves of a launch."""
     paths = [item.path or "the array" for item in batch.items]
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     return jax.profiler.TraceAnnotation(f"redistrib {', '.join(paths[:_NAMED])}{more}")

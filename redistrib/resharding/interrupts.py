@@ -1,7 +1,7 @@
 """Handlers of signals wait while an exception from one of them would lose an array.
 
-That is between a launch and the record of its result, and when the buffers of an array are first read: JAX lists them
-in Python, and an exception there leaves the array with an incomplete list.
+An exception would lose an array between a launch and the record of its result, and when the buffers of an array are
+first read: JAX lists them in Python, and an exception there leaves the array with an incomplete list.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SignalsPutOff:
             self._holds = False
             self._put_back()
         except BaseException:
-            self._put_back()  # what a handler that raises has cut off
+            self._put_back()  # the result that a raising handler has cut off
             raise
         finally:
             self._let()

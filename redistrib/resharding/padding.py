@@ -19,7 +19,7 @@ from redistrib.lang.types import DistType
 
 @dataclass(frozen=True)
 class Padding:
-    """What is known of such an array beyond where it is.
+    """The shapes of an array with padding.
 
     Attributes:
         logical: its shape.

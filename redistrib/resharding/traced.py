@@ -61,7 +61,7 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     with placing(leaf):
         try:
             result = _moved(leaf, planner, memory_limit)
-        except ValueError as error:  # of what has no batch, JAX takes all axes
+        except ValueError as error:  # JAX takes all axes for arrays without a batch
             spec = getattr(leaf.target, "spec", PartitionSpec())
             taken = private.batch_axes() & frozenset(_names(spec))
             if isinstance(error, RedistribError) or not taken:
@@ -129,13 +129,13 @@ def _names(spec: PartitionSpec) -> list[str]:
 def _beside(
     error: TracedError, tile: jax.Array, target: NamedSharding, padding: Padding | None, memory_limit: int | None
 ) -> jax.Array:
-    """A tile along some of the axes, or a part of a batch that is cut along them, moved along the others by JAX.
+    """A tile along some axes, or a part of a batch that is cut along them, moved along the other axes by JAX.
 
-    Programs of plans run under a `shard_map` of their own, without the check of what varies; inside one with it, what
-    they return would no longer be known to vary. And in a batch, collectives over all axes of the mesh have no meaning.
+    Programs of plans run under a separate `shard_map` without the check of varying values. Inside one with that check,
+    their results would no longer be known to vary. In a batch, collectives over all axes of the mesh have no meaning.
 
     Raises:
-        TracedError: the error given, where JAX does not do what is asked.
+        TracedError: the given error, where JAX refuses.
     """
     mesh = _mesh_around(tile)
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))

@@ -1,4 +1,4 @@
-"""Where a tensor lands that several devices of one process hold alike: on one of them, and the others copy it there.
+"""A tensor that several devices of one process hold lands on one of them, and the others copy it there.
 
 Only where devices of a process share its memory (`Quirks.shares_memory`): elsewhere each device has links of its own.
 """

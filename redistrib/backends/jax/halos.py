@@ -16,7 +16,7 @@ from redistrib.programs.windows import Reach
 
 
 def with_halos(value: Value, tile: jax.Array, context: LoweringContext) -> jax.Array:
-    """What the running device holds of a value with halos, from its tile; elements beyond the array are zero."""
+    """The running device's tile of a value with halos, from its tile without; elements beyond the array are zero."""
     copies = tuple(halo_copies(value.type, value.place.mesh, value.windows))
 
     def run(tile: jax.Array) -> jax.Array:
@@ -31,20 +31,20 @@ def with_halos(value: Value, tile: jax.Array, context: LoweringContext) -> jax.A
 
 
 def part_of_halos(value: Value, out: Value, tile: jax.Array) -> jax.Array:
-    """What the running device holds of a value with halos, from what it holds of one with more."""
-    starts = (out.corner - value.corner)[0].tolist()  # on all devices alike
+    """The running device's tile of a value with halos, from its tile with larger ones."""
+    starts = (out.corner - value.corner)[0].tolist()  # on all devices equally
     return lax.slice(tile, starts, [start + size for start, size in zip(starts, out.tile, strict=True)])
 
 
 def _message(one: HaloRound, tile: jax.Array, context: LoweringContext) -> jax.Array:
-    """What arrives in a round; zeros where nothing does."""
+    """The arrivals of a round; zeros where nothing arrives."""
     (start,) = context.offsets(one.taken[:, None])
     part = lax.dynamic_slice_in_dim(tile, start, one.length, one.dim)
     return context.permute(part, one.pairs) if one.distance else part
 
 
 def _joined(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int, context: LoweringContext) -> jax.Array:
-    """Where all devices read alike: messages one after the other, and zeros where none has a tile so far off."""
+    """All devices read equally many elements: the messages end to end, and zeros where no tile is so far off."""
     size, at, pieces = tile.shape[dim], held.start, []
 
     def zeros(count: int) -> None:

@@ -42,7 +42,7 @@ from redistrib.plans.steps import (
 from redistrib.plans.writes import PaddedTransfer, Write, additions, in_parts, schedule, with_keepers
 from redistrib.theory.placement import Int64, Placement
 
-SMALLEST_PART = 1 / 16  # of the plan's largest tile: the finest parts, whatever memory the tiles between steps take
+SMALLEST_PART = 1 / 16  # of the plan's largest tile: the finest parts, however large the tiles between steps are
 
 
 def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[jax.Array], jax.Array]:

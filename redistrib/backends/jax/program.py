@@ -71,7 +71,7 @@ def mapped(
 
 
 def require_tiles_apart(program: Program) -> None:
-    """Refuse a program whose tiles overlap, but for halos that its moves make; JAX has no such arrays.
+    """Refuse a program whose tiles overlap, except for halos of its moves; JAX has no such arrays.
 
     Raises:
         ProgramError: for the first value with such tiles.

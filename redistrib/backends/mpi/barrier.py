@@ -45,7 +45,7 @@ class SharedMemoryBarrier:
     def agree(self, word: int) -> int:
         """Wait for all ranks, and return the bitwise and of their words.
 
-        All ranks see afterwards what a rank wrote to shared memory before. Even and odd barriers have separate flags,
+        All ranks then see earlier writes of a rank to shared memory. Even and odd barriers have separate flags,
         because a rank can be one barrier ahead of a rank that still reads, but not two.
         """
         self._epoch += 1

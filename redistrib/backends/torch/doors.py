@@ -1,4 +1,4 @@
-"""What every backend offers, here for PyTorch; see `redistrib/backends/README.md`."""
+"""The doors of every backend, here for PyTorch; see `redistrib/backends/README.md`."""
 
 from __future__ import annotations
 

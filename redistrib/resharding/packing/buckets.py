@@ -17,7 +17,7 @@ Bucket: TypeAlias = tuple[Group, ...]  # the leaves of one launch
 
 
 class Packable(Protocol):
-    """What may travel with others: those of one spec share a program, and those of the same devices a launch."""
+    """Keys of leaves: those of one spec share a program, and those of the same devices a launch."""
 
     @property
     def spec(self) -> Any: ...

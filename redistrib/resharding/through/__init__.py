@@ -1,1 +1,1 @@
-"""Arrays that take another form on the way: what `redistrib.reshard` does with `through=`."""
+"""Arrays that go through a function on their way: `redistrib.reshard` with `through=`."""

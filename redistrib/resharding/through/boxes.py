@@ -52,7 +52,7 @@ class Backwards:
         closed: the jaxpr; calls in it are followed.
 
     Raises:
-        ThroughError: if it has what is neither a view nor element-wise.
+        ThroughError: if it has an operation that is neither a view nor element-wise.
     """
 
     def __init__(self, closed: Any) -> None:
@@ -77,14 +77,14 @@ class Backwards:
         return {fetch.leaf for form in forms for fetch in fetches(form)}
 
     def form(self, result: int, box: Box) -> Form:
-        """What a box of a result is made of."""
+        """The form of a box of a result."""
         return self._form(self.results[result], box, ())
 
     def _is_constant(self, atom: Any) -> bool:
         return _is_literal(atom) or atom in self._values or atom in self._constant
 
     def _value(self, atom: Any) -> Any:
-        """The value of what depends on no input; else None."""
+        """The value of a variable that depends on no input; else None."""
         if _is_literal(atom):
             return atom.val
         if atom in self._constant and atom not in self._values:

@@ -110,7 +110,7 @@ def fetches(form: Form) -> list[Fetch]:
 
 
 def with_fetches(form: Form, change: Callable[[Fetch], Fetch]) -> Form:
-    """A form with other boxes of inputs in the places of its own."""
+    """A form with other boxes of inputs."""
     match form:
         case Fetch():
             return change(form)

@@ -58,7 +58,7 @@ class BoxMessage:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What messages that are cut out alike have in common."""
+        """The common properties of messages that are cut out in the same way."""
         return self.leaf, self.shape, self.steps, self.dtype
 
 
@@ -84,10 +84,10 @@ class Arrival:
     """A box of an input that reaches a device, in parts.
 
     Attributes:
-        fetch: the box, and what steps are taken of it in all.
+        fetch: the box, and all steps on it.
         early: how many of the steps are taken before it is sent.
         dtype: in which it is sent.
-        parts: for each part the number of the round, its first element in what arrives in that, and its shape.
+        parts: for each part the number of the round, its first element in the round's data, and its shape.
         places: for each part where it stands in the box.
     """
 
@@ -147,12 +147,12 @@ class Senders:
 def scheduled(
     forms: Mapping[int, Sequence[Form]], dtypes: Sequence[str], senders: Senders
 ) -> tuple[list[BoxMessage], list[BoxRound], dict[int, dict[Fetch, Arrival]]]:
-    """The messages that bring devices what forms need, in rounds, and what arrives in them.
+    """The messages, in rounds, that bring devices the boxes of their forms, and the arrivals in them.
 
     Args:
         forms: for each receiver its results.
         dtypes: of the inputs.
-        senders: who has what.
+        senders: the devices that hold each box.
     """
     messages: dict[BoxMessage, int] = {}
     for receiver, results in forms.items():

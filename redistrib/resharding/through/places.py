@@ -1,6 +1,6 @@
-"""Where boxes stand in the buffers that devices send and receive, apart from what is done with them.
+"""Places of boxes in the buffers that devices send and receive, separate from the operations on them.
 
-Devices whose boxes have the same shapes do the same, whatever the boxes' places are. So they share compiled code, and
+Devices whose boxes have the same shapes do the same, at any places of the boxes. So they share compiled code, and
 take the places as data.
 """
 
@@ -32,7 +32,7 @@ class SentBundle:
 
 
 class SentBuffers:
-    """What each sender has in its buffers: bundles in an order that is the same for senders of the same bundles.
+    """The contents of each sender's buffers: bundles in an order that is the same for senders of the same bundles.
 
     Attributes:
         bundles: of each sender.
@@ -59,7 +59,7 @@ class SentBuffers:
             self.sizes = {wire: max(size, filled[wire]) for wire, size in self.sizes.items()}
 
     def starts(self, devices: int) -> np.ndarray:
-        """For each device and round the first element of what it sends; 0 where it sends nothing."""
+        """For each device and round the first element that it sends; 0 where it sends nothing."""
         table = np.zeros((devices, self._rounds), np.int32)
         for sender, bundles in self.bundles.items():
             for bundle in bundles:
@@ -68,7 +68,7 @@ class SentBuffers:
 
 
 class ReceivedBuffers:
-    """What each receiver has in its buffers: what arrives in all rounds, end to end.
+    """The contents of each receiver's buffers: the arrivals of all rounds, end to end.
 
     Attributes:
         sizes: elements of the buffer for each type of elements.

@@ -1,4 +1,4 @@
-"""Plans of trees that go through a function: results in buckets, and what each bucket needs from where.
+"""Plans of trees that go through a function: results in buckets, and the boxes that each bucket needs.
 
 Models repeat themselves, so results are dealt into buckets with equally many of each kind, which share a program.
 """
@@ -106,7 +106,7 @@ def plan_of(
 
     Args:
         closed: the jaxpr.
-        inputs: arrays, or what stands for them.
+        inputs: arrays, or placeholders for them.
         leaves, targets: the results and their shardings.
         donate: whether inputs are given up.
         one_by_one: whether each result is moved by itself, which takes least memory.
@@ -155,7 +155,7 @@ class _Item:
 
     Attributes:
         index: its number.
-        spec: the first result that is made alike.
+        spec: the first result of this kind.
         devices: of its inputs, and of the result.
         source_bytes, target_bytes: of the largest tiles of its inputs, and of the result.
     """
@@ -169,9 +169,9 @@ class _Item:
 
 
 def _items(results: Sequence[_Result], sources: Sequence[_Array]) -> list[_Item]:
-    """The results; those are alike that are made in the same way of inputs that are cut alike."""
+    """The results by kind: one kind has equal forms of inputs with equal cuts."""
     first: dict[Hashable, int] = {}
-    cuts: dict[Hashable, int] = {}  # numbers for what inputs have in common
+    cuts: dict[Hashable, int] = {}  # numbers for the properties that inputs share
     kinds = [cuts.setdefault((tuple(array.boxes.items()), array.dtype), len(cuts)) for array in sources]
     items = []
     for k, result in enumerate(results):
@@ -288,7 +288,7 @@ def _lacking(
 ) -> int:
     """Bytes of the boxes that devices need and do not have, each box once, in the type in which it is sent.
 
-    It is counted from what is needed, not from what is sent.
+    The bytes that devices need count, not the bytes sent.
     """
     total = 0
     for device in forms:

@@ -30,7 +30,7 @@ class PreparedThrough:
     """A call of `reshard` with `through`, ready to run.
 
     Raises:
-        ThroughError: if the function has what is neither a view nor element-wise.
+        ThroughError: if the function has an operation that is neither a view nor element-wise.
         LeafError: for an input that is no array on devices, or a sharding that does not fit.
         MemoryLimitError: if the predicted peak is above the limit.
     """
@@ -129,7 +129,7 @@ class PreparedThrough:
 
 
 def _inputs(tree: Any) -> list[Any]:
-    """The leaves of a tree, each an array, or what stands for one."""
+    """The leaves of a tree, each an array or a placeholder."""
     pairs = tree_flatten_with_path(tree)[0]
     for path, value in pairs:
         name = keystr(path)

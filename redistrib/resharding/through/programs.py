@@ -1,7 +1,7 @@
 """Boxes cut out on their senders, moved, and put together on their receivers: three programs, each of one launch.
 
-The first runs on the devices of the inputs, and the last on those of the results, so no device holds a tile that is not
-its own; only boxes on their way stand on both.
+The first runs on the devices of the inputs, and the last on those of the results. So no device holds tiles of others;
+only boxes in transit lie on both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ThroughSide:
 
 
 class ThroughProgram:
-    """What moves some arrays, compiled.
+    """The compiled move of some arrays.
 
     A device sends and receives one buffer for each type of elements. Devices that cut boxes of the same shapes out of
     the same arrays share code, and so do devices that join such boxes: where the boxes stand is data.
@@ -70,8 +70,8 @@ class ThroughProgram:
         devices: of inputs and results, in the order of their numbers.
         source, target: the inputs' and the results' side.
         origins: for each input the first element of each device's tile.
-        messages, rounds: what is sent.
-        arrivals, forms: for each receiver what arrives, and what its results are made of.
+        messages, rounds: the messages, and their order.
+        arrivals, forms: for each receiver its arrivals, and the forms of its results.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class ThroughProgram:
         return ThroughSide(self._devices, tuple(range(len(self._devices))), ())
 
     def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> Any:
-        """What each device sends, with the steps that come before the move."""
+        """The data that each device sends, with the steps that come before the move."""
         bundles = [self._sent.bundles.get(number, ()) for number in self._source.numbers]
         rank = max((len(message.box) for message in self._messages), default=0)
         most = max(sum(len(bundle.messages) for bundle in each) for each in bundles)
@@ -177,7 +177,7 @@ class ThroughProgram:
         return _lowered(run, self._source, ins, self._source.buffers(self._sent.sizes))
 
     def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
-        """What a device that sends these messages does with the starts of their boxes and its tiles."""
+        """The work of a device that sends these messages, on the starts of their boxes and its tiles."""
 
         def run(starts: jax.Array, *tiles: jax.Array) -> tuple[jax.Array, ...]:
             flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent.sizes}
@@ -201,7 +201,7 @@ class ThroughProgram:
         return run
 
     def _exchanging(self) -> Any:
-        """One permute for each round, but for what devices keep."""
+        """One permute for each round, except for boxes that stay on their device."""
         starts = self._sent.starts(len(self._devices))
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
@@ -239,7 +239,7 @@ class ThroughProgram:
         return _lowered(run, self._target, self._target.buffers(self._received.sizes), outs)
 
     def _joining(self, results: RelativeResults) -> Any:
-        """What a device does with the starts of the boxes in its buffers, and these, for its results."""
+        """The work of a device for its results, on the starts of the boxes in its buffers and on the buffers."""
 
         def run(starts: jax.Array, *buffers: jax.Array) -> tuple[jax.Array, ...]:
             by_wire = dict(zip(self._received.sizes, buffers, strict=True))
@@ -294,7 +294,7 @@ def _stacked_along(shape: tuple[int, ...], places: Sequence[tuple[int, ...]], pa
 
 
 class Branches:
-    """What devices do, each kind of work once; devices in the order in which they are added."""
+    """The work of devices, each kind once; devices in the order in which they are added."""
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, int] = {}
@@ -309,7 +309,7 @@ class Branches:
         self._numbers.append(self._kinds[kind])
 
     def chosen(self, me: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
-        """What the running device's work makes of the arguments."""
+        """The results of the running device's work on the arguments."""
         result: tuple[jax.Array, ...]
         if len(self._branches) == 1:
             result = self._branches[0](*args)

@@ -1,4 +1,4 @@
-"""What `reshard` does with a tree that goes through a function on its way, as a value."""
+"""The plan of `reshard` with `through=`, as a value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ThroughBucket:
         inputs: numbers of the inputs that they are made of.
         messages: boxes that are sent.
         rounds: in which they are sent.
-        program: what does it.
+        program: the compiled program.
         given_up: inputs that nothing needs afterwards.
         peak_bytes: bytes on the fullest device meanwhile, all inputs and results counted.
     """
@@ -34,14 +34,14 @@ class ThroughBucket:
 
 @dataclass(frozen=True)
 class ThroughPlan:
-    """What `reshard` does with a tree that goes through a function on its way. Print it for a table.
+    """The plan of `reshard` with `through=`. Print it for a table.
 
     Attributes:
         names: of the results.
         shapes, dtypes: of the results.
-        buckets: what is done, in order.
-        bound_bytes: bytes that devices lack of what their results are made of, each element once and in the fewest
-            bits that it has on its way, all together. No way to compute the results on their devices receives less.
+        buckets: the launches, in order.
+        bound_bytes: bytes of the inputs that devices need for their results and lack, each element once and in the
+            fewest bits that it has on its way, over all devices. No other plan for these results receives less.
         peak_bytes: on the fullest device at the worst moment.
     """
 

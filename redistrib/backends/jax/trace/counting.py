@@ -1,7 +1,7 @@
 """Look-ups at `x[arange(n), i]`: the first index counts along the batch, so its dimension is a batching dimension.
 
-JAX normalizes indices before it looks up: it adds the size to those below zero. What an index is after that is
-followed from `iota` on, through operations that only move elements. XLA's partitioner does the same for its own cuts
+JAX normalizes indices before it looks up: it adds the size to those below zero. Indices are followed from `iota`
+through this, and through operations that only move elements. XLA's partitioner does the same for its own cuts
 ("parallel dimensions" of gathers and scatters).
 """
 
@@ -54,7 +54,7 @@ class Counting:
     never: set[str] = field(default_factory=set)
 
     def note(self, equation: Equation, ins: Sequence[str], out: str) -> None:
-        """Note what is known of the first result of an operation; `ins` names the operands that are no literals."""
+        """Note the known form of the first result of an operation; `ins` names the operands that are no literals."""
         names = dict(zip(equation.reads, ins, strict=True))
         kind = equation.kind
         if kind == "lt" and self._of(equation, names, 0) is not None and _at_most_zero(equation, 1):
@@ -69,7 +69,7 @@ class Counting:
                     self.columns[out] = {0: dim}
 
     def note_constant(self, name: str, value: Any) -> None:
-        """Note what is known of an array that the function closes over."""
+        """Note the known form of an array that the function closes over."""
         if (dim := of_constant(value)) is not None:
             self.along[name] = dim
         elif np.shape(value) and jnp.issubdtype(jnp.result_type(value), jnp.bool_) and not np.any(value):
@@ -162,7 +162,7 @@ class Counting:
 
 
 class LookupTracer(Protocol):
-    """What is needed of who traces."""
+    """The part of the tracer that counting needs."""
 
     counting: Counting
 

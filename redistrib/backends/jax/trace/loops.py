@@ -175,7 +175,7 @@ class _Loop:
         self._append(nest, "test", (name,), ())
 
     def _add(self, role: Role, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
-        """Add an operation that is the identity, of entries or between arrays of which one has a dimension more."""
+        """Add an operation that is the identity, of entries or between arrays of which one has another dimension."""
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
         form = Form(tuple(shape), dtype)

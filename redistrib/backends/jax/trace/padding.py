@@ -20,10 +20,10 @@ _WINDOWED = ("conv_general_dilated", "reduce_window_sum")
 
 @dataclass
 class Paddings:
-    """Equations that may be one with what reads their results.
+    """Equations that may be joined with readers of their results.
 
     Attributes:
-        made: by the name of a result the equation, and the names of what it reads.
+        made: by the name of a result the equation, and the names of its operands.
     """
 
     made: dict[str, tuple[Equation, tuple[str, ...]]] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Paddings:
     def joined(
         self, equation: Equation, names: Sequence[str], ranges: Mapping[str, ValueRange], *, is_alone: bool
     ) -> tuple[Equation, Sequence[str]]:
-        """An equation and what it reads; with the padding before it, or as the convolution that it crops.
+        """An equation and its operands; with the padding before it, or as the convolution that it crops.
 
         Args:
             equation, names: the equation, and the arrays that it reads.
@@ -56,7 +56,7 @@ class Paddings:
 
 
 def _padded(equation: Equation, pad: Equation) -> Equation | None:
-    """Windows over what is padded, as windows over what is not; None where they have no such padding."""
+    """Windows over a padded array as windows over the array before; None where they have no such padding."""
     config, params = pad.params["padding_config"], dict(equation.params)
     dims, dilation = range(len(config)), "base_dilation"
     if equation.kind == "conv_general_dilated":

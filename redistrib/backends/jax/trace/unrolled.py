@@ -1,4 +1,4 @@
-"""The steps of a scan one after the other, as operations of their own."""
+"""The steps of a scan one after the other, each as separate operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redistrib.backends.jax.trace.equation import Atom, Equation, Form, Lit, for
 
 
 class UnrollingTracer(Protocol):
-    """What unrolling needs of who traces."""
+    """The part of the tracer that unrolling needs."""
 
     stacks: dict[str, list[Atom]]
 
@@ -27,7 +27,7 @@ class UnrollingTracer(Protocol):
 
 
 def unrolled(tracer: UnrollingTracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
-    """Add the steps of a scan one after the other; returns what it carries at the end, then what it stacks."""
+    """Add the steps of a scan one after the other; returns its last carried values, then its stacked results."""
     params = eqn.params
     consts, carried, length = params["num_consts"], params["num_carry"], params["length"]
     fixed, carry, stacked = ins[:consts], ins[consts : consts + carried], ins[consts + carried :]

@@ -252,7 +252,7 @@ def _masked(array: Any, dim: int, stencil: Window, points: int, here: Any, fill:
     """An array of which elements beyond the whole one have a value.
 
     Args:
-        array: what a device holds.
+        array: the device's tile with halos.
         dim: the dimension.
         stencil: how points read it.
         points: in all.
