@@ -1,4 +1,4 @@
-"""What users call. A backend is imported inside the function that needs it."""
+"""Public functions. Each imports the backend that it needs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def synthesize(
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
         shape: global shape in elements, for shardings.
         dtype: element type: a name, or anything with one.
-        cost_model: what to minimise: a `CostModel` or one of `"exact"` (elements received), `"paper"` (Figure 11),
+        cost_model: the objective: a `CostModel` or one of `"exact"` (elements received), `"paper"` (Figure 11),
             or a latency-bandwidth preset, `"tpu"` (the default), `"gpu"`, `"cpu"`.
         algorithm: `"best"`, or `"paper"` for the paper's search and lowering alone.
         over_partition: whether the paper's search may slice along replicated axes (Figure 12).
@@ -72,15 +72,15 @@ def synthesize(
         order: `"fixed"`: the library adds partial sums in ascending order, in one step, so that sums have equal bits
             everywhere; by default `"any"`, which lets the platform add.
         topology: the hosts of the devices, for models with slower links between hosts: a `Topology`, or the host of
-            every device, by its number. By default it is read off the devices of shardings and JAX meshes (the slice
-            of each accelerator, the process of each CPU device), and else is what the model assumes.
+            every device, by its number. By default it is that of the devices of shardings and JAX meshes (the slice of
+            each accelerator, the process of each CPU device), or else the assumption of the model.
 
     Returns:
         A verified plan. On a `DeviceMesh` its table says at the end what DTensor's planners would do.
 
     Raises:
-        RedistribError: one subclass for each thing that can be wrong with the arguments; `MemoryLimitError` if
-            nothing fits the limit.
+        RedistribError: one subclass for each fault of the arguments; `MemoryLimitError` if no plan fits the
+            limit.
 
     >>> plan = synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, cost_model="exact")
     >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
@@ -249,9 +249,9 @@ def distribute(
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
-    The function is traced, as `jax.jit` does, and differentiated, if it is to be, before: give a training step. Each
-    operation becomes a nest; the schedule cuts some, propagation the rest; where producer and consumer differ, a plan
-    moves the array. All of it runs as one `shard_map` in one `jit`. What no rule covers runs whole on every device. See
+    The function is traced, as `jax.jit` does; for gradients give a training step that contains them. Each operation
+    becomes a nest; the schedule cuts some, propagation the rest; where producer and consumer differ, a plan moves the
+    array. The result is one `shard_map` in one `jit`. An operation without a rule runs whole on every device. See
     docs/distribute.md.
 
     Args:
@@ -259,33 +259,33 @@ def distribute(
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`, a `Mesh`, an `AbstractMesh` of JAX) over the
             first devices that JAX has. Where there are too few, all but a call works.
-        schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
-            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave. Or the
-            schedule of a search, or `"auto"`, to search for one; see `search`.
+        schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments, `rd.work("t",
+            {"dot_general*": "n0"})` cuts operations. Earlier tactics win. Or the schedule of a search, or `"auto"`, to
+            search for one; see `search`.
         in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
-            them or a prefix of one; None leaves open what the schedule then decides. They come before the schedule.
+            them or a prefix of one; None leaves the choice to the schedule. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
-        cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
+        cost_model: the objective of the plans of moves; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
             to a `Nest`, or None to leave it whole; or `rd.rule(...)`, or `rd.proxy(...)`. They come before those of the
             library.
-        donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
-        exact: whether partial sums are added where they are made. By default they pass operations that are linear in
-            them, and are added later, where there is less to add; floats are then rounded otherwise. See
-            docs/distribute.md.
-        trip_count: steps that every `while_loop` is counted with in bytes received, FLOPs and seconds; it takes as many
-            as it takes.
-        ahead: whether a step of a loop gathers what the next step reads of an array with an entry for each (the weights
-            of layers), so that the gather waits for nothing: one more is held, and one more is made than there are
-            steps.
+        donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are deleted.
+        exact: whether partial sums are added directly after the operation that makes them. By default they pass
+            operations that are linear in them, and are added later, where fewer bytes move; floats may then round
+            differently. See docs/distribute.md.
+        trip_count: the steps that every `while_loop` counts with in bytes received, FLOPs and seconds. Running it takes
+            as many steps as its condition says.
+        ahead: whether a step of a loop gathers the entry that the next step reads of a stacked array (the weights of
+            layers), so that no operation waits for the gather. Another entry is then live, and there is one more gather
+            than steps.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
 
     Raises:
-        CutError: if the schedule names what is not there, or cuts what cannot be cut.
+        CutError: if the schedule names an array or a dimension that does not exist, or one that cannot be cut.
         ProgramError: a subclass for each rule of derivation; names operation, array and source line.
-        MemoryLimitError: if the program needs more than the limit; tells how much.
+        MemoryLimitError: if the program needs more than the limit; says how much it needs.
 
     >>> import jax.numpy as jnp
     >>> f = distribute(lambda x, w: x @ w, (jnp.ones((8, 4)), jnp.ones((4, 2))), {"d": 1}, schedule=())

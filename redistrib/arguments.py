@@ -1,4 +1,4 @@
-"""What users hand over, as the library has it: types, meshes, element types."""
+"""Arguments of users as values of the library: types, meshes, element types."""
 
 from __future__ import annotations
 

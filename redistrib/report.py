@@ -16,7 +16,8 @@ _renderers: list[Callable[[object], str]] = []
 
 
 def render_in_notebooks_with(renderer: Callable[[object], str]) -> None:
-    """Set what makes the HTML of a value in a notebook; the package's `__init__` sets the viewer, which lies above."""
+    """Set the function that makes the HTML of a value in a notebook; the package's `__init__` sets the viewer, which
+    lies above."""
     _renderers[:] = [renderer]
 
 

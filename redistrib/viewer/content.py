@@ -1,4 +1,4 @@
-"""What a page shows, as plain data: lines, tables, plans with their tiles, a timeline and the bytes held."""
+"""The contents of a page, as plain data: lines, tables, plans with their tiles, a timeline and the bytes held."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TimelineBlock:
 
     Attributes:
         row: number of the row.
-        name: what runs.
+        name: of the operation.
         kind: `"compute"`, `"move"`, `"step"` or `"round"`; steps lie inside moves, rounds inside steps.
         start, seconds: in seconds.
         note: more, shown under the mouse.
@@ -51,7 +51,7 @@ class Timeline:
 
     Attributes:
         rows: names of the rows.
-        blocks: what runs when.
+        blocks: the operations and their times.
         memory: by the name of some devices, (seconds, bytes) in the order of time.
         peak: seconds and bytes of the worst moment; None where nothing is known of it.
     """
@@ -71,7 +71,7 @@ class Content:
         lines: text under the title.
         tables: in order.
         plans: data of plans to draw, see `redistrib.viewer.plans`.
-        timeline: of what runs; None if nothing is timed.
+        timeline: of the operations; None if nothing is timed.
     """
 
     title: str

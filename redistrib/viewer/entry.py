@@ -11,7 +11,7 @@ from redistrib.errors import ViewError
 from redistrib.viewer.content import Content
 from redistrib.viewer.page import notebook, page
 
-# What makes the content of a value, by the name of its class: the classes come with packages that may be missing.
+# The function for the page of a value, by the name of its class: the classes come with packages that may be missing.
 _MAKERS = {
     "Plan": "redistrib.viewer.plans:plan_content",
     "Program": "redistrib.viewer.programs:program_content",
@@ -63,8 +63,8 @@ def view(value: Any) -> Page:
     mouse a tile shows who sends to it. Tables sort by a click on a column. Timelines zoom by the wheel.
 
     Args:
-        value: a `Plan`, `TreePlan`, `Program`, `Diagnosis` or `Simulation`, what `rd.distribute` or `rd.search`
-            returns, or a candidate of a search.
+        value: a `Plan`, `TreePlan`, `Program`, `Diagnosis` or `Simulation`, a result of `rd.distribute` or of
+            `rd.search`, or a candidate of a search.
 
     Raises:
         ViewError: if it is none of these.
@@ -77,7 +77,7 @@ def view(value: Any) -> Page:
 
 
 def content_of(value: Any) -> Content:
-    """What a page about a value shows.
+    """The contents of the page about a value.
 
     Raises:
         ViewError: if there is no page about such values.

@@ -45,7 +45,7 @@ def tree_content(tree: Any) -> Content:
 
 
 def diagnosis_content(diagnosis: Any) -> Content:
-    """The page of a `Diagnosis`: what XLA communicates by source line, and the plans for its reshards."""
+    """The page of a `Diagnosis`: XLA's collectives by source line, and the plans for its reshards."""
     rows: list[list[Cell]] = []
     plans = []
     for finding in diagnosis.findings:
@@ -73,7 +73,7 @@ def diagnosis_content(diagnosis: Any) -> Content:
 
 
 def search_content(result: Any) -> Content:
-    """The page of what `search` returns: the candidates, and the program of the first."""
+    """The page of a search result: the candidates, and the program of the first."""
     rows: list[list[Cell]] = [
         [row.name, (f"{row.seconds * 1e3:,.3f}", row.seconds), number(row.received_bytes), number(row.memory)]
         for row in result

@@ -23,7 +23,7 @@ from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid
 
 MOST_TRIED = 24
-MOST_WEIGHED = 1 << 22  # pairs of a device and what it may hold
+MOST_WEIGHED = 1 << 22  # pairs of a device and its possible summands
 MOST_SOURCES = 8
 MOST_SHARES = 1 << 15
 
