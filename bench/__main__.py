@@ -10,7 +10,7 @@ from typing import Any
 from bench.results import Results
 from bench.suite import Suite
 
-# Every module has a `SUITE`, or `add_arguments` and `main` of its own.
+# Every module has a `SUITE`, or functions `add_arguments` and `main`.
 COMMANDS = {
     "xla-cpu": ("bench.xla_cpu", "ours and XLA's reshard on virtual CPU devices, paired"),
     "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
@@ -38,7 +38,7 @@ COMMANDS = {
 
 
 def suite_of(command: str) -> Any:
-    """What a command runs: it has `add_arguments` and `main`."""
+    """The module of a command: it has `add_arguments` and `main`."""
     module = importlib.import_module(COMMANDS[command][0])
     return getattr(module, "SUITE", module)
 

@@ -24,7 +24,7 @@ from typing import Any
 
 REPLY_VARIABLE = "BENCH_REPLY_FD"
 PR_SET_PDEATHSIG = 1
-START_LIMIT = 180.0  # seconds for a child to import what it needs and join its job
+START_LIMIT = 180.0  # seconds for a child to import its modules and join its job
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -169,7 +169,7 @@ def serve(handle: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], N
     for line in _lines():
         try:
             handle(json.loads(line), lambda part: send({"part": part}))
-        except Exception as error:  # the child must answer for any task, whatever a compiler raises
+        except Exception as error:  # the child must answer for any task, after any error of a compiler
             text = f"{type(error).__name__}: {error}"
             send({"part": {"status": "error", "error": text[:600]}})
         send({"done": True})

@@ -20,7 +20,7 @@ from bench.suite import Settings, Suite, drawn
 HOSTS = 4
 DEVICES_PER_HOST = 2
 CONSECUTIVE = tuple(device // DEVICES_PER_HOST for device in range(HOSTS * DEVICES_PER_HOST))
-STREAM = 16 * MEGABYTE  # bytes that each host sends to find out what a stream reaches
+STREAM = 16 * MEGABYTE  # bytes that each host sends to measure the rate of a stream
 SAMPLE = {"U222": 16, "H222": 8, "paper": 4, "layouts": 12}
 FULL = {"U222": 120, "H222": 80, "paper": 4, "layouts": 12}
 
@@ -34,7 +34,7 @@ def jax_job(network: Network, devices: int = DEVICES_PER_HOST, module: str = "be
 def records(
     ranks: Job | Child, problems: list[Problem], options: Settings, limit: float, title: str
 ) -> Generator[Record]:
-    """One record per problem, scaled to the megabytes of the settings: what the ranks answer to it and the options."""
+    """One record per problem, scaled to the megabytes of the settings: the answers of the ranks and the options."""
     for problem in progress(problems, title):
         small = problem.scaled(int(options["megabytes"] * MEGABYTE))
         yield {**small.record(), **ranks.ask({**options, "problem": small.to_json()}, limit)}
@@ -62,7 +62,7 @@ def of_the_cluster(settings: Settings) -> dict[str, Problem]:
 
 
 def prepared(settings: Settings) -> Settings:
-    """With the hosts of the devices, and what a stream between two reaches."""
+    """With the hosts of the devices, and the rate of a stream between two."""
     hosts = {"hosts": list(CONSECUTIVE), "devices_per_host": DEVICES_PER_HOST}
     return {**settings, **hosts, "stream": stream(settings["rate"])}
 

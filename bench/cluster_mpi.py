@@ -50,7 +50,7 @@ def launcher(network: Network) -> str:
 
 
 def command(network: Network, script: Path) -> list[str]:
-    """What to put before the command of a rank, to run it on all hosts."""
+    """The words before the command of a rank that run it on all hosts."""
     script.write_text(launcher(network))
     script.chmod(0o755)
     hosts = ",".join(f"{address}:{DEVICES_PER_HOST}" for address in network.addresses)
@@ -69,7 +69,7 @@ def measure(problems: list[Problem], settings: Settings, limit: float) -> Genera
 
 
 def prepared(settings: Settings) -> Settings:
-    """As for `bench.cluster`; what stands in XLA's place has another name."""
+    """As for `bench.cluster`; the column of XLA has another name."""
     return {**cluster.prepared(settings), "topology": list(CONSECUTIVE), "beside": PLAIN}
 
 

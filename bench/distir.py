@@ -158,7 +158,7 @@ def _receives_least(layout: str, width: int, batch: int) -> bool:
 
 
 def speedups(records: list[Record]) -> tuple[list[float], list[float]]:
-    """What theirs gains over the pure layouts, as measured by DistIR and as simulated, cell by cell of Table 2."""
+    """The gain of theirs over the pure layouts, as measured by DistIR and as simulated, cell by cell of Table 2."""
     cells = _cells(records)
     taken, told = [], []
     for model, rows in TABLE_2.items():
@@ -172,7 +172,7 @@ def speedups(records: list[Record]) -> tuple[list[float], list[float]]:
 
 
 def prepared(settings: Settings) -> Settings:
-    """With the machine, and places for what simulating each model took."""
+    """With the machine, and columns for the seconds of simulating each model."""
     machine_of = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
     return {**settings, **machine_of, "seconds": {}, "processor": {}, "layouts": {}}
 

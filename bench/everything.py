@@ -1,6 +1,6 @@
 """All suites one after the other, then the report: `sample` in minutes, `full` in hours.
 
-A suite that lacks what it needs (root, libtpu, PyTorch) says so, is left out, and the report names it.
+A suite without its requirements (root, libtpu, PyTorch) says so and is skipped, and the report names it.
 """
 
 from __future__ import annotations

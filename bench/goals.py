@@ -1,4 +1,4 @@
-"""What must hold: the goals of every suite, with what was measured, and whether they do."""
+"""The goals of every suite, the measured figures, and whether they are met."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Goal(NamedTuple):
     """A figure that must hold.
 
     Attributes:
-        name: what is to be.
-        measured: what is; empty where it was not measured.
-        holds: whether it does; None where that is not known.
+        name: of the goal.
+        measured: the figure; empty where it was not measured.
+        holds: whether the goal is met; None where that is unknown.
     """
 
     name: str
@@ -69,7 +69,7 @@ def of_sets(records: list[Record], *names: str) -> list[Record]:
 
 
 def links(found: Results, name: str, label: str) -> list[Goal]:
-    """Time over what the links allow, in all and by kind of plan."""
+    """Time over the least time of the links, in all and by kind of plan."""
     goals = (f"{label}, time/what links allow <= 1.25", f"{label}, no kind of plan above 1.5")
     moves = wire.rows_of(found.records(name), found.settings(name))
     if not moves:

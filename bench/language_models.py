@@ -1,4 +1,4 @@
-"""Training steps of language models at real size, as shapes: what `python -m bench scale` searches.
+"""Training steps of language models at real size, as shapes: the models of `python -m bench scale`.
 
 Dense models have the sizes of Llama 3 (arXiv:2407.21783, table 3), with grouped-query attention (arXiv:2305.13245),
 a gated feed-forward block, no rotary positions, in bfloat16, with a step of SGD. Layers stand one after the other, or

@@ -25,7 +25,7 @@ def model_of(name: str) -> Any:
 def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd.Plan, float]:
     """The plan under `options` "algorithm", "cost_model" and "topology" where given, and the processor seconds it took.
 
-    Planning is one thread's work, so processor time is what it takes, whatever else the machine does.
+    Planning runs on one thread, so its processor time does not depend on the machine's other work.
     """
     chosen = {key: options[key] for key in ("algorithm", "cost_model") if options and options.get(key)}
     if "cost_model" in chosen:
@@ -38,7 +38,7 @@ def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd
 
 
 def describe(plan: rd.Plan, seconds: float, hosts: Sequence[int] | None = None) -> dict[str, Any]:
-    """What a record holds of a plan: bytes are means over devices, those between hosts in all, beside their bound."""
+    """A plan's figures in a record: bytes are means over devices, those between hosts in all, beside the bound."""
     between = [elements * plan.itemsize for elements in plan.crossing_between(hosts)] if hosts else []
     return {
         **({"between_hosts": between} if between else {}),

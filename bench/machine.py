@@ -1,4 +1,4 @@
-"""What a result must say about where it was measured."""
+"""The description of the machine in a results file."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
-NO_TESTS = 5  # exit status of pytest where a path has none, such as a folder without doctests
+NO_TESTS = 5  # exit status of pytest for a path without tests, a folder without doctests for instance
 AT_FIRST = 30.0  # processor seconds that tests are taken to need before it is known
-BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
+BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in the output of a failing test
 TESTS = (
     "-q",
     "-x",
@@ -136,12 +136,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a mutant.
+    """The result of the tests for a mutant.
 
     Attributes:
         killed_by: the test that failed, or "time" or "crash"; empty where none did.
         seconds: of processor time until then.
-        doubtful: the test failed by a time limit of its own, which a busy machine exceeds without a fault.
+        doubtful: the test failed by a time limit inside it, which a busy machine exceeds without a fault.
     """
 
     killed_by: str
@@ -164,10 +164,10 @@ class Copy:
                 shutil.copy2(ROOT / name, folder / name)
 
     def tested(self, mutant: Mutant, tests: list[str]) -> Fate:
-        """What the tests say of a mutant, file by file.
+        """The result of the tests for a mutant, file by file.
 
         A test that fails must pass without the mutant. Tests that end by the limit must take less than a quarter of it
-        without the mutant, by the processor's clock. One that failed by a time limit of its own counts where it fails
+        without the mutant, in processor time. A test that failed by a time limit inside it counts where it fails
         again, and passes without the mutant.
         """
         spent = 0.0

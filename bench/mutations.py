@@ -16,7 +16,7 @@ import libcst
 import libcst.matchers as m
 from mutmut.mutation.mutators import mutation_operators
 
-# What a mutation of would change no behaviour, or only where the program breaks at once.
+# Code whose mutation would change no behaviour, or only where the program breaks at once.
 PASSED_OVER = (
     m.Annotation()
     | m.Decorator()

@@ -24,11 +24,11 @@ HOSTS_DIRECTORY = Path("/etc/netns")
 
 
 class NetworkUnavailable(RuntimeError):
-    """The emulated cluster cannot be built here; the message says what is missing."""
+    """The emulated cluster cannot be built here; the message says which requirement is missing."""
 
 
 def why_not() -> str | None:
-    """What is missing to build a network, or None."""
+    """The missing requirement of a network, or None."""
     if os.geteuid() != 0:
         return "the emulated cluster makes network namespaces and so needs root; run it as root or leave it out"
     if not (shutil.which("ip") and shutil.which("tc")):
@@ -55,7 +55,7 @@ class Network:
         Args:
             hosts: number of namespaces.
             rate: of each host's link, in each direction, as `tc` takes it.
-            burst: bucket of the token bucket filter: what a link that has rested sends at once. At hundreds of Mbit/s
+            burst: bucket of the token bucket filter: the bytes that an idle link sends at once. At hundreds of Mbit/s
                 above one segment of 64 KiB, or the link never reaches its rate.
             latency: how long a packet may wait in the filter before it is dropped.
 
@@ -92,15 +92,15 @@ class Network:
             _run("ip", "-n", name, "link", "set", "lo", "up")
             # Not BBR: its model of the path is that of another round's flows when the next begins.
             _quiet(*self.prefix(k), "sh", "-c", f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control")
-            _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)  # what the host sends
-            _run("tc", "qdisc", "add", "dev", outer, "root", *shape)  # what the host receives
+            _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)  # the data that the host sends
+            _run("tc", "qdisc", "add", "dev", outer, "root", *shape)  # the data that the host receives
             # Collectives listen on the address that the host name resolves to; `ip netns exec` puts this file in place.
             folder = HOSTS_DIRECTORY / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()}\n")
 
     def prefix(self, host: int) -> list[str]:
-        """What to put before a command to run it on `host`."""
+        """The words before a command that run it on `host`."""
         return ["ip", "netns", "exec", self.names[host]]
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Network:
 
 
 def remove_stale() -> list[str]:
-    """Remove what a killed process left behind; the names removed. What a living process made stays."""
+    """Remove the remains of killed processes, and return their names. Those of living processes stay."""
     removed = []
     pattern = re.compile(rf"^{PREFIX}(\d+)(n\d+|probe)$")
     names = {line.split()[0] for line in _output("ip", "netns", "list").splitlines() if line.strip()}

@@ -25,7 +25,7 @@ Barrier = Callable[[], None]
 
 
 class Runnable(Protocol):
-    """What both sides run on."""
+    """The devices and data of both sides."""
 
     def array(self) -> Any: ...
 
@@ -90,7 +90,7 @@ class Case:
         return _values(self.problem.shape, index, PLACES) * np.float32((3**self.problem.summands - 1) // 2)
 
     def check(self, result: jax.Array) -> str | None:
-        """What is wrong with a result, or None: every element on every device of this process is compared."""
+        """The fault of a result, or None: every element on every device of this process is compared."""
         if not result.sharding.is_equivalent_to(self.target, len(self.problem.shape)):
             return f"sharding {result.sharding}, wanted {self.target}"
         for shard in result.addressable_shards:
@@ -151,7 +151,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
             programs[name], entry["compile_s"] = compile_timed(function, case.argument)
             if report:
                 entry.update(counts(programs[name], case.problem))
-        except Exception as error:  # a compiler raises what it likes; it is that side's result
+        except Exception as error:  # compilers raise any exception; it is that side's result
             entry["error"] = f"{type(error).__name__}: {error}"[:400]
             programs.pop(name, None)
         part({name: entry})

@@ -28,7 +28,7 @@ MODELS = {"exact": {"cost_model": "exact"}, "default": {}}
 
 
 def counted(problem: Problem) -> dict[str, Any]:
-    """The plans of a problem under each cost model, and in bytes per device what tiles of one size can reach."""
+    """The plans of a problem under each cost model, and the least bytes per device of plans with equal tiles."""
     record: dict[str, Any] = problem.record()
     for name, options in MODELS.items():
         plan, seconds = plan_of(problem, options)
@@ -38,7 +38,7 @@ def counted(problem: Problem) -> dict[str, Any]:
 
 
 def measure(problems: list[Problem], _: Settings, limit: float) -> Generator[Record]:
-    """One record per problem; `cpu` and `tpu` say what became of XLA's program there."""
+    """One record per problem; `cpu` and `tpu` are the results of XLA's program there."""
     cpu: dict[int, Child] = {}
     tpu = Child("bench.worker_compiled", ENVIRONMENT) if importlib.util.find_spec("libtpu") else None
     try:

@@ -115,7 +115,7 @@ class Problem:
         """Bytes that all devices together must receive, computed from first principles, without the library.
 
         Each device's box is intersected with itself before and after, dimension by dimension. An element of several
-        summands takes a message for every summand but one and for every device that wants it, and one less where such
+        summands takes a message for every summand but one and for every device that needs it, and one less where such
         a device holds a summand.
         """
         if self.partial:
@@ -134,7 +134,7 @@ class Problem:
         return self.devices * self._tile_bytes(self.target_axes) - held * self.itemsize
 
     def _met(self) -> Fraction:
-        """The part of the array that is wanted by some device that holds it, or a summand of it."""
+        """The part of the array that is needed by some device that holds it, or a summand of it."""
         counts = zip(self._counts(self.source_axes), self._counts(self.target_axes), strict=True)
         grid = [math.lcm(before, after) for before, after in counts]
         met = set()
@@ -212,7 +212,7 @@ def as_cut(lists: Sequence[Sequence[str]]) -> Cut:
 
 
 def needs_of(source: Cut, target: Cut, axes: Mapping[str, int]) -> list[int]:
-    """What each dimension must be a multiple of: both tile counts."""
+    """The number that each dimension must be a multiple of: both tile counts."""
     return [
         math.lcm(math.prod(axes[n] for n in s), math.prod(axes[n] for n in t))
         for s, t in zip(source, target, strict=True)

@@ -1,4 +1,4 @@
-"""What plans whose tiles are all of one size can reach, where tiles are summands: by trying every one of them."""
+"""The least bytes of plans with tiles of one size, where tiles are summands: by trying every plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def least_in_two_steps(before: Placement, after: Placement) -> int:
     """Elements received where summands are reduced to whole tiles of one size in one step, each device to a tile of
     its own choice, and the sums are sent to where they are wanted: the least over all tile sizes and choices.
 
-    What a device receives depends on its own tile alone, and every tile must be some device's choice.
+    The bytes that a device receives depend on its own tile alone, and every tile must be some device's choice.
     """
     devices, best = before.devices, math.inf
     for grid in _grids(before.shape, devices):

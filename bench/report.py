@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md and its pictures from the results there are; what has not been run is named as such.
+"""Write docs/benchmarks.md and its pictures from the present results; suites without results are named.
 
 The words of the page are in `page.md`, beside this module. A line `{{ NAME }}` there stands for the table of a suite,
 or for one of `PARTS`.
@@ -38,7 +38,7 @@ def paired(found: Results) -> str:
 
 
 def counted(found: Results) -> str:
-    """What was compiled for virtual CPU devices and for TPUs."""
+    """The results compiled for virtual CPU devices and for TPUs."""
     return str(tables.counted(found, "xla_cpu", "tpu"))
 
 

@@ -48,7 +48,7 @@ def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], dir
 def unfinished(name: str) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
     """The records and settings of a bench that was cut short, for `collect` to go on from; None where none was.
 
-    The settings say what was measured `earlier`: at which commit, when, and how many records.
+    The settings say which part was measured `earlier`: at which commit, when, and how many records.
     """
     file = load(name)
     if file is None or not file["settings"].get("unfinished"):
@@ -68,7 +68,7 @@ def collect(
     minutes: float | None = None,
     earlier: Iterable[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """All records of a bench, saved now and then on the way: a bench that is cut off keeps what it had.
+    """All records of a bench, saved now and then on the way: an interrupted bench keeps its records.
 
     Args:
         name: of the results file.
@@ -95,7 +95,7 @@ def collect(
 
 
 def load(name: str, directory: Path | None = None) -> dict[str, Any] | None:
-    """What `save` wrote, or None where this bench has not been run."""
+    """The results that `save` wrote, or None where this bench has not been run."""
     path = (directory or DIRECTORY) / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 

@@ -1,6 +1,6 @@
-"""Language models at real size, searched: seconds until there is a schedule, what it takes, and how far it gets.
+"""Language models at real size, searched: seconds until there is a schedule, its time and memory, and its improvements.
 
-Each model has a process of its own, so that its memory is its own. It is searched twice: until there is a schedule, and
+Each model has a process to itself, for its memory to be measured. It is searched twice: until there is a schedule, and
 for as long as the limit says. Seconds are of the search and of tracing, on this machine, beside the processor's
 seconds, which others on the machine do not change.
 """

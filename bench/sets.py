@@ -55,7 +55,7 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
         with Network(HOSTS, settings["rate"]) as network, jax_job(network, devices, "bench.worker_sets") as job:
             for name in progress(some, f"device sets, {devices} devices a host"):
                 record = {"case": name, **job.ask({**settings, "case": name, "ways": [OURS, DIRECT, HOST]}, limit)}
-                if name in SAME_TILES:  # apart: where JAX's transfers fail, the others are kept
+                if name in SAME_TILES:  # separately: where JAX's transfers fail, the other sides are kept
                     record[SOCKETS] = job.ask({**settings, "case": name, "ways": [OURS, SOCKETS]}, limit)
                 yield record
 

@@ -55,7 +55,7 @@ def _bootstrap(data: np.ndarray, statistic: object, seed: int) -> Interval:
 
 
 def paired_ratio(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
-    """How many times faster ours is: median over rounds of theirs / ours within a round, with its interval."""
+    """How many times as fast ours is: median over rounds of theirs / ours within a round, with its interval."""
     return bootstrap_median([t / o for t, o in zip(theirs, ours, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""What a suite of the bench is: a table of problems, a measurement of one after the other, and a table of the results.
+"""Suites of the bench: a table of problems, a measurement of one after the other, and a table of the results.
 
 All suites share the parsing of options, the saving and resuming of records, the table and the verdict on the goals.
 """
@@ -47,7 +47,7 @@ def name_of(record: Record) -> str:
 
 @dataclass(frozen=True)
 class Suite:
-    """Problems, a measurement, and what it takes to run it.
+    """Problems, a measurement, and its requirements.
 
     Attributes:
         name: of the results file, and of the suite's table and goals.
@@ -93,7 +93,7 @@ class Suite:
                 parser.add_argument(flag, type=kind, default=None, help=f"{HELP[option]}; by default {default}")
 
     def settings(self, arguments: argparse.Namespace) -> Settings:
-        """What a run depends on, as it is saved beside the records.
+        """The versions and settings of a run, as they are saved beside the records.
 
         Raises:
             ValueError: if a set or a case is not one of this suite.

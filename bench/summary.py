@@ -1,4 +1,4 @@
-"""Records of a paired bench, summed up per set: what the report writes and what a bench prints when it ends."""
+"""Records of a paired bench, summed up per set: the figures of the report and of a bench's last lines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def compiled(record: Record, side: str) -> bool:
 
 
 def fate(record: Record, side: str) -> str:
-    """ "ok", "error", "crash" or "limit": what became of one side's compilation."""
+    """ "ok", "error", "crash" or "limit": the result of one side's compilation."""
     if compiled(record, side):
         return "ok"
     entry = record.get(side, {})

@@ -1,4 +1,4 @@
-"""What the tests say of the faults that `bench.mutants` puts into the code: rates by room, and what outlives them."""
+"""The results of the tests for the faults of `bench.mutants`: rates by room, and surviving mutants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Room:
     Attributes:
         name: of the room.
         killed: how many a test finds.
-        equivalent: how many change nothing that anyone could see.
+        equivalent: mutants that change nothing observable.
         holes: those that no test finds though they change something.
     """
 
@@ -51,7 +51,7 @@ def rooms(records: Sequence[Record]) -> list[Room]:
 
 
 def reason(record: Record) -> str:
-    """Why a survivor changes nothing that anyone could see; empty where nobody has said so."""
+    """Why a survivor changes nothing observable; empty where no reason is known."""
     known = tomllib.loads(REASONS.read_text())["equivalent"] if REASONS.exists() else []
     told = (entry for entry in known if all(entry[key] == record[key] for key in ("path", "before", "after")))
     return str(next(told, {}).get("why", ""))

@@ -52,7 +52,7 @@ class Table(NamedTuple):
 
 
 def paired(found: Results, *names: str) -> Table:
-    """Run times against theirs, and over what the links allow where there are hosts: a row for each set."""
+    """Run times against theirs, and over the least time of the links where there are hosts: a row for each set."""
     rows = []
     for name in names:
         moves = wire.rows_of(found.records(name), found.settings(name))
@@ -68,7 +68,7 @@ def paired(found: Results, *names: str) -> Table:
 
 
 def counted(found: Results, *names: str) -> Table:
-    """What both compiled programs receive and hold: a row for each set, ours / XLA's."""
+    """The bytes that both compiled programs receive and hold: a row for each set, ours / XLA's."""
     groups: dict[str, list[Record]] = {}
     for record in [record for name in names for record in found.records(name)]:
         groups.setdefault(f"{record.get('topology', 'CPU')} {set_name(record)}", []).append(record)
@@ -211,7 +211,7 @@ def distir(found: Results, name: str) -> Table:
 
 
 def fuzz(found: Results, name: str) -> Table:
-    """The fuzzer: what became of the cases of each kind."""
+    """The fuzzer: the results of the cases of each kind."""
     rows = []
     for r in found.records(name):
         outcomes = ", ".join(f"{count:,} {what}" for what, count in sorted(r["outcomes"].items()))
@@ -247,7 +247,7 @@ def worst(found: Results, count: int = 3) -> Table:
 
 
 def scale(found: Results, name: str) -> Table:
-    """Models at real size searched: seconds to the first schedule and in all, what each takes, and the bound."""
+    """Searches at real size: seconds to the first schedule and in all, time and memory of each, and the bound."""
     rows = []
     for record in found.records(name):
         if "error" in record:

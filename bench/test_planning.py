@@ -1,7 +1,7 @@
 """How long one call of `synthesize` takes, problem by problem: parsing, search, lowering and verification included.
 
-`python -m bench planning` runs these and keeps what they say for the report; by hand, `pytest bench/test_planning.py`.
-Every round plans another problem, and all problems are planned `PASSES` times. What counts is a problem's quickest
+`python -m bench planning` runs these and saves their figures for the report; by hand, `pytest bench/test_planning.py`.
+Every round plans another problem, and all problems are planned `PASSES` times. The figure is a problem's quickest
 pass, as other jobs of the machine make some slow; medians, percentiles and the worst are over problems.
 """
 

@@ -1,4 +1,4 @@
-"""Ours and XLA's own reshard under the real TPU compiler, without a TPU: what `libtpu` compiles for a topology.
+"""Ours and XLA's own reshard under the real TPU compiler, without a TPU: `libtpu` compiles for a topology.
 
 Arrays keep their full size, since nothing runs. Each side compiles under its own time limit, in a child process.
 """
@@ -61,7 +61,7 @@ SWAP = swap_problem(80, 112, 394_240)  # 622 GB, the largest change of the repor
 
 
 def problems_of(settings: Settings) -> dict[str, tuple[Job, Problem]]:
-    """Those of every job in turn, so that a run that is cut short has some of each."""
+    """Those of every job in turn, so that an interrupted run has some of each."""
     counts = {job: settings["sets"].get(job.name, 0) for job in JOBS}
     seed = settings["seed"]
     lists = {job: [SWAP][:n] if job.set == "swap" else problem_set(job.set, seed, n) for job, n in counts.items()}

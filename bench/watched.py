@@ -20,7 +20,7 @@ from pathlib import Path
 
 TICK = os.sysconf("SC_CLK_TCK")
 LOOK_EVERY = 0.3  # seconds
-IDLE = 180.0  # seconds of the clock with less than one second of processor time: it waits for what does not come
+IDLE = 180.0  # seconds of the clock with under one second of processor time: it waits for an event that does not come
 IMPORTED = ["pytest", "hypothesis", "numpy", "scipy.optimize", "scipy.sparse", "rich.console", "jax", "doctest"]
 
 _forks = multiprocessing.get_context("forkserver")
@@ -33,7 +33,7 @@ class Ended:
 
     Attributes:
         code: exit status; None where it was stopped.
-        output: what it wrote on standard output and standard error.
+        output: the text on standard output and standard error.
         spent: processor seconds, those of its children among them.
     """
 

@@ -1,4 +1,4 @@
-"""What the links between hosts allow at best, beside what was measured there.
+"""The least time of the links between hosts, beside the measured time.
 
 The least time of a problem is that of its busiest host: the bytes that it must take in or give out, over its link's
 bandwidth in that direction. It is found from the boxes of the problem alone, without the library.
@@ -16,7 +16,7 @@ import numpy as np
 from bench.problem import Cut, Problem
 from bench.summary import OURS, XLA, set_name
 
-LEAST = 2 * 10**6  # bytes through the busiest link: below, latency is what is measured
+LEAST = 2 * 10**6  # bytes through the busiest link: below, the figure is a latency
 KINDS = {  # by the kinds of collectives of a plan
     ("allpermute",): "one permute",
     ("exchange",): "one exchange in rounds",
@@ -33,7 +33,7 @@ def host_bytes(problem: Problem, hosts: Sequence[int]) -> int:
     out, once, each that another host wants and of which no other host has some summand.
 
     Args:
-        problem: what is moved.
+        problem: the move.
         hosts: of every device, by its number.
     """
     names = sorted(set(hosts))
@@ -77,7 +77,7 @@ def _cells(problem: Problem, cut: Cut, device: int) -> np.ndarray:
 
 
 def kind(steps: Iterable[str]) -> str:
-    """What a plan is called in the table, by its steps that travel ("allgather/4")."""
+    """The name of a plan in the table, by its steps that travel ("allgather/4")."""
     travels = tuple(name for name, _, calls in (step.partition("/") for step in steps) if name != "dynslice")
     return KINDS.get(travels, "two gathers" if set(travels) == {"allgather"} else "several kinds")
 

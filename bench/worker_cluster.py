@@ -40,7 +40,7 @@ def agree(fine: bool) -> bool:
 
 
 def _total(number: int) -> int:
-    """The sum over all devices of what their processes say, which may have unequally many."""
+    """The sum over all devices of the figures of their processes, which may have unequally many."""
     devices, add = _adder()
     sharding = NamedSharding(devices, PartitionSpec("all"))
     return int(add(jax.make_array_from_callback((devices.size,), sharding, lambda _: np.array([number], np.int32))))

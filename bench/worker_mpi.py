@@ -34,7 +34,7 @@ def tile(problem: Problem, box: Box) -> Array:
 
 
 def boxes(problem: Problem, after: bool) -> list[Box]:
-    """What each rank holds before or after: per dimension the first element and one past the last."""
+    """The box of each rank before or after: per dimension the first element and one past the last."""
     cut = problem.target_axes if after else problem.source_axes
     return [
         tuple(part.indices(size)[:2] for part, size in zip(problem.box(cut, rank), problem.shape, strict=True))

@@ -37,7 +37,7 @@ _TURNS = itertools.count()
 
 @dataclass(frozen=True)
 class OneExchange(CostModel):
-    """A price for every exchange and for nothing else: every device pulls what it lacks."""
+    """A price for every exchange and for nothing else: every device pulls the elements that it lacks."""
 
     name = "one exchange"
     unit = "seconds"
@@ -67,7 +67,7 @@ class Case:
         return jax.make_array_from_callback(self.shape, self.source, self._values, dtype=DTYPE)
 
     def check(self, result: jax.Array) -> str | None:
-        """What is wrong with a result, or None: every element on every device of this process is compared."""
+        """The fault of a result, or None: every element on every device of this process is compared."""
         if result.sharding != self.target:
             return f"sharding {result.sharding}, wanted {self.target}"
         for shard in result.addressable_shards:

@@ -24,7 +24,7 @@ GATHERING = placement_types.shard_dim_alltoall
 
 
 def real_all_to_all(local: torch.Tensor, gather_dim: int, shard_dim: int, mesh: DeviceMesh, mesh_dim: int) -> Any:
-    """What DTensor does on accelerators, through gloo's all-to-all; tiles are even."""
+    """DTensor's move on accelerators, through gloo's all-to-all; tiles are even."""
     parts = torch.stack(local.chunk(mesh.size(mesh_dim), shard_dim))
     received = torch.empty_like(parts)
     dist.all_to_all_single(received, parts, group=mesh.get_group(mesh_dim))
@@ -33,7 +33,7 @@ def real_all_to_all(local: torch.Tensor, gather_dim: int, shard_dim: int, mesh: 
 
 @functools.cache
 def planner(least_cost: bool) -> Callable[..., Any]:
-    """A planner of DTensor, with a cache of its own."""
+    """A planner of DTensor, with an empty cache."""
 
     def planned(*args: Any, **options: Any) -> Any:
         with _redistribute.use_min_cost_redistribution_plan(least_cost):

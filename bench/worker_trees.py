@@ -53,7 +53,7 @@ class Tree:
         return models.made(self.shapes[name], index) if self._values is None else self._values[name][index]
 
     def renew(self) -> None:
-        """Take the same shards as new arrays, which keep nothing from calls before; what the heap does not need goes
+        """Take the same shards as new arrays, which keep nothing from calls before; free parts of the heap go
         back to the system, as the next call may need as much as there is."""
         self.arrays = {
             name: jax.make_array_from_single_device_arrays(x.shape, x.sharding, [s.data for s in x.addressable_shards])
@@ -63,7 +63,7 @@ class Tree:
         ctypes.CDLL(None).malloc_trim(0)
 
     def wrong(self, moved: dict[str, jax.Array]) -> list[str]:
-        """Names of arrays that are not where they should be, or not bit for bit what they should be."""
+        """Names of arrays that are not where they should be, or not bit for bit as they should be."""
         return [name for name, array in moved.items() if not self._right(name, array)]
 
     def _right(self, name: str, array: jax.Array) -> bool:

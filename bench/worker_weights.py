@@ -71,7 +71,7 @@ def loads(path: Path, layout: str, model: Any) -> Ways:
 
 
 def wrong(result: dict[str, jax.Array]) -> str | None:
-    """What is wrong with the tensors of this process, each filled with the number of its layer; None if nothing is."""
+    """The fault of the tensors of this process, each filled with the number of its layer; None if there is none."""
     for name, array in result.items():
         number = int(name.removeprefix("layers.").split(".")[0])
         if not all((np.asarray(shard.data) == number).all() for shard in array.addressable_shards):

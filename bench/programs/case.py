@@ -1,4 +1,4 @@
-"""What a program of the bench is: a function, arguments, a mesh, pins for XLA and the same as a schedule for ours."""
+"""A program of the bench: a function, arguments, a mesh, pins for XLA and the same as a schedule for ours."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Case:
         return jax.jit(self.function, in_shardings=ins, out_shardings=outs)
 
     def undistributed(self, *args: Any) -> Any:
-        """What the function computes on one device."""
+        """The results of the function on one device."""
         token = _IS_WHOLE.set(True)
         try:
             return jax.jit(lambda *own: self.function(*own))(*args)
@@ -98,7 +98,7 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 
 
 def constrained(array: Any, mesh: Mapping[str, int], spec: PartitionSpec) -> Any:
-    """An array that is to lie so inside a function."""
+    """An array inside a function with a required sharding."""
     if _IS_WHOLE.get():
         return array
     abstract = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=(AxisType.Auto,) * len(mesh))
@@ -140,12 +140,12 @@ def case(
     Args:
         name: of the program.
         function: of arrays.
-        args: what the function is called with, by the names of its parameters: arrays, or dictionaries of them.
+        args: the arguments of the function, by the names of its parameters: arrays, or dictionaries of them.
         mesh: sizes of the axes by name.
         stages: in order an axis, and the arrays (`"x"`, `"params/w1"`) that it cuts, each along a dimension. What none
             names is whole along an axis.
         outs: where the results end; None for those of a training step: the parameters as they begin, the loss whole.
-        more: tactics beside, before what is whole.
+        more: further tactics, before arrays that stay whole.
         options: of the case.
     """
     cuts: dict[str, list[tuple[str, int]]] = {}

@@ -1,4 +1,4 @@
-"""What records of programs say: bytes over XLA's, and searched schedules beside layouts written by hand."""
+"""Figures of records of programs: bytes over XLA's, and searched schedules beside layouts written by hand."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def gain(record: Record, layout: str) -> Interval:
 
 
 def share(record: Record) -> float:
-    """What the schedule found is predicted to take over the best of the written ones."""
+    """The predicted seconds of the found schedule over those of the best written one."""
     seconds = {name: own["seconds"] for name, own in record["predicted"].items()}
     return float(seconds.pop(FOUND) / min(seconds.values()))

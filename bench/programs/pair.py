@@ -28,7 +28,7 @@ class Pair:
         self._wanted: Any = None
 
     def compile(self, options: dict[str, Any], part: Part, report: bool = True) -> dict[str, Callable[..., Any]]:
-        """All, compiled, as functions of what `array` makes, ours first: XLA may end the process."""
+        """All, compiled, as functions of the results of `array`, ours first: XLA may end the process."""
         programs: dict[str, Callable[..., Any]] = {}
         for name, make in self.sides().items():
             part({"stage": name})
@@ -39,13 +39,13 @@ class Pair:
                 if report:
                     entry |= _counts(compiled)
                 programs[name] = call
-            except Exception as error:  # a compiler raises what it likes; it is that side's result
+            except Exception as error:  # compilers raise any exception; it is that side's result
                 entry = {"error": f"{type(error).__name__}: {error}"[:400]}
             part({name: entry})
         return programs
 
     def sides(self) -> dict[str, Callable[..., Any]]:
-        """What is compared, each with what compiles it."""
+        """The compared sides, each with the function that compiles it."""
         return {OURS: self._ours, XLA: self._xla}
 
     def _ours(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
@@ -68,7 +68,7 @@ class Pair:
         return placed(self.case.values(), shardings(self.mesh, self.case.ins))
 
     def check(self, result: Any) -> str | None:
-        """What is wrong with results, or None: every element on every device of this process is compared."""
+        """The fault of results, or None: every element on every device of this process is compared."""
         ends = jax.tree.leaves(_like(self.wanted, shardings(self.mesh, self.case.outs)))
         leaves = jax.tree_util.tree_leaves_with_path(self.wanted)
         for (path, wanted), found, to in zip(leaves, jax.tree.leaves(result), ends, strict=True):
@@ -78,7 +78,7 @@ class Pair:
 
     @property
     def wanted(self) -> Any:
-        """What the undistributed function makes."""
+        """The results of the undistributed function."""
         if self._wanted is None:
             with jax.default_device(jax.local_devices()[0]):
                 self._wanted = jax.tree.map(np.asarray, self.case.undistributed(*self.case.values()))

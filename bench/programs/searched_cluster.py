@@ -30,14 +30,14 @@ def links(devices: int) -> Any:
 
 
 def machine(devices: int) -> Any:
-    """The machine that is searched for: the cluster's links, and devices as the preset for virtual ones has them."""
+    """The machine of the search: the cluster's links, and devices as the preset for virtual ones has them."""
     from redistrib.simulator.constants import MACHINES
 
     return replace(MACHINES["cpu"], name="cluster", links=links(devices))
 
 
 def search(names: list[str], size: str, limit: float) -> Generator[Record]:
-    """For every program the schedule found, and what it and each layout is predicted to take."""
+    """For every program the schedule found, and its predicted seconds beside those of each layout."""
     import jax
 
     import redistrib as rd
@@ -112,7 +112,7 @@ def measure(found: list[Record], settings: Settings, limit: float) -> Generator[
 
 
 def prepared(settings: Settings) -> Settings:
-    """With what the page says of the network."""
+    """With the page's lines on the network."""
     return {**settings, "cost_model": "cluster", "hosts": HOSTS}
 
 

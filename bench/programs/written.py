@@ -17,7 +17,7 @@ from bench.programs.all import cases
 from bench.programs.case import Case, P
 
 BATCH = "inputs by batch"
-FOUND = "found"  # the name of what `rd.search` finds, beside those of layouts
+FOUND = "found"  # the name of the result of `rd.search`, beside those of layouts
 Stage = tuple[str, Mapping[str, int]]  # an axis, and the arrays that it cuts, each along a dimension
 
 _X = {"x": 0, "target": 0}

@@ -1,4 +1,4 @@
-"""What a program of the zoo is."""
+"""A program of the zoo."""
 
 from __future__ import annotations
 

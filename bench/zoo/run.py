@@ -82,7 +82,7 @@ def inside(module: str, skipped: Sequence[str], part: str) -> None:
         print(BEGIN + name, flush=True)
         try:
             record = measured(program)
-        except Exception as error:  # libraries and compilers raise what they like; it is the program's result
+        except Exception as error:  # libraries and compilers raise any exception; it is the program's result
             record = _failed(name, f"{type(error).__name__}: {error}")
         print(json.dumps(record), flush=True)
         jax.clear_caches()

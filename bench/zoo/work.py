@@ -19,7 +19,7 @@ _ARITHMETIC = {
 def work(compiled: Any) -> int:
     """Operations of one device: elements of arithmetic, twice the products of sums, times the steps of loops.
 
-    A loop whose steps the compiler does not know counts once, on all sides alike.
+    A loop with an unknown number of steps counts once, equally on all sides.
     """
     module = parse_module(compiled.as_text())
     return sum(visit.times * _of(module, visit.computation, visit.instruction) for visit in visits(module))
