@@ -290,3 +290,17 @@ def test_a_branch_adds_beside_what_is_the_same_on_all_devices() -> None:
     f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
     assert kinds(f) == ["all_reduce"] and not f.opaque
     same(f, branched, *args)
+
+
+def test_a_while_loop_in_a_branch_is_cut_along_what_its_test_does_not_read() -> None:
+    def maybe(x: Any, limit: Any) -> Any:
+        def until(x: Any) -> Any:
+            return lax.while_loop(lambda s: s[0] < limit, lambda s: (s[0] * 2, s[1] + s[0]), (jnp.int32(1), x))[1]
+
+        return lax.cond(limit > 3, until, lambda x: x, x)
+
+    args = (whole(16, 3), np.int32(100))
+    f = rd.distribute(maybe, args, {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    assert (f.program.moves, f.opaque) == ((), ())
+    assert f(*args).sharding.spec[0] == "d"
+    same(f, maybe, *args)

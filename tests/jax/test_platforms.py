@@ -153,3 +153,15 @@ def test_only_launches_with_small_tiles_are_not_optimized(monkeypatch: pytest.Mo
         rd.reshard(jax.device_put(np.zeros((rows, 512), np.float32), source), target)
     assert told == [{"xla_backend_optimization_level": 0}, {}]
     assert quirks.quirks_of("gpu").compiler_options(1) == {}
+
+
+@pytest.mark.parametrize(("processes", "piecewise"), [(1, True), (8, True)])
+def test_programs_of_a_plan_get_the_quirks_of_their_processes(processes: int, piecewise: bool) -> None:
+    plan = rd.synthesize(*PROBLEMS["all-to-all"], MESH)
+    mesh = plan.source_mesh
+    names, sizes = tuple(axis.name for axis in mesh.axes), tuple(axis.size for axis in mesh.axes)
+    for name in ("cpu", "gpu"):
+        platform = Platform(name, tuple(k * processes // 8 for k in range(8)))
+        found = context.context_of(plan, names, sizes, tuple(range(8)), None, platform)
+        assert found.quirks == quirks.quirks_of(name, processes)
+        assert found.quirks.piecewise == (piecewise and name == "cpu")

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import LeafError
-from redistrib.resharding import planning, progress
+from redistrib.resharding import leaves, planning, progress
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS, TURNED, matrix
 
@@ -308,3 +308,19 @@ def test_progress_of_itself_on_terminals_and_for_long_moves(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     rd.reshard(matrix(), COLUMNS)
     assert ("resharding" in capsys.readouterr().err) == shown
+
+
+# ---------------------------------------------------------------------------------------- other processes
+
+
+def test_a_description_of_an_array_of_other_processes_becomes_an_array_without_shards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leaves, "without_shards", lambda *described: described)
+    described = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=ROWS)
+    leaf = leaves.Leaf("", described, COLUMNS)
+    assert leaves.present(leaf) is leaf  # this process has shards of it
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    assert leaves.present(leaf).value == ((8, 8), jnp.float32, ROWS)
+    unplaced = leaves.Leaf("", jax.ShapeDtypeStruct((8, 8), jnp.float32), COLUMNS)
+    assert leaves.present(unplaced) is unplaced
