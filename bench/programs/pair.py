@@ -52,7 +52,7 @@ class Pair:
         f = self.case.distributed(self.mesh, cost_model=model_of(options["cost_model"]))
         compiled = f.lower().compile()
         entry = {
-            "predicted": f.program.received_bytes,
+            "predicted": f.cost.received_bytes,
             "predicted_peak": f.compiled_memory,
             "opaque": [name for name, _, _ in f.opaque],
             "moves": len(f.program.moves),

@@ -15,6 +15,7 @@ from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.distribution.arguments import forms_of, leaves_like
 from redistrib.distribution.devices import platform_of, require_devices
 from redistrib.distribution.prepared import Prepared
+from redistrib.distribution.received import compiled_received_bytes
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.conflicts import replicated_operations
 from redistrib.partitioning.propagate import Choice, Propagation
@@ -29,7 +30,8 @@ class Cost(NamedTuple):
 
     Attributes:
         flops: floating-point operations of one device, of the operations that have some.
-        received_bytes: bytes that all devices together receive from others.
+        received_bytes: bytes that all devices together receive from others, as the platform's compiler moves them: XLA
+            for CPUs adds bfloat16 in float32 (`program.received_bytes` counts elements as they are).
         seconds: on devices and links as the preset of the platform has them.
     """
 
@@ -126,9 +128,8 @@ class Distributed:
     @cached_property
     def cost(self) -> Cost:
         """Time and memory of a call, as the program predicts."""
-        return Cost(
-            self.program.flops, self.program.received_bytes, simulate(self.program, platform_of(self.mesh)).seconds
-        )
+        received = compiled_received_bytes(self.program, Platform.of(self.mesh))
+        return Cost(self.program.flops, received, simulate(self.program, platform_of(self.mesh)).seconds)
 
     @cached_property
     def memory(self) -> int:

@@ -120,6 +120,15 @@ def has_reliable_reduce_scatter(platform: str) -> bool:
     return platform != "cpu" or not jax.distributed.is_initialized()
 
 
+def widened_sums(platform: str) -> dict[str, int]:
+    """Element types whose sums across devices the platform's compiler makes in a wider type, with its bytes.
+
+    XLA:CPU has no bfloat16 arithmetic: it makes an all-reduce or a reduce-scatter of bfloat16 one of float32, of twice
+    the bytes. Other collectives move bfloat16 as integers (`values.as_integer_bits`), on all platforms.
+    """
+    return {"bfloat16": 4} if platform == "cpu" else {}
+
+
 def is_widened(text: str) -> bool:
     """Whether a compiled program converts other floats to 32 bits."""
     return re.search(r"= f32\[[^]]*\]\S* convert\(", text) is not None
