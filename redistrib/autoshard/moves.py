@@ -174,7 +174,7 @@ class Moves:
         """
         cut, rest = [], 1
         for before, after in zip(source.dims, target.dims, strict=True):
-            size = math.lcm(*(math.prod(self.mesh.axis(a).size for a in dim.axes) for dim in (before, after)))
+            size = math.lcm(self._tiles(before.axes), self._tiles(after.axes))
             rest *= before.size // size
             if before.axes or after.axes:
                 cut.append((before.axes, after.axes, size))
@@ -186,7 +186,14 @@ class Moves:
         )
 
     def _dim(self, size: int, axes: tuple[str, ...]) -> DimType:
-        return DimType(size // math.prod(self.mesh.axis(a).size for a in axes), axes, size)
+        return DimType(size // self._tiles(axes), axes, size)
+
+    def _tiles(self, axes: tuple[str, ...]) -> int:
+        return math.prod([self._size_of[axis] for axis in axes])
+
+    @cached_property
+    def _size_of(self) -> dict[str, int]:
+        return {axis.name: axis.size for axis in self.mesh.axes}
 
     def _price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         if self.by_axes is not None:
