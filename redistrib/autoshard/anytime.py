@@ -131,8 +131,8 @@ def unfold(problem: SearchProblem, result: SearchResult) -> tuple[SearchProblem,
     for name, other in _values(folding, whole, problem):
         for form, source in by_value.get(other, ()):
             sources[name, form] = source
-    kept = replace(whole, keep=problem.keep)
-    return kept, replace(result, decisions=every, sources=sources)
+    with_keep = replace(whole, keep=problem.keep)
+    return with_keep, replace(result, decisions=every, sources=sources)
 
 
 def _values(folding: Folded, whole: SearchProblem, problem: SearchProblem) -> Iterator[tuple[str, str]]:

@@ -100,8 +100,10 @@ class AxesProblem:
         """The options of an operation; those of operations that do the same are found once."""
         problem, propagation = self.problem, self.propagation
         fixed = {axis: dim for axis, dim in problem.work.get(number, {}).items() if axis in self.axes}
-        others = (tuple(sorted(one.items())) for one in (fixed, propagation.cuts[number], propagation.carries[number]))
-        key = (problem.kinds[number], self.axes, problem.weights, *others)
+        labels = (
+            tuple(sorted(cuts.items())) for cuts in (fixed, propagation.cuts[number], propagation.carries[number])
+        )
+        key = (problem.kinds[number], self.axes, problem.weights, *labels)
         if key not in problem.option_cache:
             options = of_operation(propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number))
             problem.option_cache[key] = [problem.with_halos(number, option) for option in options]
@@ -115,11 +117,11 @@ class AxesProblem:
 
     def _layouts(self, end: str | int, name: str) -> list[Option]:
         """The layouts of an input, by name, or of an output, by number."""
-        given = self.problem.starts.get(end) if isinstance(end, str) else self.problem.ends.get(end)
-        if given is not None:
-            share = given.local_size / max(1, given.global_size)
-            cuts = tuple((axis, dim_of(given, axis)) for axis in self.axes)
-            return [Option(cuts, (given,), (given,), 0.0, share)]
+        form = self.problem.starts.get(end) if isinstance(end, str) else self.problem.ends.get(end)
+        if form is not None:
+            share = form.local_size / max(1, form.global_size)
+            cuts = tuple((axis, dim_of(form, axis)) for axis in self.axes)
+            return [Option(cuts, (form,), (form,), 0.0, share)]
         at = self.decisions.ins[end] if isinstance(end, str) else self.decisions.outs[end]
         pinned = {axis: dim for axis, dim in self.problem.pins.get(end, {}).items() if axis in self.axes}
         return of_array(self.propagation, name, at, self.axes, pinned)

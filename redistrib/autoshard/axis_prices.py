@@ -118,28 +118,28 @@ class AxisPrices:
 
     # ------------------------------------------------------------------------------------------ collectives
 
-    def seconds(self, one: Collective) -> float:
+    def seconds(self, collective: Collective) -> float:
         """Seconds of a collective, as in `LatencyPrices.step`: in one phase or level by level, whichever is faster."""
-        latency, copy, levels = self.figures.latency, 1 / self.figures.memory_bandwidth, self.levels(one.axes)
-        members = self.members(one.axes)
-        match one.kind:
+        latency, copy, levels = self.figures.latency, 1 / self.figures.memory_bandwidth, self.levels(collective.axes)
+        members = self.members(collective.axes)
+        match collective.kind:
             case "slice" | "unreduce":
-                return one.after * copy
+                return collective.after * copy
             case "allgather":
-                return self._gathered(levels, one.before)
+                return self._gathered(levels, collective.before)
             case "alltoall":
                 return (
                     latency["alltoall"].seconds(members)
-                    + one.before / members * _per_byte(levels)
-                    + (2 * one.before * copy)
+                    + collective.before / members * _per_byte(levels)
+                    + (2 * collective.before * copy)
                 )
             case "allpermute":
                 slowest = levels[0].speed if levels else self.figures.bandwidth
-                return latency["allpermute"].seconds(2) + one.before / slowest + one.before * copy
+                return latency["allpermute"].seconds(2) + collective.before / slowest + collective.before * copy
             case "reduce_scatter":
-                return self._scattered("reduce_scatter", levels, one.before)
+                return self._scattered("reduce_scatter", levels, collective.before)
             case _:
-                return self._reduced(levels, one.before)
+                return self._reduced(levels, collective.before)
 
     def _gathered(self, levels: tuple[Level, ...], size: float) -> float:
         """An all-gather; level by level the slow links carry small tiles, and each level has a latency."""
@@ -224,9 +224,9 @@ class AxisPrices:
         """The axes of dimensions whose tiles lie in another order: not the most minor is sliced, or gathered."""
         misplaced: list[str] = []
         for before, after in zip(source.dims, target.dims, strict=True):
-            kept = [axis for axis in before.axes if axis in after.axes]
-            is_prefix = list(before.axes[len(before.axes) - len(kept) :]) == kept
-            if not is_prefix or list(after.axes[len(after.axes) - len(kept) :]) != kept:
+            common = [axis for axis in before.axes if axis in after.axes]
+            is_prefix = list(before.axes[len(before.axes) - len(common) :]) == common
+            if not is_prefix or list(after.axes[len(after.axes) - len(common) :]) != common:
                 misplaced += [axis for axis in (*before.axes, *after.axes) if axis not in misplaced]
         return misplaced
 

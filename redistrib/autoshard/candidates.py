@@ -176,8 +176,8 @@ def _bytes(
     read = dict.fromkeys(zip(operation.ins, ins, windows, strict=True))
     written = ((array.name, form, ()) for array, form in zip(operation.outs, outs, strict=True))
     return sum(
-        math.prod(held_shape(form.local_shape, held)) * itemsize_of(propagation.arrays[name].dtype)
-        for name, form, held in chain(read, written)
+        math.prod(held_shape(form.local_shape, windows)) * itemsize_of(propagation.arrays[name].dtype)
+        for name, form, windows in chain(read, written)
     )
 
 

@@ -113,17 +113,17 @@ class ReshardEdge:
             free: the options of free nodes, of this edge or of others.
             choice: an option for each node, of which those that are not free are taken.
         """
-        kept = [node for node in self.nodes if node in free]
+        dims = [node for node in self.nodes if node in free]
 
         def layouts_of(node: int, layouts: Sequence[int]) -> Any:
             if node not in free:
                 return np.array(layouts[choice[node]])
             layout_numbers = np.array([layouts[option] for option in free[node]])
-            return layout_numbers.reshape([-1 if other == node else 1 for other in kept])
+            return layout_numbers.reshape([-1 if other == node else 1 for other in dims])
 
-        made = layouts_of(self.node, self.layouts)
+        source_layouts = layouts_of(self.node, self.layouts)
         sides = [layouts_of(reader.node, reader.layouts) for reader in self.readers]
-        total = np.zeros([len(free[node]) for node in kept])
+        total = np.zeros([len(free[node]) for node in dims])
         is_needed = {layout: _any(side == layout for side in sides) for layout in self.needed}
         count = 1 + max(*self.layouts, *self.needed)
         for layout in self.needed:
@@ -131,17 +131,17 @@ class ReshardEdge:
                 continue
             direct = np.array([self.prices.get((source, layout), math.inf) for source in range(count)])
             direct[layout] = 0.0
-            price = direct[made]
+            price = direct[source_layouts]
             for hub in self.needed:
                 if (hub, layout) in self.local:
-                    cut = is_needed[hub] & (made != hub)
+                    cut = is_needed[hub] & (source_layouts != hub)
                     price = np.where(cut, np.minimum(price, self.prices[hub, layout]), price)
             total += np.where(is_needed[layout], price, 0.0)
         total *= self.times
         for memory_price, side in zip(self.memory_prices, sides, strict=False):
             if memory_price:
                 memory_prices = np.array([[memory_price[m, n] for n in range(count)] for m in range(count)])
-                total = total + memory_prices[made, side]
+                total = total + memory_prices[source_layouts, side]
         return total
 
 

@@ -147,13 +147,13 @@ class Elimination:
         """The table of an edge for the options that are free, all others as they are."""
         self.deadline.check()
         edge = self.choices.edges[number]
-        kept = tuple(node for node in edge.nodes if node in options)
+        nodes = tuple(node for node in edge.nodes if node in options)
         if len(edge.nodes) > MOST or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
-            return CostFactor(kept, edge.table(options, choice))
+            return CostFactor(nodes, edge.table(options, choice))
         if number not in self._factors:
             self._factors[number] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})
         index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in edge.nodes))
-        return CostFactor(kept, self._factors[number][index].reshape([len(options[node]) for node in kept]))
+        return CostFactor(nodes, self._factors[number][index].reshape([len(options[node]) for node in nodes]))
 
 
 def _sum(factors: Sequence[CostFactor]) -> CostFactor:

@@ -122,38 +122,42 @@ def search(
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
-    ways = [(own, way) for own in tried for way in laid(on, own)]
+    ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(on, candidate_mesh)]
     with status_shown("searching", progress) as report_progress:
         how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
-        given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
-        for number, (own, way) in enumerate(ways):
+        prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
+        for number, (candidate_mesh, way) in enumerate(ways):
             if listed and deadline.passed:
                 break
-            problem = problem_of(given, own, pins, tied(fn, given, state or {}), way, objective)
+            problem = problem_of(prepared, candidate_mesh, pins, tied(fn, prepared, state or {}), way, objective)
             problem = replace(
                 problem,
                 overlap=overlap,
-                donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs),
+                donated=donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs),
             )
             own_part = deadline.part(1 / (len(ways) - number))
             if limit is not None and own_part.left < LEAST * limit / len(ways):  # tracing took the time
                 own_part = Deadline.after(LEAST * limit / len(ways))
             try:
-                report_of_mesh = partial(_on_mesh, report_progress, own)
-                made = feasible_result(problem, given.name, most, own_part, report_of_mesh)
-                listed.append(Candidate(made, given, own if mesh is None else mesh, most, limit))
+                report_of_mesh = partial(_on_mesh, report_progress, candidate_mesh)
+                result = feasible_result(problem, prepared.name, most, own_part, report_of_mesh)
+                listed.append(Candidate(result, prepared, candidate_mesh if mesh is None else mesh, most, limit))
             except MemoryLimitError as error:
                 least.append(error)
         pipelines: Iterable[Staged] = ()
         if pipeline and batch and devices:
             opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, **how)
             pipelines = staged(opened, batch, devices, microbatches or (2, 128), on, objective)
-        for one in pipelines:
-            report_progress(one.name)
-            if most is None or one.memory <= most:
-                listed.append(one)
+        for pipeline_result in pipelines:
+            report_progress(pipeline_result.name)
+            if most is None or pipeline_result.memory <= most:
+                listed.append(pipeline_result)
             else:
-                least.append(MemoryLimitError(most, one.memory, _no_pipeline(given.name, most, one.memory)))
+                least.append(
+                    MemoryLimitError(
+                        most, pipeline_result.memory, _no_pipeline(prepared.name, most, pipeline_result.memory)
+                    )
+                )
             if deadline.passed:
                 break
     if not listed:
@@ -185,34 +189,34 @@ def _platform(mesh: Any) -> str:
 
 
 def problem_of(
-    given: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective
+    prepared: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective
 ) -> SearchProblem:
     """The search problem on a mesh."""
-    graph = given.traced.graph
-    asked = Propagation(graph, mesh)
+    graph = prepared.traced.graph
+    propagation = Propagation(graph, mesh)
     for tactic in _flat(pins):
         if tactic.axis in mesh.names:
-            tactic.begin(asked)
+            tactic.begin(propagation)
         else:
             raise CutError("", "", "Schedule", f"the mesh {mesh} has no axis {tactic.axis!r}")
     fixed: dict[str | int, Mapping[str, int | None]] = {
-        name: dims for name, dims in asked.pins.items() if name not in given.starts
+        name: dims for name, dims in propagation.pins.items() if name not in prepared.starts
     }
-    work = {k: cuts for k, cuts in enumerate(asked.cuts) if cuts}
-    return SearchProblem(graph, on, Moves(mesh, on, objective), given.starts, given.ends, fixed, work, back)
+    work = {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
+    return SearchProblem(graph, on, Moves(mesh, on, objective), prepared.starts, prepared.ends, fixed, work, back)
 
 
 def _flat(pins: Any) -> Iterator[Along | Work]:
-    for one in (pins,) if isinstance(pins, Along | Work) else tuple(pins):
-        if isinstance(one, list | tuple):
-            yield from _flat(one)
-        elif isinstance(one, Along | Work):
-            yield one
+    for tactic in (pins,) if isinstance(pins, Along | Work) else tuple(pins):
+        if isinstance(tactic, list | tuple):
+            yield from _flat(tactic)
+        elif isinstance(tactic, Along | Work):
+            yield tactic
         else:
-            raise CutError("", "", "Schedule", f"{one!r} is no pin; write rd.along(axis, {{argument: dimension}})")
+            raise CutError("", "", "Schedule", f"{tactic!r} is no pin; write rd.along(axis, {{argument: dimension}})")
 
 
-def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]) -> dict[int, str]:
+def tied(function: Callable[..., Any], prepared: Prepared, state: Mapping[str, int]) -> dict[int, str]:
     """Results, by number of the leaf, that become an argument, by name.
 
     Raises:
@@ -220,8 +224,8 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
     """
     if not state:
         return {}
-    traced = given.traced
-    names = leaf_names(function, given.args)
+    traced = prepared.traced
+    names = leaf_names(function, prepared.args)
     numbers = jax.tree_util.tree_unflatten(traced.out_tree, range(len(traced.outputs)))
     arrays = traced.graph.arrays()
     ties: dict[int, str] = {}

@@ -160,18 +160,18 @@ class _Walk:
                 self.read(name, end, len(graph.operations), len(graph.operations))
         memory, moment = self._peak()
         computing = self.seconds - self.moving
-        apart = Evaluation(self.seconds, self.received, memory, moment, self.moving, computing)
+        total = Evaluation(self.seconds, self.received, memory, moment, self.moving, computing)
         if not problem.overlap or not math.isfinite(self.seconds):
-            return apart
-        best, works = apart, self._freed()
+            return total
+        best, works = total, self._freed()
         for is_short in (False, True):
             for beside in variants(problem, works, is_short):
                 memory, moment = self._peak(beside.held)
                 seconds = clamped(beside.seconds, computing, self.moving)
                 fits = self.most is None or memory <= self.most
                 if fits and seconds < best.seconds:
-                    best = apart._replace(seconds=seconds, memory=memory, moment=moment, overlap=beside.overlap)
-            if best is not apart or self.most is None:
+                    best = total._replace(seconds=seconds, memory=memory, moment=moment, overlap=beside.overlap)
+            if best is not total or self.most is None:
                 break
         return best
 
@@ -198,14 +198,14 @@ class _Walk:
         if operation.role == "leave":
             return []
         reads = 1 if operation.role == "carry" else len(operation.ins)
-        found: list[_Version] = []
+        operands: list[_Version] = []
         for read, (name, form) in enumerate(zip(operation.ins[:reads], option.ins, strict=False)):
             begins, until = graph.begins_at(name, number), graph.held_until(number, read)
             if option.windows and option.windows[read]:
-                found.append(self.halo(name, form, option.windows[read], begins, until, number))
+                operands.append(self.halo(name, form, option.windows[read], begins, until, number))
             else:
-                found.append(self.read(name, form, begins, until, number))
-        return found
+                operands.append(self.read(name, form, begins, until, number))
+        return operands
 
     def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> _Version:
         """The array in a type, moved there where no version of it is.
@@ -328,32 +328,32 @@ class _Walk:
                 times = self._copies(name, version, end)
                 for levels in (first, last):
                     add(levels, version.born, end, times * size)
-                others = (times - 1) * size
-                if others and (span := spans.get(version.born)) is not None:
-                    add(first, version.born, span[1], -others)
-                    add(last, span[0], version.born - 1, others)
-                if others and (read := spans.get(end)) is not None:
-                    add(first, end + 1, read[1], others)
-                    add(last, read[0], end, -others)
+                added = (times - 1) * size
+                if added and (span := spans.get(version.born)) is not None:
+                    add(first, version.born, span[1], -added)
+                    add(last, span[0], version.born - 1, added)
+                if added and (read := spans.get(end)) is not None:
+                    add(first, end + 1, read[1], added)
+                    add(last, read[0], end, -added)
         for start, stop, size in more:
             for levels in (first, last):
                 add(levels, start, min(stop, count), size)
-        held = np.maximum(np.cumsum(first), np.cumsum(last))[: count + 1]
+        live = np.maximum(np.cumsum(first), np.cumsum(last))[: count + 1]
         for at, moves in self.moves.items():  # while a move runs, the results of later operations do not exist
             later, extra = self._made(at), 0
             for size, scratch in reversed(moves):
                 extra = max(extra, scratch if problem.overlap else scratch - later)
                 later += size
-            held[at] += extra
-        moment = int(np.argmax(held))
-        return int(held[moment]), min(moment, max(0, count - 1))
+            live[at] += extra
+        moment = int(np.argmax(live))
+        return int(live[moment]), min(moment, max(0, count - 1))
 
     def _made(self, number: int) -> int:
         """Bytes of the results of an operation; none for the end of the program."""
         graph, arrays = self.problem.graph, self.decisions.propagation.arrays
         outs = graph.operations[number].outs if number < len(graph.operations) else ()
-        made = [(array.name, self.versions[array.name][0]) for array in outs]
-        return sum(itemsize_of(arrays[name].dtype) * first.size for name, first in made if first.born == number)
+        results = [(array.name, self.versions[array.name][0]) for array in outs]
+        return sum(itemsize_of(arrays[name].dtype) * first.size for name, first in results if first.born == number)
 
     def _spans(self) -> dict[int, tuple[int, int]]:
         """For operations of layers that stand for several the first and the last operation of the layer."""

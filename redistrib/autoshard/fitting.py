@@ -131,8 +131,8 @@ def _beside(
     """The schedule found where moves run beside operations; at the least that which is found where they do not."""
     start = None
     with contextlib.suppress(MemoryLimitError):
-        apart = replace(problem, overlap=False)
-        alone = feasible_result(apart, name, most, deadline.part(APART), report_progress)
+        without_overlap = replace(problem, overlap=False)
+        alone = feasible_result(without_overlap, name, most, deadline.part(APART), report_progress)
         start = Start(alone.result.decisions, alone.result.sources, alone.problem.keep)
     report_progress("moves beside operations")
     return _anytime(searched_anytime(problem, name, most, deadline, report_progress, start), name)
@@ -154,13 +154,13 @@ def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadlin
             break
     starts: list[FeasibleResult] = []
     building, fits = deadline.part(BUILT), most is None
-    for _, _, decisions in sorted(ranked, key=lambda one: one[:2]):
+    for _, _, decisions in sorted(ranked, key=lambda entry: entry[:2]):
         if starts and (deadline.passed or (fits and (building.passed or len(starts) >= STARTS))):
             break
         for keep in (None, KEPT):
-            kept = replace(problem, keep=keep)
+            with_keep = replace(problem, keep=keep)
             result = SearchResult(decisions, {}, math.inf, False)
-            start = FeasibleResult(kept, result, name, program_of(kept, result, name))
+            start = FeasibleResult(with_keep, result, name, program_of(with_keep, result, name))
             starts.append(replace(start, result=replace(result, price=start.price)))
             if most is None or peak(start.program)[0] <= most:
                 fits = True
@@ -174,17 +174,17 @@ def peak(program: ProgramData) -> tuple[int, str]:
     Programs of a search call no others, and every value lies on all devices alike, so that one device stands for
     all.
     """
-    held = worst = sum(value.tile_bytes for value in program.inputs)
+    live = worst = sum(value.tile_bytes for value in program.inputs)
     moment, waits = "", True
     for op, change in zip(program.ops, Liveness().lifetimes(program).changes, strict=True):
-        held += sum(value.tile_bytes for value in change.born)
-        if held + change.scratch > worst:
-            worst, moment, waits = held + change.scratch, "", True
+        live += sum(value.tile_bytes for value in change.born)
+        if live + change.scratch > worst:
+            worst, moment, waits = live + change.scratch, "", True
         if waits and isinstance(op, Compute):
             moment, waits = op.name, False
         elif waits and isinstance(op, Loop):
             moment, waits = max(map(peak, steps_of(op)))[1], False
-        held -= sum(value.tile_bytes for value in change.died)
+        live -= sum(value.tile_bytes for value in change.died)
     return worst, moment
 
 

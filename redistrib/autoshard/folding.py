@@ -89,7 +89,7 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
         for k, op in enumerate(graph.operations)
     )
     codes = np.array([coded(key) for key in keys], dtype=np.int64)
-    runs = [run for own in repetitions(codes) if (run := next(turnings(graph, own), None)) is not None]
+    runs = [run for repeated in repetitions(codes) if (run := next(turnings(graph, repeated), None)) is not None]
     if not runs:
         return unfolded(graph)
     links = _links(graph, runs)
@@ -233,13 +233,13 @@ class _Folding:
 
     def result(self) -> Folded | None:
         graph, makers = self.graph, self.graph.makers
-        kept = [k for k in range(len(graph.operations)) if not self.is_gone(k)]
-        if len(kept) == len(graph.operations):
+        remaining = [k for k in range(len(graph.operations)) if not self.is_gone(k)]
+        if len(remaining) == len(graph.operations):
             return None
         arrays = graph.arrays()
         operations: list[Operation] = []
-        place = {k: n for n, k in enumerate(kept)}
-        for k in kept:
+        place = {k: n for n, k in enumerate(remaining)}
+        for k in remaining:
             op = graph.operations[k]
             ins = []
             for read, name in enumerate(op.ins):
@@ -256,7 +256,7 @@ class _Folding:
         stands = self._stand_ins(place)
         if stands is None:
             return None
-        times = [0] * len(kept)
+        times = [0] * len(remaining)
         for stand_in in stands:
             times[stand_in] += 1
         inputs = self._inputs(stands, operations)
@@ -267,9 +267,9 @@ class _Folding:
         left = {*inputs.values()}
         counted = Counter(inputs.values())
         arguments = tuple(array for array in graph.inputs if array.name in left)
-        result = Graph(arguments, tuple(operations), names, graph.loops_of(kept))
-        cells = tuple((self.place[k][0], self.place[k][2]) if k in self.place else None for k in kept)
-        return Folded(result, tuple(times), cells, stands, inputs, numbers, counted, tuple(kept))
+        result = Graph(arguments, tuple(operations), names, graph.loops_of(remaining))
+        cells = tuple((self.place[k][0], self.place[k][2]) if k in self.place else None for k in remaining)
+        return Folded(result, tuple(times), cells, stands, inputs, numbers, counted, tuple(remaining))
 
     def _source(self, name: str, makers: Mapping[str, tuple[int, int]]) -> str | None:
         """The operand of a remaining operation for a value; None where no remaining value stands for it."""

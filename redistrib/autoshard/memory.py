@@ -58,12 +58,12 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
     values += [(array.name, k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)]
     for name, maker, write in values:
         runs: list[list[tuple[int, int, int]]] = []
-        for one in read.get(name, ()):
-            last = runs[-1][-1] if runs else one
-            is_apart = graph.tests_with(name, last[1]) != graph.tests_with(name, one[1])
-            if not runs or is_apart or (keep is not None and one[0] - last[0] > keep):
+        for use in read.get(name, ()):
+            last = runs[-1][-1] if runs else use
+            is_apart = graph.tests_with(name, last[1]) != graph.tests_with(name, use[1])
+            if not runs or is_apart or (keep is not None and use[0] - last[0] > keep):
                 runs.append([])
-            runs[-1].append(one)
+            runs[-1].append(use)
         for count, run in enumerate(runs):
             ends, until = tuple((k, r) for _, k, r in run), tuple(at for at, _, _ in run)
             yield Use(name, maker, write, ends, count == 0, count == len(runs) - 1, until=until)
@@ -88,10 +88,10 @@ def least_held(
     last |= dict.fromkeys(graph.outputs, len(operations))
     last |= {array.name: len(operations) for array in graph.inputs if array.name not in donated}
     ends: dict[int, int] = defaultdict(int)
-    held = 0
+    live = 0
     for array in graph.inputs:
         size = starts[array.name].local_size if array.name in starts else -(-math.prod(array.shape) // devices)
-        held += size * itemsize_of(array.dtype)
+        live += size * itemsize_of(array.dtype)
         ends[last.get(array.name, 0)] += size * itemsize_of(array.dtype)
     begins: dict[int, int] = defaultdict(int)
     for operation in operations:
@@ -101,22 +101,22 @@ def least_held(
             if born <= (until := last.get(array.name, born)):
                 begins[born] += size
                 ends[until] += size
-    most, moment = held, 0
+    most, moment = live, 0
     for k in range(len(operations)):
-        held += begins[k]
-        if held > most:
-            most, moment = held, k
-        held -= ends.pop(k, 0)
+        live += begins[k]
+        if live > most:
+            most, moment = live, k
+        live -= ends.pop(k, 0)
     return most, moment
 
 
 def last_held(graph: Graph) -> dict[str, int]:
     """For every value that an operation reads the operation until which it is kept at the latest."""
-    found: dict[str, int] = {}
+    last_moment: dict[str, int] = {}
     for k, operation in enumerate(graph.operations):
         for r, name in enumerate(operation.ins):
-            found[name] = max(found.get(name, -1), graph.held_until(k, r))
-    return found
+            last_moment[name] = max(last_moment.get(name, -1), graph.held_until(k, r))
+    return last_moment
 
 
 @dataclass
@@ -165,5 +165,5 @@ class MemoryPrices:
                     later += multiplier
         if not later and not now:
             return {}
-        pairs = ((made, needed) for made in range(len(sizes)) for needed in range(len(sizes)))
+        pairs = ((source, needed) for source in range(len(sizes)) for needed in range(len(sizes)))
         return {(m, n): (later + now * (m != n)) * sizes[n] for m, n in pairs}

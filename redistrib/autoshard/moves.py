@@ -148,9 +148,9 @@ class Moves:
     ) -> Conversions:
         number: dict[DistType, int] = {}
         starts = tuple(number.setdefault(form, len(number)) for form in made)
-        ends = tuple(tuple(number.setdefault(form, len(number)) for form in own) for own in needed)
+        ends = tuple(tuple(number.setdefault(form, len(number)) for form in forms) for forms in needed)
         layouts, prices, local = tuple(number), {}, set()
-        targets = dict.fromkeys(form for own in ends for form in own)
+        targets = dict.fromkeys(form for forms in ends for form in forms)
         for source in dict.fromkeys(starts) if len(ends) == 1 else dict.fromkeys((*starts, *targets)):
             for target in targets:
                 if source == target or (source not in starts and layouts[source].partial):
@@ -189,7 +189,7 @@ class Moves:
         return DimType(size // self._tiles(axes), axes, size)
 
     def _tiles(self, axes: tuple[str, ...]) -> int:
-        return math.prod([self._size_of[axis] for axis in axes])
+        return math.prod([self._size_of.get(axis) or self.mesh.axis(axis).size for axis in axes])
 
     @cached_property
     def _size_of(self) -> dict[str, int]:
@@ -216,5 +216,5 @@ class Moves:
         received = round(self.mesh.size * sum(step.received for step in steps))
         cost = sum(map(prices.seconds, steps)) if self.objective == "seconds" else float(received)
         ends = (source.local_size + target.local_size) * itemsize_of(dtype)
-        held = max((step.before + step.after for step in steps), default=0.0)
-        return Price(cost, not received, max(0, round(held) - ends), received)
+        live = max((step.before + step.after for step in steps), default=0.0)
+        return Price(cost, not received, max(0, round(live) - ends), received)

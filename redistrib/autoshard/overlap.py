@@ -120,8 +120,8 @@ class _Streams:
                 if scope is None:
                     break
                 item, scope = (True, scope), graph.loops[scope].parent
-        for own, listed in keyed.items():
-            self.items[own] = [item for *_, item in sorted(listed)]
+        for key, listed in keyed.items():
+            self.items[key] = [item for *_, item in sorted(listed)]
 
     def _in(self, read: int, scope: int | None) -> _Item | None:
         """The item of a loop's steps that makes an operand; None where it comes from outside the loop."""
@@ -153,7 +153,7 @@ class _Timed:
         self.layers: list[tuple[int, list[int]]] = []  # times, and the task after the last of each layer laid out
         self._lay_out()
         timeline = overlapped(self.tasks, streams.overlap.window)
-        self.seconds = timeline.seconds + sum(self._further(timeline, *one) for one in self.layers)
+        self.seconds = timeline.seconds + sum(self._further(timeline, *layer) for layer in self.layers)
         self._hold(timeline)
         if scope is not None:
             self._expose(timeline)
@@ -228,10 +228,10 @@ class _Timed:
                 number = self.streams.number(item)
                 cell = cells[number] if number < first else None
                 for read in reads if cell and cell[0] == run else ():
-                    made = self.streams.number(read)
-                    made_in = cells[made] if made < len(cells) else None
+                    maker = self.streams.number(read)
+                    made_in = cells[maker] if maker < len(cells) else None
                     if made_in and made_in[0] == other:
-                        votes += 1 if made > stop else -1
+                        votes += 1 if maker > stop else -1
             self.turned[run, other] = votes > 0
         return self.turned[run, other]
 
@@ -245,11 +245,11 @@ class _Timed:
     def _loop(self, item: _Item, layer: int, reads: list[int]) -> None:
         """A loop, and before it the gathers for its first step, and copies of the gathers ahead."""
         problem, loop = self.streams.problem, self.streams.problem.graph.loops[item[1]]
-        held = self.streams.held
-        before = len(held)
+        live = self.streams.held
+        before = len(live)
         step = _Timed(self.streams, item[1])
         if layer:
-            del held[before:]  # counted with the first layer
+            del live[before:]  # counted with the first layer
         for k in self.streams.entries.get(item[1], ()):
             work = self.streams.works[k]
             _, size, dtype = work.entry or ("", 0, "")
@@ -260,7 +260,7 @@ class _Timed:
             gathered = self._task(None, layer, Task(work.seconds, (first,), moves=True, grows=True))
             reads = [*reads, gathered, self._task(None, layer, Task(turned, tuple(reads)))]
             if not layer:
-                held.append((loop.first, loop.stop - 1, size))
+                live.append((loop.first, loop.stop - 1, size))
         self._task(item, layer, Task(loop.steps * step.seconds, tuple(dict.fromkeys(reads)), is_loop=True))
 
     def _further(self, timeline: TaskTimes, times: int, ends: Sequence[int]) -> float:
@@ -327,47 +327,47 @@ class _Timed:
 
     def _early(self, task: int, at: int, layer: int, last: int, item: _Item, work: WalkTask) -> None:
         """The result of a move is there from before a computation on."""
-        held, loop = self.streams.held, self.scope
+        live, loop = self.streams.held, self.scope
         from_, in_layer, run = self._place(task)
         if from_ < 0:
             return
         is_ahead = loop is not None and item[1] in self.streams.entries.get(loop, ())
         if is_ahead and loop is not None:
             scope = self.streams.problem.graph.loops[loop]
-            held.append((scope.first, at - 1, work.taken))
-            held.append((from_, scope.stop - 1, work.taken))
+            live.append((scope.first, at - 1, work.taken))
+            live.append((from_, scope.stop - 1, work.taken))
             return
         own = self._run(item)
         if own is None:
-            held.append((from_, at - 1, work.taken))
+            live.append((from_, at - 1, work.taken))
             return
         start, stop = self._span(own)
         if run != own and layer == 0:
-            held.append((from_, start - 1, work.taken))
+            live.append((from_, start - 1, work.taken))
         if layer == last and run == own and in_layer == layer:
-            held.append((from_, at - 1, work.taken))
+            live.append((from_, at - 1, work.taken))
         elif layer == last:
-            held.append((start, at - 1, work.taken))
-            held.extend([(start, stop, work.taken)] * (layer - in_layer - 1 if run == own else layer))
-            held.append((from_ if run == own else start, stop, work.taken))
+            live.append((start, at - 1, work.taken))
+            live.extend([(start, stop, work.taken)] * (layer - in_layer - 1 if run == own else layer))
+            live.append((from_ if run == own else start, stop, work.taken))
 
     def _until(self, task: int, at: int, layer: int, last: int, item: _Item, size: int) -> None:
         """The operands of a move are live until a computation."""
-        held = self.streams.held
+        live = self.streams.held
         until, in_layer, run = self._place(task)
         own = self._run(item)
         if own is None:
-            held.append((at, until, size))
+            live.append((at, until, size))
             return
         start, stop = self._span(own)
         if layer == last and run != own:
-            held.append((stop + 1, until, size))
+            live.append((stop + 1, until, size))
         if layer == 0:
             further = in_layer if run == own else last + 1
-            held.append((at, until if not further else stop, size))
-            held.extend([(start, stop, size)] * (further - 1))
+            live.append((at, until if not further else stop, size))
+            live.extend([(start, stop, size)] * (further - 1))
             if further:
-                held.append((start, until if run == own else stop, size))
+                live.append((start, until if run == own else stop, size))
 
     def _span(self, run: int) -> tuple[int, int]:
         """The first and the last operation of the layer that stands for those of a run."""

@@ -102,14 +102,18 @@ class SearchProblem:
         return self._fact("sharing", self._sharing)
 
     def _sharing(self) -> dict[int, tuple[int, ...]]:
-        windowed = {k: one for k, one in enumerate(self.graph.operations) if any(a.windows for a in one.nest.reads)}
+        windowed = {
+            k: operation
+            for k, operation in enumerate(self.graph.operations)
+            if any(a.windows for a in operation.nest.reads)
+        }
         count = Counter(
             name
-            for one in windowed.values()
-            for access, name in zip(one.nest.reads, one.ins, strict=True)
+            for operation in windowed.values()
+            for access, name in zip(operation.nest.reads, operation.ins, strict=True)
             if access.windows
         )
-        return {k: tuple(max(1, count[name]) for name in one.ins) for k, one in windowed.items()}
+        return {k: tuple(max(1, count[name]) for name in operation.ins) for k, operation in windowed.items()}
 
     def moves_of(self, name: str, readers: Iterable[int]) -> int:
         """How often a value is moved for operations in a call; values from outside a loop are moved before it."""
@@ -152,18 +156,18 @@ class SearchProblem:
         rated, sums = self.machine.operations, self.sums
         marks: list[tuple[object, ...]] = [
             (
-                tuple(name in sums for name in one.ins),
-                one.name if one.name in rated else "",
+                tuple(name in sums for name in operation.ins),
+                operation.name if operation.name in rated else "",
                 *self.sharing.get(k, ()),
                 *self._place(k),
             )
-            for k, one in enumerate(self.graph.operations)
+            for k, operation in enumerate(self.graph.operations)
         ]
         if self.kernels is not None:
             arrays = self.graph.arrays()
             shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
             kernel_marks = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
-            marks = [(*one, *more) for one, more in zip(marks, kernel_marks, strict=True)]
+            marks = [(*mark, *more) for mark, more in zip(marks, kernel_marks, strict=True)]
         return marks
 
     def _place(self, number: int) -> tuple[object, ...]:
@@ -185,7 +189,9 @@ class SearchProblem:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
             return kernels
         every = (self.whole.kernels[k] for k in self.folded.kept)  # some are read only by layers that are taken out
-        return [kernel._replace(reads=one.reads) for kernel, one in zip(every, kernels, strict=True)]
+        return [
+            kernel._replace(reads=kernel_of_class.reads) for kernel, kernel_of_class in zip(every, kernels, strict=True)
+        ]
 
     def kernel(self, number: int) -> Kernel | None:
         """The compiled kernel of an operation."""

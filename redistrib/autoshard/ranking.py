@@ -58,7 +58,7 @@ def ranked(
 ) -> Ranking:
     """Run candidates in the order of their predictions, and rank them by the seconds of their calls."""
     runs = []
-    for place, one in enumerate(candidates, start=1):
-        report_progress(f"{place} of {len(candidates)}: {one.name}")
-        runs.append((one.name, place, one.seconds, one.measure(args, repeats)))
+    for place, candidate in enumerate(candidates, start=1):
+        report_progress(f"{place} of {len(candidates)}: {candidate.name}")
+        runs.append((candidate.name, place, candidate.seconds, candidate.measure(args, repeats)))
     return Ranking(machine, tuple(sorted(runs, key=lambda run: run[3].seconds)))

@@ -66,10 +66,10 @@ def turnings(graph: Graph, run: Repetition) -> Iterator[Repetition]:
         stop = start + run.period * layers
 
         def is_whole(loop: LoopScope, start: int = start, stop: int = stop) -> bool:
-            apart = loop.stop <= start or stop <= loop.first or (loop.first <= start and stop <= loop.stop)
+            disjoint = loop.stop <= start or stop <= loop.first or (loop.first <= start and stop <= loop.stop)
             inside = start <= loop.first and loop.stop <= stop
             same = (loop.first - start) // run.period == (loop.stop - 1 - start) // run.period
-            return apart or (inside and same)
+            return disjoint or (inside and same)
 
         if all(map(is_whole, graph.loops)):
             yield Repetition(start, run.period, layers)

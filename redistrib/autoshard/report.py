@@ -59,7 +59,7 @@ def ranked_decisions(problem: SearchProblem, result: SearchResult, deadline: Dea
             if axis.size > 1:
                 axes_problem = AxesProblem(problem, result.decisions, [axis.name], classes, deadline)
                 listed += _along(axes_problem, result, axis.name)
-    return sorted(listed, key=lambda one: (-one.loss, one.what))
+    return sorted(listed, key=lambda decision: (-decision.loss, decision.what))
 
 
 def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[Decision]:
@@ -74,10 +74,10 @@ def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[D
             nodes[axes_problem.node_of_operation[k]] = None
     listed = []
     for node in nodes:
-        others = [k for k in range(tables.sizes[node]) if k != choice[node]]
-        if not others:
+        alternatives = [k for k in range(tables.sizes[node]) if k != choice[node]]
+        if not alternatives:
             continue
-        solution = runner_up(tables, choice, node, others)
+        solution = runner_up(tables, choice, node, alternatives)
         if solution is None:
             continue
         other = list(solution)
@@ -125,10 +125,16 @@ def table(listed: Sequence[Decision], unit: str) -> str:
     """The decisions that mattered most, as a table."""
     scale = 1e6 if unit == "seconds" else 1.0
     rows = [
-        [f"{one.what}{f' and {one.times - 1} alike' if one.times > 1 else ''}", one.axis, one.taken, one.other,
-         f"{one.loss * scale:,.1f}", one.where]
-        for one in listed[:SHOWN]
-    ]  # fmt: skip
+        [
+            decision.what + (f" and {decision.times - 1} alike" if decision.times > 1 else ""),
+            decision.axis,
+            decision.taken,
+            decision.other,
+            f"{decision.loss * scale:,.1f}",
+            decision.where,
+        ]
+        for decision in listed[:SHOWN]
+    ]
     loses = "loses us" if unit == "seconds" else "loses bytes"
     return rendered("what mattered", ["decision", "axis", "taken", "runner-up", loses, "most of it in"], rows)
 
@@ -165,7 +171,7 @@ def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | 
         if base.evaluation is None and free.evaluation is None:
             before, after = _received(base.program), _received(free.program)
             more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
-        moves = tuple(sorted(more.items(), key=lambda one: (-one[1], one[0])))
+        moves = tuple(sorted(more.items(), key=lambda entry: (-entry[1], entry[0])))
         listed.append(PinCost(what, base.result.price, free.result.price, moves, problem.moves.objective))
     return listed
 

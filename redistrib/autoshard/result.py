@@ -205,10 +205,10 @@ class Candidate(Timed):
         """The proved bounds: over all schedules, and over those that share some of the cuts."""
         lines = [self._bounded("no schedule", self.joint_bound, "the optimum")]
         if self.result.axis or self.result.by_class:
-            others = [
+            bounds = [
                 axis.name for axis in self.problem.moves.mesh.axes if axis.size > 1 and axis.name != self.result.axis
             ]
-            these = f" with these cuts along {' and '.join(others)}" if self.result.axis else ""
+            these = f" with these cuts along {' and '.join(bounds)}" if self.result.axis else ""
             cut_alike = " that cuts like operations alike" if self.result.by_class else ""
             lines.append(self._bounded(f"no schedule{these}{cut_alike}", self.bound, "the best of these"))
         return [line for line in lines if line]
@@ -231,7 +231,7 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
     """The candidates, the best first."""
 
     def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:
-        self._candidates = tuple(sorted(candidates, key=lambda one: one.rank))
+        self._candidates = tuple(sorted(candidates, key=lambda candidate: candidate.rank))
 
     def __len__(self) -> int:
         return len(self._candidates)
@@ -248,7 +248,7 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
     @property
     def schedule(self) -> Schedule:
         """The program of the first candidate that is no pipeline."""
-        return next(one for one in self._candidates if isinstance(one, Candidate)).schedule
+        return next(candidate for candidate in self._candidates if isinstance(candidate, Candidate)).schedule
 
     @property
     def distributed(self) -> Any:
@@ -273,22 +273,22 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
         for name, number in (("top", top), ("repeats", repeats)):
             if number < 1:
                 raise ProgramError("", "", "Arguments", f"{name} is {number!r}; give a positive number")
-        given = tuple(self[0].given.args if args is None else args)
-        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(given)):
+        arguments = tuple(self[0].given.args if args is None else args)
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(arguments)):
             raise ProgramError("", "", "Arguments", "shapes cannot be run; give measure(args) arrays")
         with status_shown("running", progress) as report_progress:
-            return ranked(self._candidates[:top], given, repeats, self[0].machine.name, report_progress)
+            return ranked(self._candidates[:top], arguments, repeats, self[0].machine.name, report_progress)
 
     def table(self, most: int = 10) -> str:
         """The first candidates as a table."""
         rows = [
             [
-                one.name,
-                f"{one.seconds * 1e3:,.3f}",
-                f"{one.received_bytes:,}",
-                f"{one.memory:,}",
+                candidate.name,
+                f"{candidate.seconds * 1e3:,.3f}",
+                f"{candidate.received_bytes:,}",
+                f"{candidate.memory:,}",
             ]
-            for one in self._candidates[:most]
+            for candidate in self._candidates[:most]
         ]
         title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].machine.name}"
         return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)

@@ -54,7 +54,7 @@ class Roles:
         graph, state = self.problem.graph, {*self.problem.tied.values()}
         self.arguments = [array for array in graph.inputs if array.name not in state]
         whole = state or {array.name for array in graph.inputs}
-        axis = max(self.base.mesh.axes, key=lambda one: one.size)
+        axis = max(self.base.mesh.axes, key=lambda mesh_axis: mesh_axis.size)
         ranked = self._ranked(axis.name)
         cut = self._with(axis.name, *ranked[0]) if ranked else None
         if cut is not None:  # a cache of decoding is state, and has examples
@@ -77,7 +77,9 @@ class Roles:
         def later(chosen: Sequence[Role]) -> int:
             return sum(role in LATER for role in chosen)
 
-        chosen_roles = sorted(product(roles, repeat=len(axes)), key=lambda one: (later(one), len({*one}) == 1))
+        chosen_roles = sorted(
+            product(roles, repeat=len(axes)), key=lambda combination: (later(combination), len({*combination}) == 1)
+        )
         for chosen in chosen_roles:
             if len(axes) <= 2 or later(chosen) <= 1:
                 yield dict(zip(axes, chosen, strict=True))
@@ -110,7 +112,7 @@ class Roles:
     def _sequence(self, size: int) -> tuple[str, int] | None:
         """The dimension after that of the examples, if an axis of some size cuts some work by it; None for the features
         of an array, which come last."""
-        axis = next(one.name for one in self.base.mesh.axes if one.size == size)
+        axis = next(mesh_axis.name for mesh_axis in self.base.mesh.axes if mesh_axis.size == size)
         ranked = self._ranked(axis)
         if not ranked:
             return None
@@ -136,18 +138,19 @@ class Roles:
         """Products that a dimension of a weight runs along from one expert to the next: the operations, by number, each
         with the dimension. All arrays of this product have it: it is neither kept from one factor nor summed over."""
         if size not in self.experts:
-            axis, found = next(one.name for one in self.base.mesh.axes if one.size == size), dict[int, str]()
+            axis = next(mesh_axis.name for mesh_axis in self.base.mesh.axes if mesh_axis.size == size)
+            dims_of: dict[int, str] = {}
             operations = self.problem.graph.operations
             for name in self.weights:
                 number, read, stacked = self._product(name) or (-1, 0, 0)
-                if number < 0 or number in found:
+                if number < 0 or number in dims_of:
                     continue
                 nest = operations[number].nest
                 for dim, names in enumerate(nest.reads[read].dims):
                     if len(names) == 1 and len(nest.reads) > 1 and _is_everywhere(nest, names[0]):
-                        found |= self._products_along(axis, name, stacked + dim)
+                        dims_of |= self._products_along(axis, name, stacked + dim)
                         break
-            self.experts[size] = found
+            self.experts[size] = dims_of
         return self.experts[size]
 
     def _products_along(self, axis: str, name: str, dim: int) -> dict[int, str]:
@@ -215,8 +218,8 @@ class Roles:
             taken, pending = None, False
             nest = graph.operations[number].nest
             for dim, names in enumerate(nest.reads[read].dims):
-                kept = any(letter in access.names for access in nest.writes for letter in names)
-                if kept and axis not in propagation.cuts[number] and _cut(propagation, name, axis, stacked + dim):
+                in_result = any(letter in access.names for access in nest.writes for letter in names)
+                if in_result and axis not in propagation.cuts[number] and _cut(propagation, name, axis, stacked + dim):
                     taken = stacked + dim
                     break
             cut_like[classes[name]] = taken
@@ -232,8 +235,8 @@ class Roles:
             operation = self.problem.graph.operations[number]
             if self.problem.heavy[number] and operation.nest.combine:
                 return number, read, 0
-            if operation.role == "entry" and (found := self._product(operation.outs[0].name)):
-                return found[0], found[1], found[2] + 1
+            if operation.role == "entry" and (inside := self._product(operation.outs[0].name)):
+                return inside[0], inside[1], inside[2] + 1
         return None
 
     def _is_stacked(self, name: str) -> bool:
@@ -249,7 +252,7 @@ class Roles:
         for name in self.weights:
             stacked = self._is_stacked(name)
             listed = enumerate(propagation.input_type(name).dims)
-            dims = sorted(listed, key=lambda one: (stacked and not one[0], bool(one[1].axes), one[0]))
+            dims = sorted(listed, key=lambda entry: (stacked and not entry[0], bool(entry[1].axes), entry[0]))
             for dim, _ in dims:
                 if _cut(propagation, name, axis, dim, spread=False):
                     break

@@ -128,10 +128,10 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     last |= dict.fromkeys(
         (*graph.outputs, *(name for name in first_types if name not in problem.donated)), len(graph.operations)
     )
-    held = [0] * (len(graph.operations) + 2)  # more than before each operation
+    live = [0] * (len(graph.operations) + 2)  # more than before each operation
     for name, form in first_types.items():
-        held[0] += _bytes(propagation, name, form)
-        held[last.get(name, 0) + 1] -= _bytes(propagation, name, form)
+        live[0] += _bytes(propagation, name, form)
+        live[last.get(name, 0) + 1] -= _bytes(propagation, name, form)
     price, extra = 0.0, [0] * len(graph.operations)
     for number, operation in enumerate(graph.operations):
         key = (problem.kinds[number], repr((propagation.cuts[number], propagation.carries[number])))
@@ -155,9 +155,9 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
                     price += problem.moves_of(name, (number,)) * (received / speed + latency)
         for array, form in zip(operation.outs, option.outs, strict=True):
             born = graph.made_at(array.name)
-            held[born] += _bytes(propagation, array.name, form)
-            held[max(born, last.get(array.name, born)) + 1] -= _bytes(propagation, array.name, form)
-    return Estimate(price, max(map(add, accumulate(held), [*extra, 0]), default=0))
+            live[born] += _bytes(propagation, array.name, form)
+            live[max(born, last.get(array.name, born)) + 1] -= _bytes(propagation, array.name, form)
+    return Estimate(price, max(map(add, accumulate(live), [*extra, 0]), default=0))
 
 
 def is_spread(problem: SearchProblem, decisions: Decisions) -> bool:
@@ -184,9 +184,11 @@ def _speeds(problem: SearchProblem) -> tuple[dict[str, float], float]:
     speeds, span = {}, 1
     for axis in reversed(mesh.axes):
         span *= axis.size
-        apart = hosts and links.slow_bandwidth is not None and span > (links.devices_per_host or 1)
-        speeds[axis.name] = links.slow_bandwidth if apart and links.slow_bandwidth is not None else links.bandwidth
-    return speeds, max((one.launch for one in links.latency.values()), default=0.0)
+        between_hosts = hosts and links.slow_bandwidth is not None and span > (links.devices_per_host or 1)
+        speeds[axis.name] = (
+            links.slow_bandwidth if between_hosts and links.slow_bandwidth is not None else links.bandwidth
+        )
+    return speeds, max((latency.launch for latency in links.latency.values()), default=0.0)
 
 
 def _changed(source: DistType, target: DistType) -> set[str]:

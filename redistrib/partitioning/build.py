@@ -61,8 +61,8 @@ class _Build:
         def end(array: Array) -> None:
             for number, output in enumerate(graph.outputs):
                 if output == array.name:
-                    made = builder.versions[output][0]
-                    form = outputs.get(number) or self.found.output_type(output, made.type)
+                    value = builder.versions[output][0]
+                    form = outputs.get(number) or self.found.output_type(output, value.type)
                     ends[number] = builder.needed(output, self._value(array, form))
 
         for array in self._operations(range(len(graph.operations)), None):
@@ -110,9 +110,9 @@ class _Build:
             )
             for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True)
         ]
-        made = group.writes
+        written = group.writes
         outs = [
-            (access.array, self._value(array, made[access.array]))
+            (access.array, self._value(array, written[access.array]))
             for access, array in zip(nest.writes, operation.outs, strict=True)
         ]
         if name:
@@ -144,10 +144,12 @@ class _Build:
             condition = self._inside(f"{loop.name}.test", carried)
             condition._all(range(loop.first, first), number)
             steps.append((condition, [condition._needed(graph.operations[k].ins[0], DistType(()))]))
-        constants = list({value.name: value for one, made in steps for value in one._constants(made)}.values())
-        for one, _ in steps:
-            one.builder.inputs[:0] = constants
-        programs = [one.builder.unchecked(*made) for one, made in steps]
+        constants = list(
+            {value.name: value for inner, results in steps for value in inner._constants(results)}.values()
+        )
+        for inner, _ in steps:
+            inner.builder.inputs[:0] = constants
+        programs = [inner.builder.unchecked(*results) for inner, results in steps]
         left = {graph.operations[k].ins[0]: graph.operations[k].outs[0] for k in roles["leave"]}
         names = [left[to.name].name if to.name in left else self.builder.new_name(f"{to.name}.end") for to in carried]
         outs = [replace(to, name=name) for to, name in zip(carried, names, strict=True)]

@@ -39,9 +39,9 @@ def carry_whole(propagation: Propagation, axis: str) -> None:
     for k, operation in enumerate(propagation.graph.operations):
         if operation.role != "carry" or axis not in propagation.cuts[k]:
             continue
-        start, made = operation.ins[0], operation.outs[0].name
-        inside = [(j, r) for j, r in propagation.readers.get(made, ()) if not _leaves(propagation, j)]
-        leaves = [j for j, _ in propagation.readers.get(made, ()) if _leaves(propagation, j)]
+        start, result = operation.ins[0], operation.outs[0].name
+        inside = [(j, r) for j, r in propagation.readers.get(result, ()) if not _leaves(propagation, j)]
+        leaves = [j for j, _ in propagation.readers.get(result, ()) if _leaves(propagation, j)]
         is_needed = any(_needed_whole(propagation, propagation.graph.operations[j].outs[0].name, axis) for j in leaves)
         begins_whole = propagation.where(start, axis) is None or start in propagation.constants
         if inside and is_needed and begins_whole and all(_reads_whole(propagation, j, r, axis) for j, r in inside):
@@ -62,8 +62,8 @@ def _reads_whole(propagation: Propagation, number: int, read: int, axis: str) ->
 
 def _needed_whole(propagation: Propagation, name: str, axis: str) -> bool:
     """Whether an output is to end whole along an axis, or an operation reads it so."""
-    wanted = propagation.wants.get(name, {})
-    if name in propagation.graph.outputs and axis in wanted and wanted[axis] is None:
+    requested = propagation.wants.get(name, {})
+    if name in propagation.graph.outputs and axis in requested and requested[axis] is None:
         return True
     return any(_reads_whole(propagation, j, r, axis) for j, r in propagation.readers.get(name, ()))
 

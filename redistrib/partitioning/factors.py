@@ -82,9 +82,9 @@ def _factor(graph: Graph, size: int, pins: dict[int, int], carried: Mapping[int,
         except (CutError, ProgramError):
             return None
         if types is None:
-            asked = _asked(propagation, pins, carried)
-            if asked:
-                pins = pins | asked
+            requested = _asked(propagation, pins, carried)
+            if requested:
+                pins = pins | requested
                 continue
             more = {k for k in carried if k not in pins and graph.inputs[k].name in added} - begins
             if not more:
@@ -112,12 +112,12 @@ def _factor(graph: Graph, size: int, pins: dict[int, int], carried: Mapping[int,
 
 def _asked(propagation: Propagation, pins: Mapping[int, int], carried: Collection[int]) -> dict[int, int]:
     """The inputs that operations need cut, of those of which nothing is said yet, with the dimension."""
-    asked = {}
+    requested = {}
     for number, array in enumerate(propagation.graph.inputs):
         dim = propagation.asked_of_input(array.name, _AXIS)
         if number not in pins and number not in carried and dim is not None:
-            asked[number] = dim
-    return asked
+            requested[number] = dim
+    return requested
 
 
 def _cut(dist_type: DistType) -> int | None:

@@ -20,7 +20,7 @@ Shared: TypeAlias = Mapping[tuple[str, DistType], Windows]
 def shared_halos(propagation: Propagation) -> dict[tuple[str, DistType], Windows]:
     """For an array in a type the halos that serve all operations that read it with halos, if that is no more."""
     shared: dict[tuple[str, DistType], Windows] = {}
-    apart: set[tuple[str, DistType]] = set()
+    separate: set[tuple[str, DistType]] = set()
     for number, operation in enumerate(propagation.graph.operations):
         if not any(access.windows for access in operation.nest.reads):
             continue
@@ -32,21 +32,21 @@ def shared_halos(propagation: Propagation) -> dict[tuple[str, DistType], Windows
         for access, name, form in zip(part.nest.reads, operation.ins, signature.ins, strict=True):
             windows = windows_of(part.nest, access, part.cut)
             key = name, form
-            if not windows or key in apart:
+            if not windows or key in separate:
                 continue
             united = _united(shared[key], windows, form, propagation.mesh) if key in shared else windows
             if united is None:
-                apart.add(key)
+                separate.add(key)
                 del shared[key]
             else:
                 shared[key] = united
     return shared
 
 
-def _united(one: Windows, other: Windows, form: DistType, mesh: Mesh) -> Windows | None:
+def _united(first_windows: Windows, other: Windows, form: DistType, mesh: Mesh) -> Windows | None:
     """Halos that contain both; None where they take more than both, or begin differently."""
     united: list[Held] = []
-    for a, b, dim in zip(one, other, form.dims, strict=True):
+    for a, b, dim in zip(first_windows, other, form.dims, strict=True):
         if a == b:
             united.append(a)
             continue
@@ -57,5 +57,8 @@ def _united(one: Windows, other: Windows, form: DistType, mesh: Mesh) -> Windows
         end = max(reach.start + reach.length for reach in (first, second))
         united.append(Reach(first.step, start, end - start))
     both = tuple(united)
-    taken = [sum(r.elements * len(r.pairs) for r in halo_rounds(form, mesh, windows)) for windows in (both, one, other)]
+    taken = [
+        sum(r.elements * len(r.pairs) for r in halo_rounds(form, mesh, windows))
+        for windows in (both, first_windows, other)
+    ]
     return both if taken[0] <= taken[1] + taken[2] else None

@@ -139,6 +139,6 @@ def _filled(nest: Nest, access: Access, result: Any, at: Mapping[str, range], *,
     nothing, shape = identity(reduction, tile.dtype), _shape(access, at)
     if not shape:
         return tile if keep else np.full((), nothing, tile.dtype)
-    kept = tile if keep else tile[:0]
-    margins = [(0, extent - there) for extent, there in zip(shape, kept.shape, strict=True)]
-    return np.pad(kept, margins, constant_values=nothing)
+    front = tile if keep else tile[:0]
+    margins = [(0, extent - there) for extent, there in zip(shape, front.shape, strict=True)]
+    return np.pad(front, margins, constant_values=nothing)

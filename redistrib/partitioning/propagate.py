@@ -249,23 +249,23 @@ class Propagation:
         if axis in self.cuts[number] or axis in self.carries[number]:
             return False
         operation = self.graph.operations[number]
-        asked: dict[str, list[str]] = {}
+        requests: dict[str, list[str]] = {}
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):
             at = self.where(name, axis)
             if at is None or name in self.constants:
                 continue
             dim = self._dim_of(number, access.dims[at], axis)
             if dim is not None:
-                asked.setdefault(dim, []).append(name)
-        if not asked:
+                requests.setdefault(dim, []).append(name)
+        if not requests:
             return self._carry(number, axis)
-        taken = next(iter(asked))
-        if len(asked) > 1:
-            price = {dim: self.to_move(operation, axis, dim) for dim in asked}
-            taken = min(asked, key=lambda dim: price[dim])
+        taken = next(iter(requests))
+        if len(requests) > 1:
+            price = {dim: self.to_move(operation, axis, dim) for dim in requests}
+            taken = min(requests, key=lambda dim: price[dim])
             prices_text = "; ".join(
                 f"{dim!r} for {', '.join(map(repr, names))} (about {price[dim]:,} bytes to move)"
-                for dim, names in asked.items()
+                for dim, names in requests.items()
             )
             self.choices.append(Choice(operation.name, axis, taken, f"{prices_text}; the least was taken"))
         self.cuts[number][axis] = taken
@@ -331,7 +331,7 @@ class Propagation:
         nest = self.graph.operations[number].nest
         access = nest.reads[read]
         return bool(access.windows) and any(
-            isinstance(held, Reach) for held in windows_of(nest, access, self.cut(number))
+            isinstance(window, Reach) for window in windows_of(nest, access, self.cut(number))
         )
 
     def _accumulate(self, number: int, axis: str) -> bool:
@@ -422,10 +422,12 @@ class Propagation:
 
     def output_type(self, name: str, maker_type: DistType) -> DistType:
         """How an output ends: as it is made, but as a tactic says along the axes that it names."""
-        asked = self.wants.get(name) or self.pins.get(name) or {}
-        at = {axis: dim for dim, dim_type in enumerate(maker_type.dims) for axis in dim_type.axes if axis not in asked}
-        at |= {axis: dim for axis, dim in asked.items() if dim is not None}
-        return self.type_of(maker_type.global_shape, at) if asked else DistType(maker_type.dims)
+        requested = self.wants.get(name) or self.pins.get(name) or {}
+        at = {
+            axis: dim for dim, dim_type in enumerate(maker_type.dims) for axis in dim_type.axes if axis not in requested
+        }
+        at |= {axis: dim for axis, dim in requested.items() if dim is not None}
+        return self.type_of(maker_type.global_shape, at) if requested else DistType(maker_type.dims)
 
     def type_of(self, shape: Sequence[int], at: Mapping[str, int]) -> DistType:
         """The type of an array that axes cut along dimensions."""

@@ -79,8 +79,8 @@ class LayoutBuilder(Builder):
             return value
         if target.has_halos and not any(value.means(target) for value in self._kept(self.versions[key])):
             shared = replace(target, windows=self.halos.get((str(key), target.type), target.windows))
-            own = shared.windows == target.windows
-            self.moved(key, self.needed(key, replace(target, windows=()) if own else shared), target)
+            equal_windows = shared.windows == target.windows
+            self.moved(key, self.needed(key, replace(target, windows=()) if equal_windows else shared), target)
         nearest = self._nearest(key, target)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(target):
@@ -165,9 +165,9 @@ def still_read(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
 
     Operations with effects stay.
     """
-    used, kept = set(outputs), []
+    used, needed_ops = set(outputs), []
     for op in reversed(ops):
         if is_effectful(op) or any(value.name in used for value in made_by(op)):
             used.update(used_by(op))
-            kept.append(op)
-    return kept[::-1]
+            needed_ops.append(op)
+    return needed_ops[::-1]

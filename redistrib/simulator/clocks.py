@@ -238,7 +238,7 @@ class _Simulator:
         for clock in item.clocks:
             during, after = to.live[clock] + scratch, to.live[clock] + scratch - gone.get(clock, 0)
             to.peak[clock] = max(to.peak[clock], during)
-            for stream in {item.stream, *(stream for one, stream in step.now if one == clock)}:
+            for stream in {item.stream, *(stream for other_clock, stream in step.now if other_clock == clock)}:
                 to.now[clock, stream] = start + seconds
                 to.busy[clock, stream] += op.steps * step.busy[clock, stream]
             if self.record and seconds:
@@ -274,11 +274,11 @@ class _Simulator:
             self.run(program, {}, alone, context)
             self.cache.called[key] = alone
         alone = self.cache.called[key]
-        began, held = to.now[clock, ""], to.live[clock]
+        began, live = to.now[clock, ""], to.live[clock]
         to.now[clock, ""] = began + alone.now[clock, ""]
         to.busy[clock, ""] += alone.busy[clock, ""]
         to.live[clock] += alone.live[clock]
-        to.peak[clock] = max(to.peak[clock], held + alone.peak[clock])
+        to.peak[clock] = max(to.peak[clock], live + alone.peak[clock])
         to.height = max(to.height, alone.height)
         to.met += 1
         for event in alone.events:
@@ -286,8 +286,8 @@ class _Simulator:
                 event._replace(
                     start=began + event.start,
                     end=began + event.end,
-                    during=held + event.during,
-                    after=held + event.after,
+                    during=live + event.during,
+                    after=live + event.after,
                 )
             )
 
@@ -301,8 +301,8 @@ class _Simulator:
             if self.in_order and context is None and not any(isinstance(op, Call) for op in program.ops):
                 users = self._users(program)
                 for k, change in enumerate(lives.changes):
-                    own = {user for value in change.died for user in (*users[value.name], k)}
-                    items[k] = items[k]._replace(users=tuple(sorted(own)))
+                    users_of_dead = {user for value in change.died for user in (*users[value.name], k)}
+                    items[k] = items[k]._replace(users=tuple(sorted(users_of_dead)))
             self.cache.prepared[key] = _Prepared(items, self._held(lives.at_return))
         return self.cache.prepared[key]
 

@@ -56,8 +56,8 @@ def simulate(
     >>> found.seconds == plan.cost, max(found.peak_bytes.values()) == plan.peak_bytes
     (True, True)
     """
-    given = program_of(program) if isinstance(program, Plan) else program
-    if not isinstance(given, Program):
+    to_run = program_of(program) if isinstance(program, Plan) else program
+    if not isinstance(to_run, Program):
         raise ProgramError("", "", "Program", f"a program or a plan is simulated, not a {type(program).__name__}")
     if not (streams is None or streams == "moves" or callable(streams)):
         raise ProfileError(f"streams are None, 'moves', or a function of an operation; got {streams!r}")
@@ -65,8 +65,8 @@ def simulate(
     if overlap:
         if streams is not None:
             raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")
-        return simulated_issued(given, named, record=record)
-    return Simulation(given, named, run(given, named, by_kind if streams == "moves" else streams, record=record))
+        return simulated_issued(to_run, named, record=record)
+    return Simulation(to_run, named, run(to_run, named, by_kind if streams == "moves" else streams, record=record))
 
 
 def simulated_issued(program: Program, machine: Machine, window: int | None = None, *, record: bool) -> Simulation:
@@ -77,11 +77,11 @@ def simulated_issued(program: Program, machine: Machine, window: int | None = No
         program, machine, record: as for `simulate`.
         window: see `redistrib.simulator.issue.issued`.
     """
-    found = [
+    simulations = [
         Simulation(ordered, machine, run(ordered, machine, by_kind, record=record, in_order=True))
         for ordered in (issued(program, machine, window), program)
     ]
-    return replace(min(found, key=lambda one: one.seconds), program=program)
+    return replace(min(simulations, key=lambda simulation: simulation.seconds), program=program)
 
 
 def by_kind(op: Op) -> str:

@@ -49,19 +49,19 @@ class _Issue:
         died = [change.died for change in Liveness().lifetimes(program).changes]
         ops: list[Op] = []
         tasks: list[Task] = []
-        made: dict[str, tuple[int, ...]] = {}  # the tasks that a value waits for; several where it has other names
+        makers: dict[str, tuple[int, ...]] = {}  # the tasks that a value waits for; several where it has other names
         names: list[Op] = []  # moves that only give another name
         for op, ended in zip(program.ops, died, strict=True):
-            reads = tuple(dict.fromkeys(k for name in used_by(op) for k in made.get(name, ())))
+            reads = tuple(dict.fromkeys(k for name in used_by(op) for k in makers.get(name, ())))
             if isinstance(op, Move) and renames(op, program):
-                made[op.out.name] = reads
+                makers[op.out.name] = reads
                 names.append(op)
                 continue
             op, seconds = self._timed(op, program)
             freed = sum(value.tile_bytes for value in ended)
             grows = isinstance(op, Move) and op.out.tile_bytes > freed
             for value in made_by(op):
-                made[value.name] = (len(tasks),)
+                makers[value.name] = (len(tasks),)
             ops.append(op)
             tasks.append(Task(seconds, reads, isinstance(op, Move), grows, isinstance(op, Loop | Call)))
         timeline = overlapped(tasks, self.window)
@@ -94,9 +94,9 @@ def _with_names(ops: list[Op], order: tuple[int, ...], names: list[Op], program:
 
     def named() -> Iterator[Op]:
         nonlocal waiting
-        while found := [op for op in waiting if there.issuperset(used_by(op))]:
-            yield from found
-            there.update(value.name for op in found for value in made_by(op))
+        while ready := [op for op in waiting if there.issuperset(used_by(op))]:
+            yield from ready
+            there.update(value.name for op in ready for value in made_by(op))
             waiting = [op for op in waiting if not there.issuperset(value.name for value in made_by(op))]
 
     yield from named()

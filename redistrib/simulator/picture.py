@@ -96,10 +96,10 @@ def _boxes(event: Event) -> Iterator[_Box]:
     at = event.start
     for k, stage in enumerate(event.stages, 1):
         length = max(0.0, min(stage.seconds, event.end - at))
-        several = f"{k} " if len(event.stages) > 1 else ""
+        step_number = f"{k} " if len(event.stages) > 1 else ""
         links, rounds = _links(stage, at, length)
         note = stage.note or f"{length * 1e6:,.1f} µs"
-        yield _Box(f"{event.name}: {several}{stage.name}", at, length, note, links, rounds)
+        yield _Box(f"{event.name}: {step_number}{stage.name}", at, length, note, links, rounds)
         at += length
 
 
@@ -126,6 +126,6 @@ def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:
 
 
 def _row(run: Run, clock: int, stream: str) -> str:
-    alike = [device for device, other in run.clock_of.items() if other == clock]
-    name = f"device {clock}" if len(alike) == 1 else f"{len(alike)} devices from {clock}"
+    devices = [device for device, other in run.clock_of.items() if other == clock]
+    name = f"device {clock}" if len(devices) == 1 else f"{len(devices)} devices from {clock}"
     return f"{name}, {stream}" if stream else name

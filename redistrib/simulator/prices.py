@@ -131,7 +131,9 @@ def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStag
         return []
     if out.has_halos:
         devices, rounds = out.place.devices, halo_rounds(out.type, out.place.mesh, out.windows)
-        return links.sends((one.elements, devices[a], devices[b]) for one in rounds for a, b in one.pairs.tolist())
+        return links.sends(
+            (send_round.elements, devices[a], devices[b]) for send_round in rounds for a, b in send_round.pairs.tolist()
+        )
     ends = value.place.devices, out.place.devices
     if len(ends[0]) == 1:
         how = scattering(out, *ends[0])
@@ -162,8 +164,8 @@ class _Links:
 
     def send(self, pairs: Collection[tuple[int, int]], size: int) -> float:
         """Sends that go on at once."""
-        held = _flat(size, len(self.number))
-        return self.prices.step(AllPermute(held, held, self._rows(pairs)))
+        tile = _flat(size, len(self.number))
+        return self.prices.step(AllPermute(tile, tile, self._rows(pairs)))
 
     def sends(self, sent: Iterable[tuple[int, int, int]]) -> list[PricedStage]:
         """Rounds in which a device sends at most once and receives at most once, the largest boxes first.
@@ -172,8 +174,14 @@ class _Links:
             sent: elements, sender and receiver of every box.
         """
         rounds: list[_Round] = []
-        for size, sender, receiver in sorted((one for one in sent if one[1] != one[2]), key=lambda one: -one[0]):
-            free = (one for one in rounds if sender not in one.senders and receiver not in one.receivers)
+        for size, sender, receiver in sorted(
+            (send_round for send_round in sent if send_round[1] != send_round[2]), key=lambda send_round: -send_round[0]
+        ):
+            free = (
+                send_round
+                for send_round in rounds
+                if sender not in send_round.senders and receiver not in send_round.receivers
+            )
             chosen = next(free, None)
             if chosen is None:
                 chosen = _Round(size, set(), set(), [])
@@ -181,17 +189,17 @@ class _Links:
             chosen.senders.add(sender)
             chosen.receivers.add(receiver)
             chosen.pairs.append((sender, receiver))
-        return [self._stage("send", self.send(one.pairs, one.size)) for one in rounds]
+        return [self._stage("send", self.send(send_round.pairs, send_round.size)) for send_round in rounds]
 
     def at_root(self, name: str, pairs: Sequence[tuple[int, int]], size: int) -> list[PricedStage]:
         """A scatter, or a gather: one send after the other, or all in one call, whichever is faster."""
         if len(pairs) < 2:
             return self.sends((size, *pair) for pair in pairs)
-        rows, held = self._rows(pairs), _flat(size, len(self.number))
+        rows, tile = self._rows(pairs), _flat(size, len(self.number))
         starts = np.zeros((len(rows), 1), dtype=np.int64)
         shares = Shares(rows[:, 0], rows[:, 1], starts, np.full_like(starts, size), np.arange(len(rows)))
         in_turn = sum(self.send([pair], size) for pair in pairs)
-        return [self._stage(name, min(in_turn, self.prices.step(Exchange(held, held, shares, "ragged"))))]
+        return [self._stage(name, min(in_turn, self.prices.step(Exchange(tile, tile, shares, "ragged"))))]
 
     def broadcast(self, groups: Collection[Sequence[int]], size: int) -> list[PricedStage]:
         """Broadcasts at once in groups of equal size: down a tree, or by a scatter and an all-gather.
@@ -211,7 +219,7 @@ class _Links:
         below = [max(edge.below for edge in level) for level in levels]
         scatter = sum(self.send(level, part * count) for level, count in zip(pairs, below, strict=True))
         number = np.array([[self.number[device] for device in group] for group in groups])
-        before, after = (_flat(one, len(self.number)) for one in (part, size))
+        before, after = (_flat(elements, len(self.number)) for elements in (part, size))
         return [self._stage("broadcast", min(down, scatter + self.prices.step(AllGather(before, after, number))))]
 
     def _distance(self, root: int) -> Callable[[int], tuple[bool, int, int]]:

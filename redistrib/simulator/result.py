@@ -88,9 +88,9 @@ class Simulation(ShownInNotebooks):
         return "\n".join([self._devices(), self._operations()] if self.run.events else [self._devices()])
 
     def _devices(self) -> str:
-        alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+        clocks: dict[tuple[int, int], list[int]] = defaultdict(list)
         for device, clock in self.run.clock_of.items():
-            alike[clock, self.received_bytes.get(device, 0)].append(device)
+            clocks[clock, self.received_bytes.get(device, 0)].append(device)
         rows = [
             [
                 _span(devices),
@@ -99,7 +99,7 @@ class Simulation(ShownInNotebooks):
                 f"{self.peak_bytes[clock]:,}",
                 f"{received:,}",
             ]
-            for (clock, received), devices in alike.items()
+            for (clock, received), devices in clocks.items()
         ]
         title = f"{self.program.name} on {self.machine.name}: {self.seconds * 1e3:,.3f} ms"
         return rendered(title, ["devices", "busy ms", "of the time", "peak bytes", "received bytes"], rows)

@@ -66,15 +66,15 @@ class Run:
 def by_time(run: Run) -> None:
     """Count the bytes held anew, by the time at which they are taken and given up."""
     times: dict[int, list[float]] = {}
-    held: dict[int, list[int]] = {}
+    sizes: dict[int, list[int]] = {}
     for clock, changed in run.changes.items():
         changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
         times[clock] = [at for at, _ in changed]
-        held[clock] = list(accumulate(size for _, size in changed))
-        run.peak[clock] = max(held[clock])
+        sizes[clock] = list(accumulate(size for _, size in changed))
+        run.peak[clock] = max(sizes[clock])
 
     def at(clock: int, when: float) -> int:
-        return held[clock][bisect_right(times[clock], when) - 1]
+        return sizes[clock][bisect_right(times[clock], when) - 1]
 
     run.events = [
         event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in run.events

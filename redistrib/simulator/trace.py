@@ -25,8 +25,8 @@ def chrome(run: Run, program: str, machine: str) -> dict[str, Any]:
     for event in run.events:
         for device in devices[event.clock]:
             events += _complete(event, device, streams.index(event.stream))
-    held = [(at, event.clock, size) for event in run.events for at, size in held_by(event)]
-    for at, clock, size in sorted(held, key=lambda sample: sample[0]):
+    samples = [(at, event.clock, size) for event in run.events for at, size in held_by(event)]
+    for at, clock, size in sorted(samples, key=lambda sample: sample[0]):
         events += [
             {"name": "bytes", "ph": "C", "ts": at * 1e6, "pid": device, "tid": 0, "args": {"live": size}}
             for device in devices[clock]

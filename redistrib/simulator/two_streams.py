@@ -116,9 +116,9 @@ def _urgency(tasks: Sequence[Task]) -> list[int]:
     """For every task the first computation that waits for it, or for moves of its result."""
     first = [len(tasks)] * len(tasks)
     for number in range(len(tasks) - 1, -1, -1):
-        own = first[number] if tasks[number].moves else number
+        position = first[number] if tasks[number].moves else number
         for k in tasks[number].reads:
-            first[k] = min(first[k], own)
+            first[k] = min(first[k], position)
     return first
 
 
@@ -127,10 +127,10 @@ def _listed(tasks: Sequence[Task], order: Sequence[int], earliest: dict[int, int
     count = len(tasks)
     urgency = _urgency(tasks)
     waits = [(*task.reads, *((earliest[k],) if k in earliest else ())) for k, task in enumerate(tasks)]
-    missing = [len({*one}) for one in waits]
+    missing = [len({*moves_waited_for}) for moves_waited_for in waits]
     readers: list[list[int]] = [[] for _ in tasks]
-    for number, one in enumerate(waits):
-        for k in dict.fromkeys(one):
+    for number, moves_waited_for in enumerate(waits):
+        for k in dict.fromkeys(moves_waited_for):
             readers[k].append(number)
     start, end, there = [0.0] * count, [0.0] * count, [0.0] * count
     coming: list[tuple[float, int]] = []  # moves whose operands have a time, by that time
