@@ -81,14 +81,14 @@ def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:
 
 def _other_tree(structure: Any, expected: Any, names: Sequence[str]) -> tuple[str, str, str]:
     """The argument, the rule and the message for arguments of another structure."""
-    others, parts = structure.children(), expected.children()
-    if len(others) != len(parts):
-        return "", "Arguments", f"it takes {counted(len(parts), 'argument', 'arguments')}, got {len(others)}"
-    number = next(k for k, pair in enumerate(zip(others, parts, strict=True)) if pair[0] != pair[1])
+    children, parts = structure.children(), expected.children()
+    if len(children) != len(parts):
+        return "", "Arguments", f"it takes {counted(len(parts), 'argument', 'arguments')}, got {len(children)}"
+    number = next(k for k, pair in enumerate(zip(children, parts, strict=True)) if pair[0] != pair[1])
     first = sum(part.num_leaves for part in parts[:number])
     argument = names[first].partition("/")[0] if parts[number].num_leaves else str(number)
     why = (
-        f"its structure is {cut(str(others[number]), 300)}, and the function was distributed for "
+        f"its structure is {cut(str(children[number]), 300)}, and the function was distributed for "
         f"{cut(str(parts[number]), 300)}; distribute it for this one"
     )
     return argument, "Arguments", why

@@ -164,16 +164,16 @@ class Diagnosis(ShownInNotebooks):
                 ]
             )
         columns = ["line", "operation", "collectives", "received", "largest", "a reshard of", "our plan"]
-        known = [finding for finding in self.findings if finding.planned is not None]
-        ours = sum(finding.planned or 0 for finding in known)
-        theirs = sum(finding.received for finding in known)
+        with_plan = [finding for finding in self.findings if finding.planned is not None]
+        ours = sum(finding.planned or 0 for finding in with_plan)
+        theirs = sum(finding.received for finding in with_plan)
         scratch = "" if self.scratch is None else f"; {self.scratch:,} bytes of temporaries on a device"
         caveat = "" if self.annotated else "\nThe compiler does not tell how arrays are sharded: no reshard is known."
         title = f"{self.name} on {counted(self.devices, 'device', 'devices')}"
         return (
             f"{rendered(title, columns, rows)}\n"
             f"{self.received:,} bytes received in all{scratch}\n"
-            f"{counted(sum(len(f.reshards) for f in known), 'reshard', 'reshards')} of one array: "
+            f"{counted(sum(len(f.reshards) for f in with_plan), 'reshard', 'reshards')} of one array: "
             f"{theirs:,} bytes by XLA, {ours:,} by our plans{caveat}" + "".join(f"\n{line}" for line in self.advice)
         )
 
@@ -186,8 +186,8 @@ def _move(name: str, target: DistType) -> str:
 
 def _short(operation: str) -> str:
     """The last part of a name; of several operations that the compiler has put together, how many."""
-    several = operation.count(":") + 1
-    return operation.rpartition("/")[2] if several == 1 else f"{several} together"
+    count = operation.count(":") + 1
+    return operation.rpartition("/")[2] if count == 1 else f"{count} together"
 
 
 def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | None = None) -> Diagnosis:
@@ -218,10 +218,10 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         instruction = by_name[collective.name]
         groups[lines.of(instruction), label(instruction)].append(collective)
     plans = _reshards(before, chosen, _mesh_of(args) or mesh, groups) if before else {}
-    found = [_finding(key, several, plans.get(key, ())) for key, several in groups.items()]
-    found.sort(key=lambda finding: (not finding.involuntary, -finding.received))
+    findings = [_finding(key, collectives, plans.get(key, ())) for key, collectives in groups.items()]
+    findings.sort(key=lambda finding: (not finding.involuntary, -finding.received))
     name = str(getattr(fn, "__name__", "") or "function")
-    return Diagnosis(name, module.devices, tuple(found), seen.scratch, bool(before))
+    return Diagnosis(name, module.devices, tuple(findings), seen.scratch, bool(before))
 
 
 def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Mesh | None]:
@@ -280,7 +280,7 @@ def _reshards(
     it: that name is taken where only it is among the `groups` of collectives.
     """
     module, lines = parse_module(text), Lines.read(text)
-    found: dict[_Key, list[_Reshard]] = defaultdict(list)
+    by_key: dict[_Key, list[_Reshard]] = defaultdict(list)
     for computation in module.computations.values():
         for instruction in computation.instructions.values():
             if instruction.opcode not in _SAME:
@@ -291,24 +291,24 @@ def _reshards(
                     continue
                 plan = _plan(given, instruction, module, model, mesh)
                 if plan is not None and any(plan.received):
-                    reader, maker = ((lines.of(one), label(one)) for one in (instruction, given))
-                    found[maker if reader not in groups and maker in groups else reader].append(
+                    reader, maker = ((lines.of(end), label(end)) for end in (instruction, given))
+                    by_key[maker if reader not in groups and maker in groups else reader].append(
                         (plan, name_of(given, lines))
                     )
-    return {key: tuple(reshards) for key, reshards in found.items()}
+    return {key: tuple(reshards) for key, reshards in by_key.items()}
 
 
 def _plan(
-    given: Instruction, made: Instruction, module: HloModule, model: CostModel | str, mesh: Mesh | None
+    operand: Instruction, result: Instruction, module: HloModule, model: CostModel | str, mesh: Mesh | None
 ) -> Plan | None:
     """The plan from the sharding of an operand to that of the result; None if they are equal, or either is unknown.
 
     Types are written with the axes of the user's mesh where these can express the compiler's placement.
     """
-    if len(given.results) != 1 or len(made.results) != 1 or given.results[0].shape != made.results[0].shape:
+    if len(operand.results) != 1 or len(result.results) != 1 or operand.results[0].shape != result.results[0].shape:
         return None
-    dtype = dtype_of(given.results[0].dtype)
-    before, after = sharded(given, module.devices), sharded(made, module.devices)
+    dtype = dtype_of(operand.results[0].dtype)
+    before, after = sharded(operand, module.devices), sharded(result, module.devices)
     if dtype is None or before is None or after is None:
         return None
     with contextlib.suppress(RedistribError):
@@ -321,26 +321,26 @@ def _renamed(side: tuple[DistType, Mesh], mesh: Mesh | None) -> tuple[DistType, 
     """A type on the user's mesh, or on its prime factors, where one of them says it."""
     for other in (mesh, None if mesh is None else mesh.prime().mesh):
         if other is not None and other.size == side[1].size and other.is_whole:
-            found = type_of(placement_of(*side), other)
-            if found is not None:
-                return found, other
+            dist_type = type_of(placement_of(*side), other)
+            if dist_type is not None:
+                return dist_type, other
     return side
 
 
-def _finding(key: tuple[str, str], several: Sequence[HloCollective], reshards: tuple[_Reshard, ...]) -> Finding:
+def _finding(key: tuple[str, str], collectives: Sequence[HloCollective], reshards: tuple[_Reshard, ...]) -> Finding:
     plans = tuple(plan for plan, _ in reshards)
     kinds: Counter[str] = Counter()
-    for collective in several:
+    for collective in collectives:
         kinds[collective.kind] += collective.times
-    arrays = [array for collective in several for array in (*collective.operands, *collective.results)]
+    arrays = [array for collective in collectives for array in (*collective.operands, *collective.results)]
     tile = max((max(plan.before.tile_size, plan.after.tile_size) * plan.itemsize for plan in plans), default=0)
     gathered = [
-        array.bytes for collective in several if collective.kind == "all-gather" for array in collective.results
+        array.bytes for collective in collectives if collective.kind == "all-gather" for array in collective.results
     ]
     return Finding(
         *key,
         collectives=dict(kinds),
-        received=sum(collective.received_bytes for collective in several),
+        received=sum(collective.received_bytes for collective in collectives),
         largest=max((array.bytes for array in arrays), default=0),
         reshards=plans,
         involuntary=bool(plans) and max(gathered, default=0) > tile,

@@ -166,12 +166,12 @@ class Distributed:
         run = mapped(self.program, self.mesh, in_order=self._in_order)
 
         def call(*arrays: Any) -> Any:
-            found = run(*arrays)
+            results = run(*arrays)
             keys = self._traced.out_keys
-            found = [
-                jax.random.wrap_key_data(array, impl=keys[k]) if k in keys else array for k, array in enumerate(found)
+            results = [
+                jax.random.wrap_key_data(array, impl=keys[k]) if k in keys else array for k, array in enumerate(results)
             ]
-            return jax.tree_util.tree_unflatten(self._traced.out_tree, found)
+            return jax.tree_util.tree_unflatten(self._traced.out_tree, results)
 
         call.__name__ = self.program.name
         names = [value.name for value in self.program.inputs]

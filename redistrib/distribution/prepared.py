@@ -48,10 +48,10 @@ def prepare(
     if not isinstance(exact, bool):
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
     require_trip_count(trip_count)
-    known = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
+    region_rules = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
     names = leaf_names(function, args)
     how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
-    traced = trace(function, args, names, {**known, **(rules or {})}, **how)
+    traced = trace(function, args, names, {**region_rules, **(rules or {})}, **how)
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
@@ -70,9 +70,9 @@ def require_trip_count(count: Any) -> None:
         raise ProgramError("", "", "Arguments", f"trip_count is {count!r}; give the steps of a while, an integer")
 
 
-def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:
+def _types(shardings: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:
     """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf."""
-    if given is None:
+    if shardings is None:
         return {}
 
     def is_leaf(value: Any) -> bool:
@@ -80,11 +80,11 @@ def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh)
 
     flat = jax.tree_util.tree_leaves(
         jax.tree.map(
-            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), given, tree, is_leaf=is_leaf
+            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), shardings, tree, is_leaf=is_leaf
         ),
         is_leaf=lambda value: isinstance(value, _Asked),
     )
-    return {k: _type(one.spec, shapes[k], mesh) for k, one in enumerate(flat) if one.spec is not None}
+    return {k: _type(sharding.spec, shapes[k], mesh) for k, sharding in enumerate(flat) if sharding.spec is not None}
 
 
 class _Asked:

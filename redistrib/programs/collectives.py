@@ -65,8 +65,8 @@ def _together(flat: Program, run: list[int]) -> Sends:
         for send in direct_sends(flat.values[op.value], op.out):
             box = (root, send.start, send.size)
             if box not in origin:
-                held = flat.values[root]
-                origin[box] = {send.sender} if send.sender in held.place.devices else set(held.place.devices)
+                tile = flat.values[root]
+                origin[box] = {send.sender} if send.sender in tile.place.devices else set(tile.place.devices)
             reached[box].add(send.receiver)
             if send.sender != send.receiver:
                 messages += 1

@@ -64,19 +64,19 @@ def direct_sends_between(
         boxes: boxes, each inside the array.
         receivers: for each box the device that needs it.
     """
-    held: dict[_Ints, list[int]] = defaultdict(list)
+    holders_of: dict[_Ints, list[int]] = defaultdict(list)
     for device, index in zip(holders, source.index.tolist(), strict=True):
-        held[tuple(index)].append(device)
-    asked: dict[_Ints, int] = defaultdict(int)
+        holders_of[tuple(index)].append(device)
+    sends_of: dict[_Ints, int] = defaultdict(int)
     result = []
     for receiver, box in zip(receivers, boxes, strict=True):
         touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(box.start, box.size, source.tile, strict=True))
         for index in product(*touched):
             part = box.meet(Box(tuple(i * n for i, n in zip(index, source.tile, strict=True)), source.tile))
             sender = receiver
-            if receiver not in held[index]:
-                sender = held[index][asked[index] % len(held[index])]
-                asked[index] += 1
+            if receiver not in holders_of[index]:
+                sender = holders_of[index][sends_of[index] % len(holders_of[index])]
+                sends_of[index] += 1
             result.append(DirectSend(sender, receiver, part.start, part.size))
     return result
 
@@ -152,7 +152,7 @@ def gathering(value: Value, root: int) -> Gathering:
     for device, number, label in zip(value.place.devices, numbers, labels, strict=True):
         if label not in holders[number] or device == root:
             holders[number][label] = device
-    teams = tuple(tuple(held[label] for label in sorted(held)) for _, held in sorted(holders.items()))
+    teams = tuple(tuple(devices_of[label] for label in sorted(devices_of)) for _, devices_of in sorted(holders.items()))
     senders = tuple(root if root in team else team[0] for team in teams)
     members = () if senders == (root,) else (root, *(device for device in senders if device != root))
     return Gathering(teams, senders, members)

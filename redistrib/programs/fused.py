@@ -108,7 +108,9 @@ def _left_out(flat: ProgramData, readers: dict[str, list[Op]]) -> set[str]:
         name = op.outs[0][1].name
         if name in outputs or not readers[name]:
             continue
-        inside = [_is_reduction(one) or any(value.name in summed for value in made_by(one)) for one in readers[name]]
+        inside = [
+            _is_reduction(reader) or any(value.name in summed for value in made_by(reader)) for reader in readers[name]
+        ]
         if len(inside) == 1 and inside[0]:
             summed.add(name)
         elif any(inside) or not all(map(is_loop, readers[name])):

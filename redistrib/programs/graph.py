@@ -181,11 +181,11 @@ class Graph:
     @cached_property
     def closing(self) -> dict[int, tuple[int, ...]]:
         """For the last operation of a loop the `"carry"` operations whose second read is needed after it."""
-        found: dict[int, list[int]] = {}
+        inside: dict[int, list[int]] = {}
         for k, operation in enumerate(self.operations):
             if operation.role == "carry":
-                found.setdefault(self.loops[self.scopes[k] or 0].stop - 1, []).append(k)
-        return {k: tuple(own) for k, own in found.items()}
+                inside.setdefault(self.loops[self.scopes[k] or 0].stop - 1, []).append(k)
+        return {k: tuple(own) for k, own in inside.items()}
 
     @cached_property
     def conditions(self) -> dict[int, int]:
@@ -287,8 +287,8 @@ class Graph:
             while scope is not None:  # an operation in a loop runs as often as its condition says
                 waiting += tests[scope]
                 scope = self.loops[scope].parent
-        kept = sorted(needed)
-        return replace(self, operations=tuple(self.operations[k] for k in kept), loops=self.loops_of(kept))
+        remaining = sorted(needed)
+        return replace(self, operations=tuple(self.operations[k] for k in remaining), loops=self.loops_of(remaining))
 
     def loops_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
         """The loops of a graph that has these operations alone; those of which none is left go."""

@@ -124,8 +124,8 @@ class Liveness:
     def _in_context(self, program: ProgramData, context: Context) -> Lifetimes:
         inputs, first = [value.name for value in program.inputs], self.aliases(program)
         same = {inputs[k]: inputs[group[0]] for group in context.ended for k in group}
-        if any(name != given for name, given in same.items()):
-            first = {name: same.get(given, given) for name, given in first.items()}
+        if any(name != first_name for name, first_name in same.items()):
+            first = {name: same.get(first_name, first_name) for name, first_name in first.items()}
         ended, unread = {k for group in context.ended for k in group}, {*context.unread}
         stays = [name for k, name in enumerate(inputs) if k not in ended]
         stays += [name for k, name in enumerate(program.outputs) if k not in unread]
@@ -170,21 +170,21 @@ def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, 
 
     `last` is updated: the bytes then live as long as the results of the loop.
     """
-    found = dict(first)
+    first_names = dict(first)
     for k, op in enumerate(program.ops):
         if not isinstance(op, Loop):
             continue
         start = op.ins[op.constants : op.constants + op.carried]
-        reads = [found[name] for name in op.ins]
+        reads = [first_names[name] for name in op.ins]
         for name, out in zip(start, op.outs, strict=False):
-            own, before = found[name], program.values[found[name]]
-            is_free = last.get(own) == k and reads.count(own) == 1 and found[out.name] == out.name
+            own, before = first_names[name], program.values[first_names[name]]
+            is_free = last.get(own) == k and reads.count(own) == 1 and first_names[out.name] == out.name
             if is_free and (before.tile_bytes, before.place.devices) == (out.tile_bytes, out.place.devices):
-                found = {one: own if same == out.name else same for one, same in found.items()}
+                first_names = {one: own if same == out.name else same for one, same in first_names.items()}
                 last.pop(own)
                 if out.name in last:
                     last[own] = last.pop(out.name)
-    return found
+    return first_names
 
 
 def _context(op: Call, first: Mapping[str, str], ended: Collection[str]) -> Context:
@@ -285,18 +285,18 @@ class Moment(NamedTuple):
 
 def moments(program: ProgramData) -> Iterator[Moment]:
     """Every operation in order, those of called programs included, and the live bytes of devices at it."""
-    liveness, held = Liveness(), dict.fromkeys(program.devices, 0)
-    _add(program.inputs, held, 1)
+    liveness, live = Liveness(), dict.fromkeys(program.devices, 0)
+    _add(program.inputs, live, 1)
 
     def walk(program: ProgramData, lives: Lifetimes) -> Iterator[Moment]:
         for k, (op, change) in enumerate(zip(program.ops, lives.changes, strict=True)):
             if isinstance(op, Call):
                 yield from walk(op.program, liveness.called(op.program, lives.contexts[k]))
                 continue
-            _add(change.born, held, 1)
-            yield Moment(op, devices_of(op, program), held, change.scratch)
-            _add(change.died, held, -1)
-        _add(lives.at_return, held, -1)
+            _add(change.born, live, 1)
+            yield Moment(op, devices_of(op, program), live, change.scratch)
+            _add(change.died, live, -1)
+        _add(lives.at_return, live, -1)
 
     yield from walk(program, liveness.lifetimes(program))
 
@@ -311,10 +311,10 @@ def peak_bytes(program: ProgramData) -> dict[int, int]:
     return peak
 
 
-def _add(values: Iterable[Value], held: dict[int, int], sign: int) -> None:
+def _add(values: Iterable[Value], live: dict[int, int], sign: int) -> None:
     for value in values:
         for device in value.place.devices:
-            held[device] += sign * value.tile_bytes
+            live[device] += sign * value.tile_bytes
 
 
 def highest_peak_bytes(program: ProgramData) -> int:

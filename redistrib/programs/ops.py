@@ -104,11 +104,12 @@ def _gemm(builder: Builder, x: Value | Array, w: Value | Array) -> Any:
 
 def _values(builder: Builder, kind: str, *operands: Value | Array) -> list[Value]:
     """The operands as values: arrays are made where the first value is, and of its element type where that has them."""
-    first = next((one for one in operands if isinstance(one, Value)), None)
+    first = next((operand for operand in operands if isinstance(operand, Value)), None)
     if first is None:
         raise ProgramError(kind, "", "Register", "all it is given are arrays, on no device; make one an input")
     return [
-        one if isinstance(one, Value) else _constant(builder, _alike(one, first.dtype), first.place) for one in operands
+        operand if isinstance(operand, Value) else _constant(builder, _alike(operand, first.dtype), first.place)
+        for operand in operands
     ]
 
 
@@ -139,13 +140,13 @@ def _letters(value: Value) -> str:
 
 def _resolved(size: int, shape: Array) -> tuple[int, ...]:
     """The shape with its one -1 worked out."""
-    asked = [int(n) for n in shape]
-    product = math.prod(n for n in asked if n != -1)
-    if asked.count(-1) == 1 and product > 0 and size % product == 0:
-        asked[asked.index(-1)] = size // product
-    if any(n < 0 for n in asked) or math.prod(asked) != size:
+    sizes = [int(n) for n in shape]
+    product = math.prod(n for n in sizes if n != -1)
+    if sizes.count(-1) == 1 and product > 0 and size % product == 0:
+        sizes[sizes.index(-1)] = size // product
+    if any(n < 0 for n in sizes) or math.prod(sizes) != size:
         raise ProgramError("reshape", "", "Nest", f"{size} elements have no shape {tuple(int(n) for n in shape)}")
-    return tuple(asked)
+    return tuple(sizes)
 
 
 def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:

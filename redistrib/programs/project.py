@@ -171,11 +171,11 @@ def project(program: ProgramData) -> dict[int, RankProgram]:
 
 def _project_loop(op: Loop, tag: int, ops: dict[int, list[RankOp]]) -> None:
     step, test = project(op.program), None if op.condition is None else project(op.condition)
-    for device, own in step.items():
+    for device, operations in step.items():
         if test is not None and device not in test:
             why = f"device {device} takes no part in its condition, and cannot know how often it runs"
             raise ProgramError(op.name, "", "Loop", f"{why}; hold what is tested on all devices of the loop")
-        ops[device].append(RankLoop(op, own, None if test is None else test[device], tag))
+        ops[device].append(RankLoop(op, operations, None if test is None else test[device], tag))
 
 
 def works(op: Compute) -> Iterator[tuple[int, TileWork]]:
@@ -201,21 +201,21 @@ def _project_move(op: Move, tag: int, flat: ProgramData, ops: dict[int, list[Ran
 
 
 def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankOp]]) -> None:
-    old, new = (dict(zip(one.place.devices, one.corner.tolist(), strict=True)) for one in (value, out))
+    old, new = (dict(zip(end.place.devices, end.corner.tolist(), strict=True)) for end in (value, out))
     boxes: dict[int, list[tuple[int, _Ints]]] = {device: [] for device in out.place.devices}
-    kept: dict[int, list[tuple[_Ints, _Ints, _Ints]]] = {device: [] for device in out.place.devices}
+    stays: dict[int, list[tuple[_Ints, _Ints, _Ints]]] = {device: [] for device in out.place.devices}
     for send in direct_sends(value, out):
         if not math.prod(send.size):
             continue
         offset, goes = _minus(send.start, old[send.sender]), _minus(send.start, new[send.receiver])
         if send.sender == send.receiver:
-            kept[send.receiver].append((offset, goes, send.size))
+            stays[send.receiver].append((offset, goes, send.size))
         else:
             boxes[send.receiver].append((send.sender, goes))
             ops[send.sender].append(Send(value.name, send.receiver, offset, send.size, tag))
     for device in out.place.devices:
         own_value = value.name if device in old else ""
-        parts = (tuple(boxes[device]), own_value, tuple(kept[device]))
+        parts = (tuple(boxes[device]), own_value, tuple(stays[device]))
         ops[device].append(Receive(out.name, out.tile, out.dtype, *parts, tag))
 
 
@@ -258,8 +258,9 @@ def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> 
     Raises:
         ProgramError: if ranks wait for each other without end.
     """
-    post, held = _Post(), {device: {name: inputs[name][device] for name in one.inputs} for device, one in ranks.items()}
-    running = {device: _steps(one, held[device], post, ()) for device, one in ranks.items()}
+    post = _Post()
+    tiles = {device: {name: inputs[name][device] for name in rank.inputs} for device, rank in ranks.items()}
+    running = {device: _steps(rank_program, tiles[device], post, ()) for device, rank_program in ranks.items()}
     while running:
         moved = False
         for device, steps in list(running.items()):
@@ -273,13 +274,13 @@ def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> 
         if not moved:
             raise ProgramError("", "", "Order", f"devices {sorted(running)} wait for messages that none of them sends")
     outputs: dict[str, Tiles] = {}
-    for device, one in ranks.items():
-        for name in one.outputs:
-            outputs.setdefault(name, {})[device] = held[device][name]
+    for device, rank_program in ranks.items():
+        for name in rank_program.outputs:
+            outputs.setdefault(name, {})[device] = tiles[device][name]
     return outputs
 
 
-def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post, within: _Ints) -> Generator[bool]:
+def _steps(rank: RankProgram, tiles: dict[str, Tile], post: _Post, within: _Ints) -> Generator[bool]:
     """Run one rank: yields True for every operation done, False for every time it has to wait.
 
     `within` says in which step of which loops, so that data in flight in two steps stays separate.
@@ -288,34 +289,34 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post, within: _Ints)
         at = within if isinstance(op, TileWork | Rename) else (*within, op.tag)
         match op:
             case RankLoop():
-                yield from _loop_steps(op, held, post, at)
+                yield from _loop_steps(op, tiles, post, at)
             case TileWork():
-                held |= run_work(op, held)
+                tiles |= run_work(op, tiles)
             case Send():
                 box = tuple(slice(o, o + n) for o, n in zip(op.offset, op.size, strict=True))
-                post.boxes.setdefault((at, rank.device, op.to), []).append(np.array(held[op.value][box]))
+                post.boxes.setdefault((at, rank.device, op.to), []).append(np.array(tiles[op.value][box]))
             case Receive():
                 while not post.has_all(op, rank.device, at):
                     yield False
-                held[op.out] = _put_together(op, rank.device, held, post, at)
+                tiles[op.out] = _put_together(op, rank.device, tiles, post, at)
             case CollectivePlan():
                 key = (at, op.members)
-                post.brought.setdefault(key, {})[rank.device] = held[op.value]
+                post.brought.setdefault(key, {})[rank.device] = tiles[op.value]
                 post.meet(op, at)
                 while key not in post.tiles:
                     yield False
-                held[op.out] = post.tiles[key][rank.device]
+                tiles[op.out] = post.tiles[key][rank.device]
             case Rename():
-                held[op.out] = held[op.value]
+                tiles[op.out] = tiles[op.value]
         yield True
 
 
-def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -> Generator[bool]:
+def _loop_steps(loop: RankLoop, tiles: dict[str, Tile], post: _Post, at: _Ints) -> Generator[bool]:
     """Run the steps of a loop on one rank; leave its carried values and its stacked results."""
     op, count = loop.op, loop.op.constants + loop.op.carried
     names = [value.name for value in op.program.inputs]
     operands = dict(zip(names, op.ins, strict=True))
-    state = {name: held[operands[name]] for name in names[:count] if operands[name] in held}
+    state = {name: tiles[operands[name]] for name in names[:count] if operands[name] in tiles}
     stacks: dict[int, dict[str, Tile]] = {}
     number = 0
     while True:
@@ -327,46 +328,46 @@ def _loop_steps(loop: RankLoop, held: dict[str, Tile], post: _Post, at: _Ints) -
         elif number == op.steps:
             break
         entry = op.steps - 1 - number if op.reverse else number
-        inner = state | {name: held[operands[name]][entry] for name in names[count:]}
+        inner = state | {name: tiles[operands[name]][entry] for name in names[count:]}
         yield from _steps(loop.step, inner, post, (*at, 2 * number + 1))
         results = [inner[name] for name in op.program.outputs]
         state |= dict(zip(names[op.constants : count], results, strict=False))
         stacks[entry] = dict(zip((out.name for out in op.outs[op.carried :]), results[op.carried :], strict=True))
         number += 1
     left = [state[name] for name in names[op.constants : count]]
-    held |= {out.name: tile for out, tile in zip(op.outs, left, strict=False)}
+    tiles |= {out.name: tile for out, tile in zip(op.outs, left, strict=False)}
     for out in op.outs[op.carried :]:
         entries = [stacks[k][out.name] for k in range(op.steps)]
-        held[out.name] = np.stack(entries) if entries else np.zeros(out.tile, dtype=out.dtype)
+        tiles[out.name] = np.stack(entries) if entries else np.zeros(out.tile, dtype=out.dtype)
 
 
-def run_work(work: TileWork, held: Mapping[str, Tile]) -> dict[str, Tile]:
+def run_work(work: TileWork, tiles: Mapping[str, Tile]) -> dict[str, Tile]:
     """The results of nests on the tiles of a rank, by name.
 
     Raises:
         ProgramError: as `run_nests` does.
     """
     results = run_nests(
-        work.nests, ((array, held[name]) for array, name in work.ins), [array for array, _ in work.outs]
+        work.nests, ((array, tiles[name]) for array, name in work.ins), [array for array, _ in work.outs]
     )
     return dict(zip((name for _, name in work.outs), results, strict=True))
 
 
-def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Post, at: _Ints) -> Tile:
-    tile: Tile = np.zeros(op.shape, dtype=_dtype(op, device, held, post, at))
+def _put_together(op: Receive, device: int, tiles: Mapping[str, Tile], post: _Post, at: _Ints) -> Tile:
+    tile: Tile = np.zeros(op.shape, dtype=_dtype(op, device, tiles, post, at))
     for offset, goes, size in op.kept:
-        tile[_box(goes, size)] = held[op.value][_box(offset, size)]
+        tile[_box(goes, size)] = tiles[op.value][_box(offset, size)]
     for sender, goes in op.boxes:
         part = post.boxes[at, sender, device].pop(0)
         tile[_box(goes, part.shape)] = part
     return tile
 
 
-def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post, at: _Ints) -> Any:
+def _dtype(op: Receive, device: int, tiles: Mapping[str, Tile], post: _Post, at: _Ints) -> Any:
     """The element type of arriving data; the reference takes arrays of another element type than the program says."""
     if op.boxes:
         return post.boxes[at, op.boxes[0][0], device][0].dtype
-    return held[op.value].dtype if op.value else np.dtype(op.dtype)
+    return tiles[op.value].dtype if op.value else np.dtype(op.dtype)
 
 
 def _box(offset: _Ints, size: _Ints) -> tuple[slice, ...]:

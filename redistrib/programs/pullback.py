@@ -167,8 +167,8 @@ def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
             major = uncut_above(names, name, tiles.__getitem__) if factor.tile != factor.size else None
             if major is not None:
                 whole, sizes = nest.shape(access), [each.size for each in factors.values()]
-                apart = [*whole[:i], *sizes, *whole[i + 1 :]]
-                raise CutInnerFactorError(nest.name, access.array, i, names, name, major, apart)
+                factored = [*whole[:i], *sizes, *whole[i + 1 :]]
+                raise CutInnerFactorError(nest.name, access.array, i, names, name, major, factored)
         axes = tuple(axis for name in reversed(names) for axis in factors[name].axes)
         dims.append(DimType(math.prod(tiles.values()), axes, math.prod(each.size for each in factors.values())))
         if access.windows and isinstance(window := access.windows[i], Stencil):

@@ -58,9 +58,9 @@ def reductions(program: Program) -> list[DeviceSum]:
     whole = [term for term in sums if not any(term < other for other in sums)]
     device_sums = []
     for term in whole:
-        have = {flat.values[name].place.devices[0] for name, held in terms.items() if held == term}
+        have = {flat.values[name].place.devices[0] for name, summands in terms.items() if summands == term}
         kind: Kind = "reduce" if len(have) == 1 else "allreduce" if have >= _places(flat, term) else "sums"
-        messages = sum(one <= term for one in sent)
+        messages = sum(message <= term for message in sent)
         device_sums.append(DeviceSum(kind, tuple(sorted(term, key=order.__getitem__)), tuple(sorted(have)), messages))
     return device_sums
 

@@ -32,8 +32,8 @@ def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
     Raises:
         ProgramError: if a nest has no body, or a body gives another shape than its nest says.
     """
-    held = interpret(program, [np.asarray(array) for array in arrays], _Whole())
-    return [held[name] for name in program.outputs]
+    results = interpret(program, [np.asarray(array) for array in arrays], _Whole())
+    return [results[name] for name in program.outputs]
 
 
 class _Whole:
@@ -76,8 +76,8 @@ def run_by_rank(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]
 
 def run_tiles(program: Program, inputs: Sequence[Tiles]) -> list[Tiles]:
     """The tiles of a program's outputs from those of its inputs, each by number of the device in the machine."""
-    held = interpret(program, list(inputs), _ByRank())
-    return [held[name] for name in program.outputs]
+    results = interpret(program, list(inputs), _ByRank())
+    return [results[name] for name in program.outputs]
 
 
 class _ByRank:

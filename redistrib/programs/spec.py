@@ -116,15 +116,15 @@ def _body(
 
     def body(at: Mapping[str, range], *arrays: Any) -> Any:
         size = {letter: len(over) for letter, over in at.items()}
-        apart = []
+        separate = []
         for operand, array in zip(operands, arrays, strict=True):
             factors = [letter for dim in operand for letter in dim]
-            apart.append((factors, _library(array).reshape(array, [size[letter] for letter in factors])))
-        if fn is None and combine == "sum" and apart:
-            whole = ",".join("".join(factors) for factors, _ in apart)
-            output = _library(apart[0][1]).einsum(f"{whole}->{''.join(written)}", *(array for _, array in apart))
+            separate.append((factors, _library(array).reshape(array, [size[letter] for letter in factors])))
+        if fn is None and combine == "sum" and separate:
+            whole = ",".join("".join(factors) for factors, _ in separate)
+            output = _library(separate[0][1]).einsum(f"{whole}->{''.join(written)}", *(array for _, array in separate))
         else:
-            aligned = [_aligned(array, factors, letters) for factors, array in apart]
+            aligned = [_aligned(array, factors, letters) for factors, array in separate]
             value = math.prod(aligned) if fn is None else fn(*aligned)
             library = _library(value)
             value = library.broadcast_to(value, [size[letter] for letter in letters])
