@@ -175,6 +175,12 @@ def test_windows_that_do_not_fit(windows: Any, dims: Any) -> None:
         Nest("odd", {"i": 9}, [Access("p", dims, extents, windows)], [Access("out", (("i",),))])
 
 
+def test_a_nest_without_windows_is_padded_beside_one_with_windows_whose_grid_divides() -> None:
+    plain = Nest("plain", {"k": 7}, [Access("q", (("k",),))], [Access("doubled", (("k",),))], body=lambda at, q: 2 * q)
+    program = rd.partition([lengths(), plain], {"lengths": (3,), "plain": (3,)}, pad=True)
+    assert {str(value.type) for value in program.inputs if value.name == "q"} == {"[3{r0}9]"}
+
+
 def test_what_cannot_be_done_with_them() -> None:
     with pytest.raises(
         ProgramError,
