@@ -1,4 +1,4 @@
-"""`python -m bench COMMAND`: run a suite, or write the page from the results there are."""
+"""`python -m bench COMMAND` runs a suite, or writes the page from the saved results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from bench.results import Results
 from bench.suite import Suite
 
-# Every module has a `SUITE`, or functions `add_arguments` and `main`.
+# Every module defines `SUITE`, or the functions `add_arguments` and `main`.
 COMMANDS = {
     "xla-cpu": ("bench.xla_cpu", "ours and XLA's reshard on virtual CPU devices, paired"),
     "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
@@ -19,9 +19,12 @@ COMMANDS = {
     "torch-cluster": ("bench.torch_cluster", "DTensors by plans and by DTensor on the emulated cluster, interleaved"),
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
-    "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
-    "sets": ("bench.sets", "trainers to samplers on the emulated cluster: ours, direct, by the host, by JAX, paired"),
-    "weights": ("bench.weights", "weights loaded, cast and fused on the emulated cluster, beside plain ways"),
+    "partial": ("bench.partial", "partial sums: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
+    "sets": (
+        "bench.sets",
+        "trainers to samplers on the emulated cluster: ours, direct, through the host, by JAX, paired",
+    ),
+    "weights": ("bench.weights", "weights loaded, cast and fused on the emulated cluster, beside simpler methods"),
     "programs": ("bench.programs.counted", "twenty programs by rd.distribute and by XLA with the same pins, counted"),
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
     "searched": ("bench.programs.searched", "the same programs by rd.search, counted"),
@@ -29,27 +32,27 @@ COMMANDS = {
     "scale": ("bench.scale", "language models of real size on up to 8,192 devices, searched"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
-    "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: nothing wrong, no crash"),
-    "mutants": ("bench.mutants", "faults put into the code on purpose, and whether the tests find them"),
+    "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: no wrong result, no crash"),
+    "mutants": ("bench.mutants", "mutants of the code, and the tests that kill them"),
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
-    "sample": ("bench.everything", "a sample of everything, then the report: minutes"),
-    "full": ("bench.everything", "everything, then the report: hours"),
+    "sample": ("bench.everything", "a sample of every suite, then the report: minutes"),
+    "full": ("bench.everything", "every suite in full, then the report: hours"),
 }
 
 
 def suite_of(command: str) -> Any:
-    """The module of a command: it has `add_arguments` and `main`."""
+    """The suite or module of a command; both define `add_arguments` and `main`."""
     module = importlib.import_module(COMMANDS[command][0])
     return getattr(module, "SUITE", module)
 
 
-def parser_for(wanted: str) -> argparse.ArgumentParser:
-    """The parser of the command line, with the options of the wanted command alone: only that suite is imported."""
+def parser_for(command: str) -> argparse.ArgumentParser:
+    """The parser of the command line. It imports one suite alone, that of `command`, and has its options."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (_, text) in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text)
-        if name == wanted:
+        if name == command:
             suite_of(name).add_arguments(sub)
     return parser
 

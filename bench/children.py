@@ -1,8 +1,8 @@
-"""Work in child processes that may die: XLA's partitioner kills its process on some types, and compilers may not end.
+"""Tasks in child processes: XLA's partitioner kills its process on some types, and some compilations never end.
 
 A child reads one task per line from standard input and answers on the file descriptor named by `REPLY_VARIABLE`:
-first `{"ready": true}`, then for each task any number of `{"part": {...}}` and one `{"done": true}`. Parts that came
-before a crash are kept.
+first `{"ready": true}`, then for each task any number of `{"part": {...}}` and one `{"done": true}`. The parent keeps
+the parts that arrived before a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 REPLY_VARIABLE = "BENCH_REPLY_FD"
 PR_SET_PDEATHSIG = 1
-START_LIMIT = 180.0  # seconds for a child to import its modules and join its job
+START_LIMIT = 180.0  # seconds in which a child imports its modules and joins its job
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -32,7 +32,7 @@ class Child:
     """A restartable child that runs `python -m MODULE`.
 
     Attributes:
-        restarts: how often it had to be started again after a crash or a time limit.
+        restarts: number of starts after the first one, each after a crash or a time limit.
     """
 
     def __init__(
@@ -56,27 +56,27 @@ class Child:
         self._log.unlink(missing_ok=True)
 
     def ask(self, task: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """Run one task; the parts of its answer merged, with `status` "ok", "crash", "limit" or "error".
+        """Run one task; return the merged parts of its answer, with `status` "ok", "crash", "limit" or "error".
 
         Args:
-            task: anything JSON.
-            limit: seconds after which the child is killed.
+            task: a JSON object.
+            limit: seconds after which the parent kills the child.
         """
         self.send(task)
         return self.answer(limit)
 
     def send(self, task: Mapping[str, Any]) -> None:
-        """Hand over one task without waiting; starts the child where it does not run."""
+        """Send one task without waiting for its answer; start the child where it does not run."""
         process = self._running()
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(task).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died in between; `answer` reports the crash
+            pass  # the child has died; `answer` reports the crash
 
     def answer(self, limit: float) -> dict[str, Any]:
-        """The answer to the task that was sent; the limit does not count a child's own start."""
+        """The answer to the task that was sent; the limit excludes the start of the child."""
         process = self._running()
         answer: dict[str, Any] = {"status": "ok"}
         deadline = time.monotonic() + (limit if self._ready else START_LIMIT)
@@ -90,7 +90,7 @@ class Child:
             if not chunk:
                 code = process.wait()
                 self.stop()
-                return {**answer, "status": "crash", "signal": _signal_name(code), "log": self._last_words()}
+                return {**answer, "status": "crash", "signal": _signal_name(code), "log": self._last_log_line()}
             pending += chunk
             *lines, pending = pending.split(b"\n")
             for line in lines:
@@ -104,11 +104,11 @@ class Child:
                     answer.update(message["part"])
 
     def start(self) -> None:
-        """Start the child now instead of at its first task."""
+        """Start the child before its first task."""
         self._running()
 
     def stop(self) -> None:
-        """End the child and everything it started."""
+        """Kill the child and its process group."""
         if self._process is not None:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -138,14 +138,14 @@ class Child:
             self.restarts += 1
         return self._process
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        telling = [line for line in lines if re.match(r"F\d{4} ", line) or "Check failed" in line or "Fatal" in line]
-        return (telling or lines or [""])[-1][:300]
+        fatal = [line for line in lines if re.match(r"F\d{4} ", line) or "Check failed" in line or "Fatal" in line]
+        return (fatal or lines or [""])[-1][:300]
 
 
 def _end_with_parent() -> None:
-    """Linux only: a child in a long compilation must not outlive a bench that was killed."""
+    """End a child with its parent, so that no long compilation outlives a killed bench. Linux only."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -155,9 +155,9 @@ def _signal_name(code: int) -> str:
 
 
 def serve(handle: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]) -> None:
-    """The child's side: call `handle(task, part)` for each task; `part` sends a part of the answer at once.
+    """Call `handle(task, part)` in a child for each task; `part` sends a part of the answer immediately.
 
-    An exception becomes a part `{"status": "error", "error": text}`: it is the task's result, not the child's end.
+    An exception becomes the part `{"status": "error", "error": text}`, and the child goes on with the next task.
     """
     reply = os.fdopen(int(os.environ[REPLY_VARIABLE]), "w")
 
@@ -169,7 +169,7 @@ def serve(handle: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], N
     for line in _lines():
         try:
             handle(json.loads(line), lambda part: send({"part": part}))
-        except Exception as error:  # the child must answer for any task, after any error of a compiler
+        except Exception as error:  # the child answers every task, and compilers raise any exception
             text = f"{type(error).__name__}: {error}"
             send({"part": {"status": "error", "error": text[:600]}})
         send({"done": True})
@@ -180,11 +180,11 @@ def _lines() -> Iterator[str]:
 
 
 def progress(items: Iterable[Any], label: str) -> Iterator[Any]:
-    """Yield the items, saying on standard error how far we are, at most every ten seconds."""
-    everything = list(items)
-    said = time.monotonic()
-    for done, item in enumerate(everything):
-        if time.monotonic() - said > 10:
-            print(f"{label}: {done} of {len(everything)}", file=sys.stderr, flush=True)
-            said = time.monotonic()
+    """Yield the items, and print the number done on standard error, at most once in ten seconds."""
+    sequence = list(items)
+    printed = time.monotonic()
+    for done, item in enumerate(sequence):
+        if time.monotonic() - printed > 10:
+            print(f"{label}: {done} of {len(sequence)}", file=sys.stderr, flush=True)
+            printed = time.monotonic()
         yield item

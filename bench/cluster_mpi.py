@@ -1,8 +1,8 @@
 """Ours through MPI on the emulated cluster, beside one plain `Alltoallw`: eight ranks on four hosts, paired.
 
-MPICH's `mpiexec` runs on the first host. It starts a proxy on every other with what it takes for ssh, a script that
-enters the namespace which has the address; so MPICH sees four nodes of two ranks, which share memory on their node and
-speak TCP (libfabric's provider) between nodes. Needs root and iproute2, and MPICH.
+MPICH's `mpiexec` runs on the first host. It starts a proxy on every other host by a script in place of ssh, which
+enters the namespace of an address. So MPICH sees four nodes of two ranks each. Ranks of one node share memory; nodes
+speak TCP (libfabric's provider). Needs root, iproute2 and MPICH.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def launcher(network: Network) -> str:
 
 
 def command(network: Network, script: Path) -> list[str]:
-    """The words before the command of a rank that run it on all hosts."""
+    """The words before a rank's command that run it on all hosts."""
     script.write_text(launcher(network))
     script.chmod(0o755)
     hosts = ",".join(f"{address}:{DEVICES_PER_HOST}" for address in network.addresses)
@@ -61,7 +61,7 @@ def command(network: Network, script: Path) -> list[str]:
 
 
 def measure(problems: list[Problem], settings: Settings, limit: float) -> Generator[Record]:
-    """One record per problem, each of 8 devices."""
+    """One record per problem on 8 devices."""
     with Network(HOSTS, settings["rate"]) as network, tempfile.TemporaryDirectory() as folder:
         start = command(network, Path(folder) / "enter")
         with Child("bench.worker_mpi", ENVIRONMENT, prefix=start) as ranks:
@@ -69,7 +69,7 @@ def measure(problems: list[Problem], settings: Settings, limit: float) -> Genera
 
 
 def prepared(settings: Settings) -> Settings:
-    """As for `bench.cluster`; the column of XLA has another name."""
+    """The settings of `bench.cluster`, with the name of the program in XLA's place."""
     return {**cluster.prepared(settings), "topology": list(CONSECUTIVE), "beside": PLAIN}
 
 

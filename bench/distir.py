@@ -1,7 +1,7 @@
-"""DistIR's tables by simulation: which layout of D, T, P and K is best for every model and batch size.
+"""DistIR's tables by simulation: the best layout of D, T, P and K for every model and batch size.
 
-The constants are those of the machine `v100` (redistrib/simulator/constants.py), fixed before any of these tables was
-simulated. Nothing here is fitted.
+The machine is `v100` (redistrib/simulator/constants.py). Its constants were fixed before any of these tables was
+simulated; none of them is fitted.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ TABLE_3 = {"GPT-2 1.6B": (32768, "16/1/1/1"), "GPT-2 13B": (16384, "16/1/1/1"), 
 
 
 def simulated(job: tuple[str, int]) -> tuple[list[dict[str, Any]], float]:
-    """All layouts of one model with microbatches of so many examples, for all batch sizes, and processor seconds."""
+    """All layouts of one model with microbatches of `examples` examples, for all batch sizes; and processor seconds."""
     model, examples = job
     began = time.process_time()
-    gc.disable()  # programs have no cycles, and many small parts
+    gc.disable()  # programs have many small objects, and no cycles
     if model in MLP:
-        found = of_microbatches(mlp(*MLP[model], examples), {"x": 0, "y": 0}, machine("v100"), BATCHES)
+        by_batch = of_microbatches(mlp(*MLP[model], examples), {"x": 0, "y": 0}, machine("v100"), BATCHES)
     else:
-        found = of_microbatches(gpt2(*GPT2[model], examples), {"x": 0}, machine("v100"), BATCHES)
+        by_batch = of_microbatches(gpt2(*GPT2[model], examples), {"x": 0}, machine("v100"), BATCHES)
     records = [
         {
             "model": model,
             "batch": batch,
-            "layout": str(one.layout),
-            "seconds": one.seconds,
-            "peak_bytes": one.peak_bytes,
+            "layout": str(result.layout),
+            "seconds": result.seconds,
+            "peak_bytes": result.peak_bytes,
         }
-        for batch, several in found.items()
-        for one in several
+        for batch, results in by_batch.items()
+        for result in results
     ]
     return records, time.process_time() - began
 
@@ -78,30 +78,30 @@ def rows(model: str) -> list[int]:
 
 
 def measure(models: list[str], settings: Settings, _: float) -> Generator[Record]:
-    """The layouts of the tables' rows; all 1035 of each model are simulated, and how long that takes is a setting."""
+    """The layouts of the tables' rows. All 1,035 of each model are simulated; the settings keep the seconds."""
     with Pool(settings["processes"]) as pool:
         for model in progress(models, "distir"):
             began = time.monotonic()
             jobs = [(model, 1 << k) for k in range(BATCHES[-1].bit_length())]
             answers = list(pool.imap_unordered(simulated, jobs))
-            found = [record for records, _ in answers for record in records]
+            simulations = [record for records, _ in answers for record in records]
             settings["seconds"][model] = time.monotonic() - began
             settings["processor"][model] = sum(seconds for _, seconds in answers)
-            settings["layouts"][model] = len(found)
-            found = [record for record in found if record["batch"] in rows(model)]
-            yield from sorted(found, key=lambda record: (record["batch"], record["seconds"]))
+            settings["layouts"][model] = len(simulations)
+            in_tables = [record for record in simulations if record["batch"] in rows(model)]
+            yield from sorted(in_tables, key=lambda record: (record["batch"], record["seconds"]))
 
 
 def _cells(records: list[Record]) -> dict[tuple[str, int], dict[str, Record]]:
-    found: dict[tuple[str, int], dict[str, Record]] = {}
+    cells: dict[tuple[str, int], dict[str, Record]] = {}
     for record in records:
-        found.setdefault((record["model"], record["batch"]), {})[record["layout"]] = record
-    return found
+        cells.setdefault((record["model"], record["batch"]), {})[record["layout"]] = record
+    return cells
 
 
 def _theirs() -> dict[tuple[str, int], str]:
-    found = {(model, batch): row[0] for model, rows in TABLE_2.items() for batch, row in rows.items()}
-    return found | {(model, batch): winner for model, (batch, winner) in TABLE_3.items()}
+    winners_2 = {(model, batch): row[0] for model, rows in TABLE_2.items() for batch, row in rows.items()}
+    return winners_2 | {(model, batch): winner for model, (batch, winner) in TABLE_3.items()}
 
 
 def _fitting(group: dict[str, Record], memory: int) -> list[Record]:
@@ -110,7 +110,7 @@ def _fitting(group: dict[str, Record], memory: int) -> list[Record]:
 
 
 def winners(records: list[Record], memory: int) -> list[list[str]]:
-    """For every row of the tables theirs, ours, how much longer theirs is simulated to take, and its place."""
+    """Per row of the tables: their winner, ours, the simulated time of theirs over ours, and the rank of theirs."""
     rows = []
     cells = _cells(records)
     for (model, batch), winner in _theirs().items():
@@ -127,8 +127,9 @@ def winners(records: list[Record], memory: int) -> list[list[str]]:
 
 
 def figures(records: list[Record], memory: int) -> dict[str, int]:
-    """Counts over the rows of Table 2: winners that are ours, within 5%, among the ten fastest; where theirs has no
-    stages, ours among those that receive the least; cells of pure layouts that fit as theirs do."""
+    """Counts over the rows of Table 2: their winners that are ours, within 5% of ours, among our ten fastest; rows
+    whose winner has no stages, and those where ours receives the least; cells of pure layouts, and those where both
+    agree that the layout fits."""
     cells, count = _cells(records), dict.fromkeys(("rows", "same", "near", "ten", "flat", "least", "cells", "fit"), 0)
     for (model, batch), winner in _theirs().items():
         if (model, batch) not in cells or model not in TABLE_2:
@@ -151,28 +152,28 @@ def figures(records: list[Record], memory: int) -> dict[str, int]:
 
 
 def _receives_least(layout: str, width: int, batch: int) -> bool:
-    """Whether no layout without stages receives less: gradients of D replicas, and activations of T parts."""
-    replicas, parts, stages, _ = map(int, layout.split("/"))
+    """Whether no layout without stages receives less: gradients of D replicas plus activations of T shards."""
+    replicas, shards, stages, _ = map(int, layout.split("/"))
     least = min(width * (d - 1) + batch * (16 // d - 1) for d in (1, 2, 4, 8, 16))
-    return stages == 1 and width * (replicas - 1) + batch * (parts - 1) == least
+    return stages == 1 and width * (replicas - 1) + batch * (shards - 1) == least
 
 
 def speedups(records: list[Record]) -> tuple[list[float], list[float]]:
-    """The gain of theirs over the pure layouts, as measured by DistIR and as simulated, cell by cell of Table 2."""
+    """Speed-ups of their winners over the pure layouts, cell by cell of Table 2: measured by DistIR, and simulated."""
     cells = _cells(records)
-    taken, told = [], []
+    measured, simulations = [], []
     for model, rows in TABLE_2.items():
         for batch, (winner, *gains) in rows.items():
             group = cells.get((model, batch), {})
             for layout, gain in zip(PURE.values(), gains, strict=True):
                 if isinstance(gain, float) and layout in group and winner in group:
-                    taken.append(gain)
-                    told.append(group[layout]["seconds"] / group[winner]["seconds"])
-    return taken, told
+                    measured.append(gain)
+                    simulations.append(group[layout]["seconds"] / group[winner]["seconds"])
+    return measured, simulations
 
 
 def prepared(settings: Settings) -> Settings:
-    """With the machine, and columns for the seconds of simulating each model."""
+    """The settings with the machine, and tables for the seconds and layouts of each model."""
     machine_of = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
     return {**settings, **machine_of, "seconds": {}, "processor": {}, "layouts": {}}
 

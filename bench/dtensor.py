@@ -1,8 +1,8 @@
-"""PyTorch DTensor's planners on the same problems: counted bytes, over-memory, planning time.
+"""PyTorch DTensor's planners on the same problems: bytes, largest tile and planning time, counted.
 
-PyTorch is optional and may live in an interpreter of its own, which `BENCH_TORCH_PYTHON` names. That
-interpreter needs `pip install torch==2.13.0` and nothing else. The planners are private to DTensor, so another
-version may lack them; then every problem is an error and the results say so.
+PyTorch is optional. `BENCH_TORCH_PYTHON` names another interpreter that has it; that one needs
+`pip install torch==2.13.0` and nothing else. The planners are private to DTensor: where a version lacks them, the
+record of every problem is an error.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ SAMPLE = {"H222": 60, "U222": 60, "U444": 20, "U88": 20, "U46": 20, "U234": 20, 
 def torch_version() -> str | None:
     """Version of PyTorch, or None."""
     code = "import torch; print(torch.__version__)"
-    found = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else None
+    result = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=False)
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def missing(_: Settings) -> str | None:
-    """Why DTensor cannot be asked."""
+    """The reason why DTensor cannot run, or None."""
     hint = "pip install torch==2.13.0 there, or name another interpreter in BENCH_TORCH_PYTHON"
     return None if torch_version() else f"{PYTHON} has no PyTorch; {hint}"
 
 
 def measure(problems: list[Problem], _: Settings, limit: float) -> Generator[Record]:
-    """One record per problem; a planner that passes the limit leaves no entry, and the status says so."""
+    """One record per problem; a planner that exceeds the limit has no entry, and the status says "limit"."""
     with Child("bench.worker_dtensor", {"CUDA_VISIBLE_DEVICES": ""}, PYTHON) as child:
         for problem in progress(problems, "DTensor planners"):
             answer = child.ask({"problem": problem.to_json(), "planners": PLANNERS}, limit)

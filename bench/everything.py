@@ -1,6 +1,6 @@
 """All suites one after the other, then the report: `sample` in minutes, `full` in hours.
 
-A suite without its requirements (root, libtpu, PyTorch) says so and is skipped, and the report names it.
+A suite that lacks a requirement (root, libtpu, PyTorch) prints it and is skipped; the report names it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.children import ROOT
 from bench.problems import DEFAULT_SEED
 from bench.suite import SKIPPED
 
-# suite -> minutes it may take no longer than before it takes no new problem, in a sample and in full
+# suite, minutes after which a sample takes no new problem, minutes after which a full run takes none
 SUITES: tuple[tuple[str, float, float], ...] = (
     ("cluster", 4, 120),
     ("cluster --null --name cluster_null --sets U222=12", 1, 5),

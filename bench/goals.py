@@ -1,4 +1,4 @@
-"""The goals of every suite, the measured figures, and whether they are met."""
+"""The goals of every suite, with the measured figures and verdicts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bench.weights import FUSED, LATE, LOADS, over_floor
 
 
 class Goal(NamedTuple):
-    """A figure that must hold.
+    """A requirement on a figure.
 
     Attributes:
-        name: of the goal.
+        name: the requirement.
         measured: the figure; empty where it was not measured.
-        holds: whether the goal is met; None where that is unknown.
+        holds: whether the figure meets the requirement; None where it was not measured.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Goal(NamedTuple):
 
 
 def faster(name: str, records: list[Record], least: float) -> Goal:
-    """XLA's time over ours in geometric mean is at least so much."""
+    """XLA's time over ours in geometric mean is at least `least`."""
     chosen = timed(records)
     if not chosen:
         return Goal(f"{name}: XLA/ours >= {least:g}")
@@ -47,7 +47,7 @@ def faster(name: str, records: list[Record], least: float) -> Goal:
 
 
 def never_slower(name: str, records: list[Record], limit: float) -> Goal:
-    """No problem's time is below so much of XLA's beyond its noise."""
+    """XLA's time over ours is below `limit` on no problem beyond its bootstrap interval."""
     chosen = timed(records)
     goal = f"{name}: no problem below {limit} beyond noise"
     if not chosen:
@@ -57,21 +57,21 @@ def never_slower(name: str, records: list[Record], limit: float) -> Goal:
 
 
 def at_most(name: str, values: Sequence[float], most: float) -> Goal:
-    """A geometric mean is at most so much."""
+    """The geometric mean of `values` is at most `most`."""
     if not values:
         return Goal(f"{name} <= {most}")
     return Goal(f"{name} <= {most}", f"{geomean(values):.4f} of {len(values)}", geomean(values) <= most)
 
 
 def of_sets(records: list[Record], *names: str) -> list[Record]:
-    """The records of some sets."""
+    """The records of the sets `names`."""
     return [record for record in records if set_name(record) in names]
 
 
-def links(found: Results, name: str, label: str) -> list[Goal]:
+def links(results: Results, name: str, label: str) -> list[Goal]:
     """Time over the least time of the links, in all and by kind of plan."""
     goals = (f"{label}, time/what links allow <= 1.25", f"{label}, no kind of plan above 1.5")
-    moves = wire.rows_of(found.records(name), found.settings(name))
+    moves = wire.rows_of(results.records(name), results.settings(name))
     if not moves:
         return [Goal(goal) for goal in goals]
     overall = geomean([move[OURS] for move in moves])
@@ -84,8 +84,8 @@ def links(found: Results, name: str, label: str) -> list[Goal]:
     ]
 
 
-def cluster(found: Results) -> list[Goal]:
-    records = found.records("cluster")
+def cluster(results: Results) -> list[Goal]:
+    records = results.records("cluster")
     values = [speed(r).value for r in timed(records)]
     return [
         faster("cluster, U", of_sets(records, "U222"), 2.0),
@@ -93,18 +93,18 @@ def cluster(found: Results) -> list[Goal]:
         faster("cluster, where XLA gathers", [r for r in records if xla_gathers(r)], 2.5),
         Goal("cluster, best problem >= 5.7", *((f"{max(values):.2f}", max(values) >= 5.7) if values else ())),
         never_slower("cluster", records, 0.95),
-        *links(found, "cluster", "cluster"),
+        *links(results, "cluster", "cluster"),
     ]
 
 
-def partial_cluster(found: Results) -> list[Goal]:
-    records = found.records("partial_cluster")
+def partial_cluster(results: Results) -> list[Goal]:
+    records = results.records("partial_cluster")
     cut = [r for r in records if not Problem.from_json(r["problem"]).replicates]
     return [faster("cluster, summands", records, 1.5), faster("cluster, summands to cut targets", cut, 2.0)]
 
 
-def xla_cpu(found: Results) -> list[Goal]:
-    records = found.records("xla_cpu")
+def xla_cpu(results: Results) -> list[Goal]:
+    records = results.records("xla_cpu")
     return [
         faster("8 CPU devices, U", of_sets(records, "U222"), 1.2),
         faster("24 CPU devices, U234", of_sets(records, "U234"), 2.0),
@@ -112,9 +112,9 @@ def xla_cpu(found: Results) -> list[Goal]:
     ]
 
 
-def tpu(found: Results) -> list[Goal]:
-    aligned = of_sets(found.records("tpu"), "A222")
-    records = [r for r in of_sets(found.records("tpu"), "U222") if r["topology"] == "v5e:2x4"]
+def tpu(results: Results) -> list[Goal]:
+    aligned = of_sets(results.records("tpu"), "A222")
+    records = [r for r in of_sets(results.records("tpu"), "U222") if r["topology"] == "v5e:2x4"]
     goals = [
         "TPU v5e 2x4, U: every problem compiles",
         "TPU, U: median compile time <= half of XLA's",
@@ -126,22 +126,22 @@ def tpu(found: Results) -> list[Goal]:
     if not ours or not aligned:
         return [Goal(goal) for goal in goals]
     both = [r for r in ours if compiled(r, XLA)]
-    mine = quantile([r[OURS]["compile_s"] + r[OURS].get("plan_s", 0.0) for r in ours], 0.5)
-    theirs = quantile([r[XLA]["compile_s"] if compiled(r, XLA) else float("inf") for r in records], 0.5)
+    ours_s = quantile([r[OURS]["compile_s"] + r[OURS].get("plan_s", 0.0) for r in ours], 0.5)
+    xla_s = quantile([r[XLA]["compile_s"] if compiled(r, XLA) else float("inf") for r in records], 0.5)
     more = [r for r in both if r[OURS]["received"] > r[XLA]["received"] * (1 + 1e-9)]
-    own, other = (sum(r[side]["scratch"] or 0 for r in both) / 1e9 for side in (OURS, XLA))
+    scratch, xla_scratch = (sum(r[side]["scratch"] or 0 for r in both) / 1e9 for side in (OURS, XLA))
     tiles = {s: max(r[s]["scratch"] / r["tile"] for r in aligned if compiled(r, s)) for s in (OURS, XLA)}
     return [
         Goal(goals[0], f"{len(ours)} of {len(records)}", len(ours) == len(records)),
-        Goal(goals[1], f"{mine:.2f} s against {theirs:.2f} s", mine <= theirs / 2),
+        Goal(goals[1], f"{ours_s:.2f} s against {xla_s:.2f} s", ours_s <= xla_s / 2),
         Goal(goals[2], f"more on {len(more)} of {len(both)}", not more),
-        Goal(goals[3], f"{own:.2f} GB against {other:.2f} GB", own <= other / 2),
+        Goal(goals[3], f"{scratch:.2f} GB against {xla_scratch:.2f} GB", scratch <= xla_scratch / 2),
         Goal(goals[4], f"{tiles[OURS]:.2f}; XLA's {tiles[XLA]:.1f}", tiles[OURS] <= 2),
     ]
 
 
-def partial(found: Results) -> list[Goal]:
-    records = found.records("partial")
+def partial(results: Results) -> list[Goal]:
+    records = results.records("partial")
     exact, default = summands_over_bound(records, "exact", True), summands_over_bound(records, "default")
     return [
         at_most("summands, exact, reachable bound: bytes/bound", exact, 1.01),
@@ -149,8 +149,8 @@ def partial(found: Results) -> list[Goal]:
     ]
 
 
-def sets(found: Results) -> list[Goal]:
-    by_case = {r["case"]: r for r in found.records("sets") if r["status"] == "ok" and "wrong" not in r}
+def sets(results: Results) -> list[Goal]:
+    by_case = {r["case"]: r for r in results.records("sets") if r["status"] == "ok" and "wrong" not in r}
 
     def ratio(case: str, way: str) -> float | None:
         gain = times_faster(by_case[case], way) if case in by_case else None
@@ -179,8 +179,8 @@ def sets(found: Results) -> list[Goal]:
     ]
 
 
-def weights(found: Results) -> list[Goal]:
-    records = {r["case"]: r for r in found.records("weights") if r["status"] == "ok"}
+def weights(results: Results) -> list[Goal]:
+    records = {r["case"]: r for r in results.records("weights") if r["status"] == "ok"}
     names = ("cluster, loads: time/floor <= 1.25", "cluster, fused: cast later/ours >= 2")
     shares = {case: over_floor(records[case], OURS) or float("inf") for case in LOADS if case in records}
     if len(shares) < len(LOADS) or FUSED not in records:
@@ -193,18 +193,18 @@ def weights(found: Results) -> list[Goal]:
     ]
 
 
-def programs(found: Results) -> list[Goal]:
+def programs(results: Results) -> list[Goal]:
     goal = "programs, same pins: never more bytes than XLA"
-    shares = [share for record in found.records("programs") if (share := compared.ratio(record)) is not None]
+    shares = [share for record in results.records("programs") if (share := compared.ratio(record)) is not None]
     if not shares:
         return [Goal(goal)]
     more = sum(share > 1 for share in shares)
     return [Goal(goal, f"geomean {geomean(shares):.3f}, more on {more} of {len(shares)}", not more)]
 
 
-def programs_searched(found: Results) -> list[Goal]:
+def programs_searched(results: Results) -> list[Goal]:
     goal = "programs searched: bytes/XLA's <= 0.7, never more"
-    shares = [record["received"] / record["xla"] for record in found.records("programs_searched")]
+    shares = [record["received"] / record["xla"] for record in results.records("programs_searched")]
     if not shares:
         return [Goal(goal)]
     more = sum(share > 1 for share in shares)
@@ -212,13 +212,13 @@ def programs_searched(found: Results) -> list[Goal]:
     return [Goal(goal, text, geomean(shares) <= 0.7 and not more)]
 
 
-def searched_cluster(found: Results) -> list[Goal]:
+def searched_cluster(results: Results) -> list[Goal]:
     goals = (
         "searched: predicted time never above the best by hand",
         "cluster, searched: XLA by batch/ours >= 1.5",
         "cluster, searched: not slower than XLA in the best layout by hand",
     )
-    records = found.records("searched_cluster")
+    records = results.records("searched_cluster")
     ran = compared.ran(records)
     if not ran:
         return [Goal(goal) for goal in goals]
@@ -235,13 +235,13 @@ def searched_cluster(found: Results) -> list[Goal]:
     ]
 
 
-def planning(found: Results) -> list[Goal]:
+def planning(results: Results) -> list[Goal]:
     goals = (
         "planning, 8 devices: median < 2 ms, 99% < 20 ms",
         "planning, rank 6 on 4,096 devices < 0.5 s",
         "planning, 65,536 devices < 5 s, 1 GB",
     )
-    tests = {r["test"]: r for r in found.records("planning")}
+    tests = {r["test"]: r for r in results.records("planning")}
     names = [f"test_8_devices[{name}-{way}]" for name in ("U222", "H222") for way in ("default", "exact")]
     small = [tests[name] for name in names if name in tests]
     middle, large = ([r for name, r in tests.items() if name.startswith(f"test_{n}_")] for n in (4096, 65536))
@@ -257,9 +257,9 @@ def planning(found: Results) -> list[Goal]:
     ]
 
 
-def mutants(found: Results) -> list[Goal]:
+def mutants(results: Results) -> list[Goal]:
     goal = f"mutants: >= {100 * survivors.LEAST:.0f}% killed in every folder"
-    rooms = survivors.rooms(found.records("mutants"))
+    rooms = survivors.rooms(results.records("mutants"))
     if not rooms:
         return [Goal(goal)]
     worst = min(rooms, key=lambda room: room.rate)
@@ -270,9 +270,9 @@ def mutants(found: Results) -> list[Goal]:
     return [Goal(goal, measured, None if met and fewest < survivors.FEWEST else met)]
 
 
-def fuzz(found: Results) -> list[Goal]:
+def fuzz(results: Results) -> list[Goal]:
     goal = "fuzzer: nothing wrong in 100,000 problems and forged plans"
-    kinds = {r["kind"]: r for r in found.records("fuzz")}
+    kinds = {r["kind"]: r for r in results.records("fuzz")}
     if not kinds:
         return [Goal(goal)]
     failed = sum(r["failed"] for r in kinds.values())
@@ -283,7 +283,7 @@ def fuzz(found: Results) -> list[Goal]:
 
 GOALS: dict[str, Callable[[Results], list[Goal]]] = {
     "cluster": cluster,
-    "cluster_mpi": lambda found: links(found, "cluster_mpi", "cluster by MPI"),
+    "cluster_mpi": lambda results: links(results, "cluster_mpi", "cluster by MPI"),
     "partial_cluster": partial_cluster,
     "xla_cpu": xla_cpu,
     "tpu": tpu,
@@ -299,11 +299,11 @@ GOALS: dict[str, Callable[[Results], list[Goal]]] = {
 }
 
 
-def of(name: str, found: Results) -> list[Goal]:
-    """The goals of a suite; none for one that has none."""
-    return GOALS[name](found) if name in GOALS else []
+def of(name: str, results: Results) -> list[Goal]:
+    """The goals of a suite; an empty list for a suite without goals."""
+    return GOALS[name](results) if name in GOALS else []
 
 
-def every(found: Results) -> list[Goal]:
+def every(results: Results) -> list[Goal]:
     """All goals."""
-    return [goal for name in GOALS for goal in of(name, found)]
+    return [goal for name in GOALS for goal in of(name, results)]

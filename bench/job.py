@@ -1,4 +1,4 @@
-"""One distributed job on an emulated network: processes that all get the same tasks in the same order."""
+"""A distributed job on an emulated network: all its processes get the same tasks in the same order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from bench.children import Child
 from bench.network import Network
 
-PORTS = itertools.count(20000)  # a fresh one for every start: the old may linger
+PORTS = itertools.count(20000)  # a new one for every start: an old one may stay in use for a while
 
 
 class Job:
-    """The processes of a job, started again where a problem kills one of them.
+    """The processes of a job; all start again after a problem has killed one of them.
 
-    Each process finds in its environment `BENCH_CLUSTER_ADDRESS` (host:port to meet at), `BENCH_CLUSTER_PROCESSES` and
-    its own `BENCH_CLUSTER_NUMBER`.
+    The environment of each process has `BENCH_CLUSTER_ADDRESS` (host:port of the first process),
+    `BENCH_CLUSTER_PROCESSES` (their number) and `BENCH_CLUSTER_NUMBER` (the number of this one).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Job:
         self.stop()
 
     def ask(self, task: dict[str, Any], limit: float) -> dict[str, Any]:
-        """One task for all processes: the first one's answer, with each round's time that of the slowest process."""
+        """Run a task on all processes; return the first one's answer, with the slowest process's time per round."""
         if not self._children:
             self._start()
         for child in self._children:

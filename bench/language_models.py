@@ -1,8 +1,8 @@
-"""Training steps of language models at real size, as shapes: the models of `python -m bench scale`.
+"""Training steps of language models at real size, as shapes, for `python -m bench scale`.
 
 Dense models have the sizes of Llama 3 (arXiv:2407.21783, table 3), with grouped-query attention (arXiv:2305.13245),
-a gated feed-forward block, no rotary positions, in bfloat16, with a step of SGD. Layers stand one after the other, or
-are steps of a `lax.scan`; their activations are computed anew backward.
+a gated feed-forward block, no rotary positions, in bfloat16, with a step of SGD. Layers follow one another, or are the
+steps of a `lax.scan`; the backward pass recomputes their activations.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Model:
     """A dense transformer.
 
     Attributes:
-        width, hidden: elements of the stream, and of the layer between the two products of a feed-forward block.
-        heads, kv_heads: of queries, and of keys and values; a head has `width / heads` elements.
+        width, hidden: elements of the residual stream, and of the hidden layer of a feed-forward block.
+        heads, kv_heads: heads of queries, and of keys and values; a head has `width / heads` elements.
         vocabulary: rows of the embedding.
     """
 
@@ -35,7 +35,7 @@ class Model:
     vocabulary: int = 128_256
 
     def parameters(self, *, stacked: bool) -> Any:
-        """Shapes of the parameters; with a dimension of layers, or a list with one tree for each layer."""
+        """Shapes of the parameters: stacked along a dimension of layers, or a list with a tree per layer."""
         size = self.width // self.heads
         shapes = {
             "wq": (self.width, self.kv_heads, self.heads // self.kv_heads, size),
@@ -51,8 +51,8 @@ class Model:
         ends = {"embedding": form(self.vocabulary, self.width), "head": form(self.width, self.vocabulary)}
         if stacked:
             return {**ends, "layers": {name: form(self.layers, *shape) for name, shape in shapes.items()}}
-        one = {name: form(*shape) for name, shape in shapes.items()}
-        return {**ends, "layers": [one] * self.layers}
+        layer = {name: form(*shape) for name, shape in shapes.items()}
+        return {**ends, "layers": [layer] * self.layers}
 
 
 LLAMA_8B = Model(32, 4096, 14336, 32, 8)
@@ -65,12 +65,12 @@ def form(*shape: int, dtype: str = DTYPE) -> jax.ShapeDtypeStruct:
 
 
 def normed(x: Any, scale: Any) -> Any:
-    """Normalised by the root of the mean square over the last dimension."""
+    """`x` over its root mean square along the last dimension, times `scale`."""
     return x * scale * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
 
 
 def layer(p: Any, x: Any) -> Any:
-    """`[batch, sequence, width]` from the same: causal attention and a gated feed-forward block."""
+    """Causal attention and a gated feed-forward block, on `[batch, sequence, width]`."""
     time = x.shape[1]
     h = normed(x, p["norm1"])
     q = jnp.einsum("bse,ekgd->bkgsd", h, p["wq"])
@@ -98,7 +98,7 @@ def loss(params: Any, tokens: Any, targets: Any) -> Any:
 
 
 def train(params: Any, tokens: Any, targets: Any) -> Any:
-    """A step of SGD: the parameters after it, and the loss."""
+    """A step of SGD: the new parameters, and the loss."""
     value, slopes = jax.value_and_grad(loss)(params, tokens, targets)
     return jax.tree.map(lambda weight, slope: weight - weight.dtype.type(1e-3) * slope, params, slopes), value
 

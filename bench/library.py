@@ -1,4 +1,4 @@
-"""The library as the benches call it: a problem in, a plan and the seconds it took out."""
+"""Calls of the library: from a problem to its plan, the seconds of planning, and the plan's record."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ PROFILES = Path(__file__).parent / "profiles"
 
 @cache
 def model_of(name: str) -> Any:
-    """A cost model by the name `synthesize` knows, or by that of a profile measured for a bench."""
+    """A cost model by its name in `synthesize`, or by the name of a profile in `bench/profiles`."""
     path = PROFILES / f"{name}.json"
     return LatencyBandwidth.from_json(path.read_text()) if path.exists() else name
 
 
 def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd.Plan, float]:
-    """The plan under `options` "algorithm", "cost_model" and "topology" where given, and the processor seconds it took.
+    """The plan under `options` (by default "cost_model" and "topology" are those of the library), and processor
+    seconds.
 
-    Planning runs on one thread, so its processor time does not depend on the machine's other work.
+    Planning runs on one thread, so other processes of the machine do not change its processor seconds.
     """
     chosen = {key: options[key] for key in ("algorithm", "cost_model") if options and options.get(key)}
     if "cost_model" in chosen:
@@ -38,7 +39,7 @@ def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd
 
 
 def describe(plan: rd.Plan, seconds: float, hosts: Sequence[int] | None = None) -> dict[str, Any]:
-    """A plan's figures in a record: bytes are means over devices, those between hosts in all, beside the bound."""
+    """The record of a plan: bytes are means over devices; those between hosts are a total, beside its bound."""
     between = [elements * plan.itemsize for elements in plan.crossing_between(hosts)] if hosts else []
     return {
         **({"between_hosts": between} if between else {}),

@@ -1,4 +1,4 @@
-"""The description of the machine in a results file."""
+"""The machine, versions and commit of a measurement."""
 
 from __future__ import annotations
 

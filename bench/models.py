@@ -1,7 +1,7 @@
 """Models whose weights the bench of trees moves, as shapes, and their layouts in training and serving.
 
-In training every array is cut over all devices in a line (fully sharded). In serving they are tensor parallel: over all
-devices, or over groups that each hold the model once.
+In training every array is cut over all devices along one axis (fully sharded). In serving the model is tensor parallel:
+over all devices, or over groups of devices that each hold it once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def billion(layers: int = LAYERS) -> Shapes:
-    """A transformer as large as a billion parameters, when it has all its layers."""
+    """A transformer, of a billion parameters when it has all its layers."""
     shapes: Shapes = {"embeddings.weight": (VOCABULARY * layers // LAYERS, WIDTH)}
     for layer in range(layers):
         name = f"encoder.layer.{layer}."
-        shapes |= {f"{name}attention.self.{part}.weight": (WIDTH, WIDTH) for part in ("query", "key", "value")}
+        shapes |= {
+            f"{name}attention.self.{projection}.weight": (WIDTH, WIDTH) for projection in ("query", "key", "value")
+        }
         shapes |= {
             f"{name}attention.output.dense.weight": (WIDTH, WIDTH),
             f"{name}attention.output.LayerNorm.weight": (WIDTH,),
@@ -54,24 +56,24 @@ def mesh(**axes: int) -> Mesh:
 
 
 def training(shapes: Shapes) -> dict[str, NamedSharding]:
-    """Every array cut over all devices, along the first dimension that they divide."""
+    """Shardings that cut every array over all devices, along the first dimension that they divide."""
     line = mesh(fsdp=len(jax.devices()))
     return {name: _cut(shape, line, "fsdp", range(len(shape))) for name, shape in shapes.items()}
 
 
 def serving(shapes: Shapes, ways: int) -> dict[str, NamedSharding]:
-    """Tensor parallel over `ways` devices, as often as there are devices: what projects out of a block is cut by its
-    input, all else by its output; norms and the biases of the stream are everywhere."""
+    """Tensor parallel shardings over `ways` devices, replicated over the rest. Projections out of a block are cut along
+    their input, other weights along their output; norms and biases of the residual stream are replicated."""
     grid = mesh(dp=len(jax.devices()) // ways, tp=ways)
-    found = {}
+    layout = {}
     for name, shape in shapes.items():
         if len(shape) == 1 and ("LayerNorm" in name or name.endswith("output.dense.bias")):
-            found[name] = NamedSharding(grid, PartitionSpec())
+            layout[name] = NamedSharding(grid, PartitionSpec())
         else:
             outwards = len(shape) == 2 and name.endswith("output.dense.weight")
             dims = range(len(shape))
-            found[name] = _cut(shape, grid, "tp", reversed(dims) if outwards else dims)
-    return found
+            layout[name] = _cut(shape, grid, "tp", reversed(dims) if outwards else dims)
+    return layout
 
 
 def _cut(shape: tuple[int, ...], on: Mesh, axis: str, dims: Any) -> NamedSharding:
@@ -79,9 +81,9 @@ def _cut(shape: tuple[int, ...], on: Mesh, axis: str, dims: Any) -> NamedShardin
     return NamedSharding(on, PartitionSpec(*(axis if i == chosen else None for i in range(len(shape)))))
 
 
-def made(shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
-    """A box of a synthetic bfloat16 array: the low bits of every element's row-major number, without those of infinity
-    and NaN, whose payload XLA's own programs do not keep."""
+def values(shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+    """A box of a synthetic bfloat16 array: the low bits of every element's row-major number, without the bit patterns
+    of infinity and NaN, whose payload XLA's programs do not keep."""
     number = np.zeros((), dtype=np.uint16)
     for size, part in zip(shape, index, strict=True):
         number = number[..., None] * np.uint16(size % 2**16) + np.arange(*part.indices(size)).astype(np.uint16)

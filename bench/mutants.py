@@ -1,8 +1,7 @@
-"""Faults put into the code on purpose, one at a time, and whether the tests find them.
+"""Mutation testing: a seeded sample of mutants of every room of the package, and the tests that kill them.
 
-A seeded sample of the mutants of every room of the package. Each is written into a copy of the repository, where the
-room's tests run until one fails; what outlives them all is a hole in the tests, or changes nothing that anyone could
-see: `mutants.toml` says which and why.
+Each mutant is written into a copy of the repository, where the room's tests run until one fails. A mutant that survives
+all tests shows a hole in the tests or changes no visible behaviour; `mutants.toml` lists the latter with reasons.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
-NO_TESTS = 5  # exit status of pytest for a path without tests, a folder without doctests for instance
-AT_FIRST = 30.0  # processor seconds that tests are taken to need before it is known
+NO_TESTS = 5  # exit status of pytest for a path without tests, as a folder without doctests
+AT_FIRST = 30.0  # processor seconds assumed for a test file that has not run yet
 BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in the output of a failing test
 TESTS = (
     "-q",
@@ -42,7 +41,7 @@ TESTS = (
 
 
 def files(folder: str, *last: str) -> tuple[str, ...]:
-    """The test files of a folder one by one, since pytest sorts those of a folder, with the slow ones at the end."""
+    """The test files of a folder in name order, with the slow ones `last`."""
     names = {path.name for path in (ROOT / folder).glob("test_*.py")} - set(last)
     return tuple(f"{folder}/{name}" for name in (*sorted(names), *last))
 
@@ -51,8 +50,8 @@ PLANS, PROGRAMS = "tests/synthesis/test_kept_plans.py", "tests/distribution/test
 OUTPUTS, CIRCLES = "tests/test_kept_outputs.py", "tests/test_circles.py"
 SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
 
-# The modules of every room below redistrib/, and its tests, those first that are quick or find most.
-# Left out: redistrib/errors, which is texts alone.
+# The folder of every room below redistrib/, and its tests; those that are quick or kill most mutants come first.
+# redistrib/errors has messages alone and is left out.
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lang": (
         "lang",
@@ -136,12 +135,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Fate:
-    """The result of the tests for a mutant.
+    """The outcome of a mutant.
 
     Attributes:
-        killed_by: the test that failed, or "time" or "crash"; empty where none did.
-        seconds: of processor time until then.
-        doubtful: the test failed by a time limit inside it, which a busy machine exceeds without a fault.
+        killed_by: the test that failed, or "time" or "crash"; empty for a survivor.
+        seconds: processor seconds until then.
+        doubtful: the test failed by its time limit, which it may also exceed on a busy machine.
     """
 
     killed_by: str
@@ -164,11 +163,10 @@ class Copy:
                 shutil.copy2(ROOT / name, folder / name)
 
     def tested(self, mutant: Mutant, tests: list[str]) -> Fate:
-        """The result of the tests for a mutant, file by file.
+        """Run the test files one after the other on a mutant until a test kills it.
 
-        A test that fails must pass without the mutant. Tests that end by the limit must take less than a quarter of it
-        without the mutant, in processor time. A test that failed by a time limit inside it counts where it fails
-        again, and passes without the mutant.
+        A test that fails must pass without the mutant. Tests that exceed the limit must take less than a quarter of it
+        without the mutant, in processor seconds. A test that failed by its time limit must fail a second time.
         """
         spent = 0.0
         for path in tests:
@@ -198,7 +196,7 @@ class Copy:
         return self._seconds[path]
 
     def _passes(self, test: str, path: str, again: bool) -> bool:
-        """Whether a test of a file passes without a mutant; where it should have before, its file is run."""
+        """Whether a test passes without a mutant. `again` runs it even where it has passed before."""
         if again:
             return not self._run(test).killed_by
         if test not in self._passed and self._run(test).killed_by:  # or its name cannot be given to pytest
@@ -208,13 +206,13 @@ class Copy:
 
     def _with(self, mutant: Mutant, tests: str, limit: float) -> Fate:
         path = self.folder / mutant.path
-        kept, times = path.read_bytes(), path.stat()
+        original, times = path.read_bytes(), path.stat()
         try:
             path.write_text(mutant.code)
-            os.utime(path, (times.st_atime, times.st_mtime + 10))  # no bytecode of the module is taken for the mutant's
+            os.utime(path, (times.st_atime, times.st_mtime + 10))  # invalidates the bytecode of the original
             return self._run(tests, limit)
         finally:
-            path.write_bytes(kept)
+            path.write_bytes(original)
             os.utime(path, (times.st_atime, times.st_mtime))
 
     def _run(self, tests: str, limit: float = 7200.0) -> Fate:
@@ -223,56 +221,60 @@ class Copy:
         ended = watched.run([*TESTS, tests], self.folder, environment, limit, MEMORY)
         if ended.code is None:
             return Fate("time", ended.spent)
-        failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _tells(line)]
+        failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _is_failure(line)]
         killer = "" if ended.code in (0, NO_TESTS) else failed[0] if failed else "crash"
         return Fate(killer, ended.spent, bool(killer) and any(sign in ended.output for sign in BY_THE_CLOCK))
 
 
-def _tells(line: str) -> bool:
-    """Whether a line of pytest names a test that failed; a program's own log has lines that say ERROR alone."""
+def _is_failure(line: str) -> bool:
+    """Whether a line of pytest's output names a test that failed; log lines may begin with ERROR too."""
     return line.startswith(("FAILED ", "ERROR ")) and "::" in line
 
 
 def modules(room: str) -> list[str]:
     """Paths of a room's modules."""
     folder = ROOT / "redistrib" / ROOMS[room][0]
-    found = folder.glob("*.py") if folder == ROOT / "redistrib" else folder.rglob("*.py")
-    return sorted(str(path.relative_to(ROOT)) for path in found)
+    paths = folder.glob("*.py") if folder == ROOT / "redistrib" else folder.rglob("*.py")
+    return sorted(str(path.relative_to(ROOT)) for path in paths)
+
+
+def key_of(mutant: Mutant | dict[str, Any]) -> tuple[str, str, str]:
+    """The path and the lines before and after, of a mutant or of its record."""
+    place = mutant if isinstance(mutant, dict) else vars(mutant)
+    return place["path"], place["before"], place["after"]
 
 
 def sample(room: str, count: int, seed: int) -> list[Mutant]:
-    """Some mutants of a room."""
+    """`count` mutants of a room."""
     return list(mutants(ROOT, modules(room), count, seed))
 
 
 def same(records: list[dict[str, Any]]) -> list[Mutant]:
-    """The mutants of records, where the code has them still."""
-    found = []
+    """The mutants of records whose code still exists."""
+    matches = []
     for path in sorted({record["path"] for record in records}):
-        wanted = {(record["before"], record["after"]): record["line"] for record in records if record["path"] == path}
-        made = [m for m in mutants(ROOT, [path], sys.maxsize, 0) if (m.before, m.after) in wanted]
-        for key, line in wanted.items():
-            alike = [mutant for mutant in made if (mutant.before, mutant.after) == key]
-            found += sorted(alike, key=lambda mutant: abs(mutant.line - line))[:1]
-    return found
+        lines = {(record["before"], record["after"]): record["line"] for record in records if record["path"] == path}
+        candidates = [m for m in mutants(ROOT, [path], sys.maxsize, 0) if (m.before, m.after) in lines]
+        for key, line in lines.items():
+            equal = [mutant for mutant in candidates if (mutant.before, mutant.after) == key]
+            matches += sorted(equal, key=lambda mutant: abs(mutant.line - line))[:1]
+    return matches
 
 
 def survived(room: str, old: list[dict[str, Any]], seed: int) -> tuple[list[Mutant], list[dict[str, Any]]]:
-    """The mutants of a room that outlived the tests, with others for those whose code is no more, and the records
-    without these."""
+    """The survivors of a room, with new mutants in place of those whose code has gone, and the records without the
+    latter."""
     chosen = same([record for record in old if not record["killed_by"]])
-    there = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
-    kept = [r for r in old if r["killed_by"] or (r["path"], r["before"], r["after"]) in there]
-    known = {(record["path"], record["before"], record["after"]) for record in old}
-    gone = len(old) - len(kept)
-    others = (
-        [m for m in sample(room, len(old) + gone, seed) if (m.path, m.before, m.after) not in known] if gone else []
-    )
-    return [*chosen, *others[:gone]], kept
+    current = {key_of(mutant) for mutant in chosen}
+    records = [record for record in old if record["killed_by"] or key_of(record) in current]
+    tested = {key_of(record) for record in old}
+    gone = len(old) - len(records)
+    others = [m for m in sample(room, len(old) + gone, seed) if key_of(m) not in tested] if gone else []
+    return [*chosen, *others[:gone]], records
 
 
 def tests_of(room: str, mutant: Mutant) -> list[str]:
-    """The test files of a room, those first that name the mutant's module."""
+    """The test files of a room; files that name the mutant's module come first."""
     name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return sorted(
         dict.fromkeys(ROOMS[room][1]),
@@ -281,46 +283,46 @@ def tests_of(room: str, mutant: Mutant) -> list[str]:
 
 
 def run(room: str, chosen: list[Mutant], copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
-    """Test mutants of a room, as many at once as there are copies."""
+    """Test mutants of a room, one at a time in each copy."""
 
     def fate(mutant: Mutant) -> dict[str, Any]:
         copy = copies.get()
         try:
-            found = copy.tested(mutant, tests_of(room, mutant))
+            outcome = copy.tested(mutant, tests_of(room, mutant))
         finally:
             copies.put(copy)
-        said = found.killed_by or "SURVIVED"
-        print(f"{room}: {mutant.path}:{mutant.line} {said} {found.seconds:.0f} s", file=sys.stderr, flush=True)
+        killer = outcome.killed_by or "SURVIVED"
+        print(f"{room}: {mutant.path}:{mutant.line} {killer} {outcome.seconds:.0f} s", file=sys.stderr, flush=True)
         place = {"room": room, "path": mutant.path, "line": mutant.line}
         lines = {"before": mutant.before, "after": mutant.after}
-        return {**place, **lines, "killed_by": found.killed_by, "seconds": found.seconds}  # of the processor
+        return {**place, **lines, "killed_by": outcome.killed_by, "seconds": outcome.seconds}  # of the processor
 
     with ThreadPoolExecutor(copies.qsize()) as pool:
         yield from pool.map(fate, chosen)
 
 
-def keep(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: int, count: int) -> None:
-    """Save the records of a room beside those of the others, as another run may have left them by now."""
-    known = results.load("mutants")
-    others = [record for record in known["records"] if record["room"] != room] if known else []
-    again = {(record["path"], record["before"], record["after"]) for record in new}
-    kept = [record for record in old if (record["path"], record["before"], record["after"]) not in again]
+def save(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: int, count: int) -> None:
+    """Save the records of a room beside those of the other rooms, read anew since another run may have changed them."""
+    saved = results.load("mutants")
+    others = [record for record in saved["records"] if record["room"] != room] if saved else []
+    replaced = {key_of(record) for record in new}
+    older = [record for record in old if key_of(record) not in replaced]
     order = list(ROOMS)
-    records = sorted((*others, *kept, *new), key=lambda record: order.index(record["room"]))
-    seeds = known["settings"].get("seeds", {}) if known else {}
+    records = sorted((*others, *older, *new), key=lambda record: order.index(record["room"]))
+    seeds = saved["settings"].get("seeds", {}) if saved else {}
     results.save("mutants", records, {"seeds": {**seeds, room: seed}, "count": count})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--room", action="append", choices=ROOMS, help="a room; all, unless given (again for others)")
+    parser.add_argument("--room", action="append", choices=ROOMS, help="a room, may be repeated; by default all rooms")
     parser.add_argument("--count", type=int, default=20, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
-        "--survivors", action="store_true", help="test those anew that outlived the tests, or others if gone"
+        "--survivors", action="store_true", help="test survivors again, or new mutants if code has gone"
     )
-    parser.add_argument("--missing", action="store_true", help="keep what was found before, and test what was not")
-    parser.add_argument("--report", action="store_true", help="show what was found before, and run nothing")
+    parser.add_argument("--missing", action="store_true", help="keep saved records, and test the rest of the sample")
+    parser.add_argument("--report", action="store_true", help="show saved records, and test nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -334,17 +336,17 @@ def main(arguments: argparse.Namespace) -> int:
             if arguments.survivors:
                 chosen, old = survived(room, old, arguments.seed)
                 seed = stored["settings"].get("seeds", {}).get(room, seed)
-                keep(room, [], old, seed, arguments.count)
+                save(room, [], old, seed, arguments.count)
             else:
                 chosen = sample(room, arguments.count, arguments.seed)
-                keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
-                old = [r for r in old if arguments.missing and (r["path"], r["before"], r["after"]) in keys]
-                done = {(record["path"], record["before"], record["after"]) for record in old}
-                chosen = [mutant for mutant in chosen if (mutant.path, mutant.before, mutant.after) not in done]
+                keys = {key_of(mutant) for mutant in chosen}
+                old = [record for record in old if arguments.missing and key_of(record) in keys]
+                done = {key_of(record) for record in old}
+                chosen = [mutant for mutant in chosen if key_of(mutant) not in done]
             new: list[dict[str, Any]] = []
             for record in run(room, chosen, copies):
                 new.append(record)
-                keep(room, new, old, seed, arguments.count)
-    found = results.load("mutants")
-    print(survivors.listed(found["records"] if found else []))
+                save(room, new, old, seed, arguments.count)
+    saved = results.load("mutants")
+    print(survivors.listed(saved["records"] if saved else []))
     return 0

@@ -1,7 +1,7 @@
-"""Small faults in a module's source: mutmut's operators at every place of code that runs.
+"""Mutants of a module's source, by mutmut's operators.
 
-mutmut itself makes mutants of undecorated functions alone and runs them in forks of one process, which JAX's threads
-do not outlive; so only its operators are taken.
+mutmut mutates undecorated functions alone and runs the mutants in forks of one process, where JAX's threads do not
+work. So this module takes its operators alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import libcst
 import libcst.matchers as m
 from mutmut.mutation.mutators import mutation_operators
 
-# Code whose mutation would change no behaviour, or only where the program breaks at once.
+# Nodes whose mutation changes no behaviour, or breaks the program immediately.
 PASSED_OVER = (
     m.Annotation()
     | m.Decorator()
@@ -40,9 +40,9 @@ class Mutant:
 
     Attributes:
         path: of the module, from the root of the repository.
-        line: where the lines differ.
-        before, after: the lines that differ, without those around them.
-        code: the whole module.
+        line: the number of the first line that differs.
+        before, after: the lines that differ.
+        code: the source of the whole module.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Mutant:
 
 class _Places(libcst.CSTVisitor):
     def __init__(self) -> None:
-        self.found: list[tuple[libcst.CSTNode, libcst.CSTNode]] = []
+        self.places: list[tuple[libcst.CSTNode, libcst.CSTNode]] = []
 
     def on_visit(self, node: libcst.CSTNode) -> bool:
         if m.matches(node, PASSED_OVER):
@@ -62,18 +62,18 @@ class _Places(libcst.CSTVisitor):
         for kind, operator in mutation_operators:
             if isinstance(node, kind):
                 strict = m.matches(node, STRICT)
-                self.found += [(node, to) for to in operator(node) if not strict or m.matches(to, STRICT)]
+                self.places += [(node, to) for to in operator(node) if not strict or m.matches(to, STRICT)]
         return True
 
 
 def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mutant]:
-    """A sample of all the mutants of some modules, none twice."""
+    """A sample of `count` distinct mutants of some modules."""
     modules = {path: libcst.parse_module((root / path).read_text()) for path in paths}
     places = []
     for path, module in modules.items():
         visitor = _Places()
         module.visit(visitor)
-        places += [(path, *place) for place in visitor.found]
+        places += [(path, *place) for place in visitor.places]
     random.Random(seed).shuffle(places)
     seen: set[str] = set()
     for path, node, changed in places:
@@ -81,7 +81,7 @@ def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mut
         if code in seen or not _compiles(code):
             continue
         line, before, after = _difference(modules[path].code, code)
-        if after == before.replace("=False", "=None", 1):  # no caller tells these apart
+        if after == before.replace("=False", "=None", 1):  # equivalent for every caller
             continue
         seen.add(code)
         yield Mutant(path, line, before, after, code)

@@ -1,7 +1,7 @@
 """Hosts on one machine: network namespaces joined by a bridge, each behind a link of limited rate.
 
-Everything made here has the maker's process number in its name and is removed when the `Network` closes, when the
-process is interrupted or told to end, and, where it was killed outright, by the next one that starts.
+Every namespace and link has the process number in its name. They are removed when the `Network` closes or the process
+is interrupted or terminated; the next process that starts removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from types import FrameType
 
 PREFIX = "rdb"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CONGESTION = "reno"  # the one that every kernel lets a namespace choose
+CONGESTION = "reno"  # the algorithm that every kernel lets a namespace choose
 HOSTS_DIRECTORY = Path("/etc/netns")
 
 
 class NetworkUnavailable(RuntimeError):
-    """The emulated cluster cannot be built here; the message says which requirement is missing."""
+    """The emulated cluster cannot be built here; the message says what is missing."""
 
 
 def why_not() -> str | None:
-    """The missing requirement of a network, or None."""
+    """The reason why no network can be built, or None."""
     if os.geteuid() != 0:
         return "the emulated cluster makes network namespaces and so needs root; run it as root or leave it out"
     if not (shutil.which("ip") and shutil.which("tc")):
         return "the emulated cluster needs the commands ip and tc: apt-get install iproute2"
     probe = f"{PREFIX}{os.getpid()}probe"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
-    if made.returncode:
-        return f"this kernel or container refuses network namespaces: {made.stderr.strip()}"
+    added = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    if added.returncode:
+        return f"this kernel or container refuses network namespaces: {added.stderr.strip()}"
     _quiet("ip", "netns", "del", probe)
     return None
 
@@ -55,12 +55,12 @@ class Network:
         Args:
             hosts: number of namespaces.
             rate: of each host's link, in each direction, as `tc` takes it.
-            burst: bucket of the token bucket filter: the bytes that an idle link sends at once. At hundreds of Mbit/s
-                above one segment of 64 KiB, or the link never reaches its rate.
-            latency: how long a packet may wait in the filter before it is dropped.
+            burst: size of the token bucket: bytes that an idle link sends immediately. At hundreds of Mbit/s it must
+                exceed one segment of 64 KiB, or the link never reaches its rate.
+            latency: the longest wait of a packet in the filter before it is dropped.
 
         Raises:
-            NetworkUnavailable: with the reason.
+            NetworkUnavailable: if no network can be built; the message has the reason.
         """
         reason = why_not()
         if reason:
@@ -90,10 +90,10 @@ class Network:
             _run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             _run("ip", "-n", name, "link", "set", "eth0", "up")
             _run("ip", "-n", name, "link", "set", "lo", "up")
-            # Not BBR: its model of the path is that of another round's flows when the next begins.
+            # Not BBR: when a round begins, its model of the path is that of the flows of the round before.
             _quiet(*self.prefix(k), "sh", "-c", f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control")
-            _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)  # the data that the host sends
-            _run("tc", "qdisc", "add", "dev", outer, "root", *shape)  # the data that the host receives
+            _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)  # what the host sends
+            _run("tc", "qdisc", "add", "dev", outer, "root", *shape)  # what the host receives
             # Collectives listen on the address that the host name resolves to; `ip netns exec` puts this file in place.
             folder = HOSTS_DIRECTORY / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class Network:
         return ["ip", "netns", "exec", self.names[host]]
 
     def close(self) -> None:
-        """Remove namespaces, links, bridge and hosts files; safe to call again."""
+        """Remove namespaces, links, bridge and hosts files; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -125,7 +125,7 @@ class Network:
 
 
 def remove_stale() -> list[str]:
-    """Remove the remains of killed processes, and return their names. Those of living processes stay."""
+    """Remove the namespaces and links of processes that have ended; return their names."""
     removed = []
     pattern = re.compile(rf"^{PREFIX}(\d+)(n\d+|probe)$")
     names = {line.split()[0] for line in _output("ip", "netns", "list").splitlines() if line.strip()}

@@ -1,7 +1,4 @@
-"""Ours beside XLA's own reshard, in one process, on the same buffers: counts, compile times, run times.
-
-The one place where the benches touch JAX and the library's JAX backend.
-"""
+"""Ours beside XLA's reshard, in one process, on the same buffers: counts, compile times, run times."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ Barrier = Callable[[], None]
 
 
 class Runnable(Protocol):
-    """The devices and data of both sides."""
+    """An input of programs, and the check of their results."""
 
     def array(self) -> Any: ...
 
@@ -33,11 +30,11 @@ class Runnable(Protocol):
 
 
 DTYPE = np.float32
-PLACES = 2557  # summand s has 3**s times as much: sums of up to 8 are exact, and show each summand that counts twice
+PLACES = 2557  # summand s is scaled by 3**s: sums of up to 8 are exact, and differ where a summand counts twice
 
 
 class Case:
-    """A problem on given JAX devices.
+    """A problem on JAX devices.
 
     Attributes:
         mesh: the mesh over the first devices.
@@ -61,18 +58,18 @@ class Case:
         return jax.ShapeDtypeStruct(self.problem.shape, DTYPE, sharding=self.source)
 
     def ours(self, plan: Any, options: dict[str, Any]) -> Any:
-        """The plan as a jitted function of one global array, under `options["schedule"]` where given."""
+        """The plan as a jitted function of one global array."""
         chosen = {"schedule": options["schedule"]} if options.get("schedule") else {}
         return jax.jit(rd.to_jax(plan, self.mesh, **chosen), in_shardings=self.source)
 
     def xla(self) -> Any:
-        """XLA's reshard: the identity, with one sharding in and another out."""
-        if self.problem.partial:  # the TPU compiler refuses to reduce at the end of a program only
+        """XLA's reshard: the identity from the source sharding to the target sharding."""
+        if self.problem.partial:  # the TPU compiler refuses a reduction by `out_shardings`
             return jax.jit(lambda x: jax.sharding.reshard(x, self.target), in_shardings=self.source)
         return jax.jit(lambda x: x, in_shardings=self.source, out_shardings=self.target)
 
     def array(self) -> jax.Array:
-        """The input: every element says where it is, as far as float32 counts exactly."""
+        """The input: each element is its row-major number, modulo the largest integers of float32."""
         problem = self.problem
         if not problem.partial:
             return jax.make_array_from_callback(problem.shape, self.source, lambda index: _values(problem.shape, index))
@@ -83,18 +80,18 @@ class Case:
                 tiles.append(jax.device_put(tile * np.float32(3 ** problem.summand(number)), device))
         return jax.make_array_from_single_device_arrays(problem.shape, self.source, tiles)
 
-    def wanted(self, index: tuple[slice, ...]) -> np.ndarray:
-        """A part of the array that must come out."""
+    def expected(self, index: tuple[slice, ...]) -> np.ndarray:
+        """A box of the expected result."""
         if not self.problem.partial:
             return _values(self.problem.shape, index)
         return _values(self.problem.shape, index, PLACES) * np.float32((3**self.problem.summands - 1) // 2)
 
     def check(self, result: jax.Array) -> str | None:
-        """The fault of a result, or None: every element on every device of this process is compared."""
+        """The first error of a result, or None. Every element on every device of this process is compared."""
         if not result.sharding.is_equivalent_to(self.target, len(self.problem.shape)):
-            return f"sharding {result.sharding}, wanted {self.target}"
+            return f"sharding {result.sharding}, expected {self.target}"
         for shard in result.addressable_shards:
-            if not np.array_equal(np.asarray(shard.data), self.wanted(shard.index)):
+            if not np.array_equal(np.asarray(shard.data), self.expected(shard.index)):
                 return f"wrong elements on device {shard.device.id}"
         return None
 
@@ -110,27 +107,27 @@ def counts(compiled: Any, problem: Problem) -> dict[str, Any]:
     """Collectives, bytes and memory of a compiled program, from its HLO; bytes are per device."""
     from redistrib.backends.jax.profiling.inspect import inspect
 
-    found = inspect(compiled)
-    largest = found.largest_array()
+    report = inspect(compiled)
+    largest = report.largest_array()
     return {
-        "kinds": dict(found.kinds),
-        "received": float(found.received_per_device),
-        "scratch": found.scratch,
+        "kinds": dict(report.kinds),
+        "received": float(report.received_per_device),
+        "scratch": report.scratch,
         "largest": largest.bytes if largest else 0,
-        "copied": found.copied_bytes,
-        "exact": found.exact,
+        "copied": report.copied_bytes,
+        "exact": report.exact,
     }
 
 
 def compile_timed(function: Any, argument: Any) -> tuple[Any, float]:
-    """Trace, lower and compile; the executable and the seconds all three took."""
+    """Trace, lower and compile; return the executable and the seconds of all three."""
     start = time.perf_counter()
     compiled = function.lower(argument).compile()
     return compiled, time.perf_counter() - start
 
 
 def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool = True) -> dict[str, Any]:
-    """Compile ours, then XLA's (which may kill the process, so ours is reported first); the executables by name.
+    """Compile ours, then XLA's, which may kill the process; return the executables by name.
 
     An exception on one side is that side's result. With `options["null"]` both are XLA's: a test of the harness, whose
     ratios must be 1.
@@ -151,7 +148,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
             programs[name], entry["compile_s"] = compile_timed(function, case.argument)
             if report:
                 entry.update(counts(programs[name], case.problem))
-        except Exception as error:  # compilers raise any exception; it is that side's result
+        except Exception as error:  # a compiler may raise any exception; it is that side's result
             entry["error"] = f"{type(error).__name__}: {error}"[:400]
             programs.pop(name, None)
         part({name: entry})
@@ -161,9 +158,9 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
 def run_paired(
     case: Runnable, programs: dict[str, Any], options: dict[str, Any], part: Part, barrier: Barrier | None = None
 ) -> None:
-    """Time both on one input buffer in alternating order; every result is checked once before.
+    """Check each result once, then time the programs on one input buffer in alternating order.
 
-    Sends `times`: name -> seconds per round, and `wrong` where a result is.
+    Sends `times`: name -> seconds per round, and `wrong`: name -> error.
     """
     part({"stage": "run"})
     x = case.array()
@@ -194,6 +191,6 @@ def _seconds(program: Any, x: jax.Array, repeats: int, barrier: Barrier | None) 
 
 
 def _repeats(programs: dict[str, Any], x: jax.Array) -> int:
-    """So many runs per measurement that the faster side takes about 20 ms; the same for both."""
+    """Runs per measurement, equal for all programs, with which the fastest takes about 20 ms."""
     quickest = min(_seconds(program, x, 2, None) for program in programs.values())
     return max(1, min(50, math.ceil(0.02 / max(quickest, 1e-6))))

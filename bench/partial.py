@@ -1,8 +1,8 @@
-"""Arrays whose tiles are summands: what plans receive over the bound, and what XLA's own reshard does, compiled.
+"""Partial sums: bytes that plans receive over the bound, and bytes of XLA's reshard, as compiled.
 
-Plans are counted under `"exact"` and under the default cost model. Where plans whose tiles are all of one size cannot
-reach the bound, the least that such plans receive is counted beside, by trying them all (`bench.reachable`). Nothing
-runs: XLA's programs are compiled for virtual CPU devices, those of 8 devices for TPU v5e 2x4 too, and read back.
+Plans are counted under `"exact"` and under the default cost model. Beside the bound stands the least that plans with
+tiles of one size receive, by enumeration of all of them (`bench.reachable`). Nothing runs: the bytes of XLA's programs
+are read from programs compiled for virtual CPU devices and, on 8 devices, for TPU v5e 2x4.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODELS = {"exact": {"cost_model": "exact"}, "default": {}}
 
 
 def counted(problem: Problem) -> dict[str, Any]:
-    """The plans of a problem under each cost model, and the least bytes per device of plans with equal tiles."""
+    """The plans of a problem under each cost model, and the least bytes per device with tiles of one size."""
     record: dict[str, Any] = problem.record()
     for name, options in MODELS.items():
         plan, seconds = plan_of(problem, options)
@@ -38,7 +38,7 @@ def counted(problem: Problem) -> dict[str, Any]:
 
 
 def measure(problems: list[Problem], _: Settings, limit: float) -> Generator[Record]:
-    """One record per problem; `cpu` and `tpu` are the results of XLA's program there."""
+    """One record per problem; `cpu` and `tpu` hold the counts or the failure of XLA's program."""
     cpu: dict[int, Child] = {}
     tpu = Child("bench.worker_compiled", ENVIRONMENT) if importlib.util.find_spec("libtpu") else None
     try:

@@ -1,4 +1,4 @@
-"""The pictures of the report, each from the records of the benches it shows."""
+"""The pictures of the report, drawn from the saved records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _plain_ticks(axis: Any) -> None:
 
 
 def run_times(panels: dict[str, list[Record]], path: Path) -> None:
-    """Ours against XLA's run time, a point per problem, log axes, one panel per bench."""
+    """Ours against XLA's run time: a point per problem, logarithmic axes, one panel per suite."""
     figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.6), squeeze=False)
     names = list(dict.fromkeys(name for records in panels.values() for name in by_set(timed(records))))
     for ax, (title, records) in zip(axes[0], panels.items(), strict=True):
@@ -78,7 +78,7 @@ def run_times(panels: dict[str, list[Record]], path: Path) -> None:
 
 
 def ratios(panels: dict[str, list[Record]], path: Path) -> None:
-    """How the ratios XLA / ours are distributed, on a log axis, with the geometric mean and one."""
+    """Histograms of the ratios XLA / ours on a logarithmic axis, with lines at the geometric mean and at 1."""
     figure, axes = plt.subplots(len(panels), 1, figsize=(7.2, 2.5 * len(panels)), squeeze=False)
     for ax, (title, records) in zip(axes[:, 0], panels.items(), strict=True):
         values = np.array([speed(r).value for r in timed(records)])
@@ -109,9 +109,9 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def draw(found: Results, folder: Path) -> None:
-    """Draw the run times and their ratios, of the benches for which there are results."""
-    panels = {title: found.records(name) for name, title in PANELS.items() if timed(found.records(name))}
+def draw(results: Results, folder: Path) -> None:
+    """Draw the run times and their ratios, for the suites that have results."""
+    panels = {title: results.records(name) for name, title in PANELS.items() if timed(results.records(name))}
     if panels:
         run_times(panels, folder / "run-times.png")
         ratios(panels, folder / "ratios.png")

@@ -1,4 +1,4 @@
-"""The seconds of `bench/test_planning.py`, kept for the report: median, 99th percentile, worst, over problems."""
+"""The seconds of `bench/test_planning.py` for the report: median, 99th percentile and worst, over problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.test_planning import PASSES
 
 
 def measure(_: list[None], settings: Settings, limit: float) -> Generator[Record]:
-    """One record per test, from a run made now."""
+    """One record per test."""
     for record in run("bench/test_planning.py"):
         rounds = record["stats"]["data"]
         problems = len(rounds) // PASSES

@@ -1,7 +1,7 @@
-"""One redistribution of one array, as the benches draw and keep it.
+"""One redistribution of one array, as the benches draw and save it.
 
-Nothing here depends on the library, so the same file serves its tests, the benches and an interpreter that holds only
-PyTorch.
+This module does not import the library. It serves the library's tests, the benches, and an interpreter that has PyTorch
+alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Problem:
     """One redistribution of one array.
 
     Attributes:
-        name: unique within its set; says set and number, or the layout.
+        name: unique within its set: set and number, or the layout.
         shape: global shape, in elements.
         source_axes, target_axes: for each dimension, the mesh axes that cut it, minor to major.
         mesh: axis name -> size, in mesh order.
@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def summands(self) -> int:
-        """How many summands every element has."""
+        """Summands of every element."""
         return math.prod(self.axes[name] for name in self.partial)
 
     @property
@@ -87,14 +87,14 @@ class Problem:
         return math.prod(self._counts(self.target_axes)) < self.devices
 
     def summand(self, device: int) -> int:
-        """Which summand a device holds at the start."""
+        """The number of the summand that a device holds at the start."""
         position, number = self.position(device), 0
         for name in self.partial:
             number = number * self.axes[name] + position[name]
         return number
 
     def box(self, cut: Cut, device: int) -> tuple[slice, ...]:
-        """The part of the array that a device holds, cut so."""
+        """The box of the array that a device holds under `cut`."""
         position = self.position(device)
         return tuple(slice(*self.interval(dim, names, position)) for dim, names in enumerate(cut))
 
@@ -112,29 +112,29 @@ class Problem:
         return f"[{', '.join(dims)}]"
 
     def lower_bound_bytes(self) -> int:
-        """Bytes that all devices together must receive, computed from first principles, without the library.
+        """Bytes that all devices together must receive, computed without the library.
 
-        Each device's box is intersected with itself before and after, dimension by dimension. An element of several
-        summands takes a message for every summand but one and for every device that needs it, and one less where such
-        a device holds a summand.
+        Without partial sums it is the target tiles less the intersection of each device's source and target boxes.
+        With partial sums an element needs a message for every summand but the first and for every device that ends
+        with it, and one message less where such a device holds a summand.
         """
         if self.partial:
             elements = math.prod(self.shape)
-            wanted = self.devices * self._tile_bytes(self.target_axes)
-            return wanted + (self.summands - 1) * self.nbytes - round(elements * self._met()) * self.itemsize
-        held = 0
+            target = self.devices * self._tile_bytes(self.target_axes)
+            return target + (self.summands - 1) * self.nbytes - round(elements * self._met()) * self.itemsize
+        local = 0
         for device in range(self.devices):
             position = self.position(device)
-            kept = 1
+            overlap = 1
             for dim, (before, after) in enumerate(zip(self.source_axes, self.target_axes, strict=True)):
                 low_b, high_b = self.interval(dim, before, position)
                 low_a, high_a = self.interval(dim, after, position)
-                kept *= max(0, min(high_b, high_a) - max(low_b, low_a))
-            held += kept
-        return self.devices * self._tile_bytes(self.target_axes) - held * self.itemsize
+                overlap *= max(0, min(high_b, high_a) - max(low_b, low_a))
+            local += overlap
+        return self.devices * self._tile_bytes(self.target_axes) - local * self.itemsize
 
     def _met(self) -> Fraction:
-        """The part of the array that is needed by some device that holds it, or a summand of it."""
+        """The share of elements for which some device holds a summand before and the sum after."""
         counts = zip(self._counts(self.source_axes), self._counts(self.target_axes), strict=True)
         grid = [math.lcm(before, after) for before, after in counts]
         met = set()
@@ -150,10 +150,10 @@ class Problem:
 
     def position(self, device: int) -> dict[str, int]:
         """Row-major mesh coordinates of a device number, by axis."""
-        found = {}
+        coordinates = {}
         for name, size in reversed(self.mesh):
-            device, found[name] = divmod(device, size)
-        return found
+            device, coordinates[name] = divmod(device, size)
+        return coordinates
 
     def interval(self, dim: int, names: Sequence[str], position: Mapping[str, int]) -> tuple[int, int]:
         """First and one past the last element along a dimension cut by `names`, minor to major."""
@@ -165,10 +165,10 @@ class Problem:
         return index * (size // count), (index + 1) * (size // count)
 
     def scaled(self, max_bytes: int) -> Problem:
-        """The same problem with the array shrunk to about `max_bytes`, everything still divisible.
+        """The same problem with an array of about `max_bytes` at most, whose dimensions stay divisible.
 
         The dimensions keep their proportions as far as divisibility allows: a dimension stays a multiple of the
-        whole mesh where that fits into `max_bytes`, else of the two tile counts only.
+        number of devices where that fits into `max_bytes`, else of the two tile counts.
         """
         if self.nbytes <= max_bytes:
             return self
@@ -191,7 +191,7 @@ class Problem:
         return asdict(self)
 
     def record(self) -> dict[str, Any]:
-        """The start of a result: the problem, and in bytes per device its lower bound and its larger tile."""
+        """The first fields of a record: the problem, and in bytes per device its lower bound and its larger tile."""
         return {"problem": self.to_json(), "bound": self.lower_bound_bytes() / self.devices, "tile": self.tile_bytes}
 
     @staticmethod
@@ -212,7 +212,7 @@ def as_cut(lists: Sequence[Sequence[str]]) -> Cut:
 
 
 def needs_of(source: Cut, target: Cut, axes: Mapping[str, int]) -> list[int]:
-    """The number that each dimension must be a multiple of: both tile counts."""
+    """The least common multiple of both tile counts, for each dimension."""
     return [
         math.lcm(math.prod(axes[n] for n in s), math.prod(axes[n] for n in t))
         for s, t in zip(source, target, strict=True)

@@ -1,7 +1,7 @@
-"""The problems that every bench runs: drawn at random as in the paper's Section 8, and layouts from practice.
+"""The problems of the benches: drawn at random as in the paper's Section 8, and layouts from practice.
 
-A problem is a global shape, a mesh, and for each dimension the mesh axes that cut it, before and after. Nothing here
-depends on the library, so the same file serves its tests, the benches and an interpreter that holds only PyTorch.
+A problem is a global shape, a mesh, and for each dimension the mesh axes that cut it, before and after. This module
+does not import the library, as `bench.problem`.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _draw_shape(
     unit = math.prod(grain)
     if unit > high:
         return None
-    wanted = math.exp(rng.uniform(math.log(max(low, unit)), math.log(high)))
+    size = math.exp(rng.uniform(math.log(max(low, unit)), math.log(high)))
     weights = [rng.random() + 0.3 for _ in grain]
-    stretch = math.log(wanted / unit) / sum(weights)
+    stretch = math.log(size / unit) / sum(weights)
     shape = [max(1, round(math.exp(stretch * w))) * g for g, w in zip(grain, weights, strict=True)]
     return tuple(shape) if low <= math.prod(shape) <= high else None
 
@@ -73,15 +73,15 @@ def draw(
     moving: bool = True,
     partial: bool = False,
 ) -> Problem:
-    """One random problem; with `moving`, one whose lower bound is above zero.
+    """A random problem; with `moving` its lower bound is above zero.
 
     With `partial`, source tiles are summands along each mesh axis that does not cut them with probability one half, and
     along one such axis at least.
 
-    Dimensions are multiples of the whole mesh where 800 MB allow it (so in the paper's Figure 13), else of the two
-    tile counts. With `small_dimensions` they are one to three times the two tile counts, whatever the bytes: these are
-    the problems on which divisibility binds. With `aligned` the two minor dimensions of every tile are multiples of
-    8 and 128, as TPUs lay out arrays of 4-byte elements, and the larger tile is of `ALIGNED_TILE` bytes.
+    Dimensions are multiples of the number of devices where 800 MB allow it (as in the paper's Figure 13), else of the
+    two tile counts. With `small_dimensions` they are one to three times the two tile counts, for any number of bytes:
+    on these problems divisibility restricts the plans. With `aligned` the two minor dimensions of every tile are
+    multiples of 8 and 128, the tiling of 4-byte elements on TPUs, and the larger tile has `ALIGNED_TILE` bytes.
     """
     mesh = mesh_of(sizes)
     axes = dict(mesh)
@@ -119,7 +119,7 @@ class ProblemSet:
     Attributes:
         name: key used in results and on the command line.
         sizes: mesh shape.
-        variant: "H": an axis is replicated with probability one half; "U": uniform over replicated and dimensions.
+        variant: "H": an axis is replicated with probability one half; "U": replication is as likely as each dimension.
         count: problems in the full set.
     """
 
@@ -132,12 +132,12 @@ class ProblemSet:
     partial: bool = False
 
     def problems(self, seed: int = DEFAULT_SEED, count: int | None = None, *, moving: bool = True) -> list[Problem]:
-        """The first `count` problems of the set; a shorter draw is a prefix of a longer one.
+        """The first `count` problems of the set; a shorter list is a prefix of a longer one.
 
-        Those whose lower bound is zero, which need no collective, are among them only without `moving`.
+        With `moving` problems whose lower bound is zero, which need no collective, are left out.
         """
         rng = random.Random(f"{seed}/{self.name}")
-        wanted = self.count if count is None else count
+        number = self.count if count is None else count
         return [
             draw(
                 rng,
@@ -149,7 +149,7 @@ class ProblemSet:
                 moving=moving,
                 partial=self.partial,
             )
-            for i in range(wanted)
+            for i in range(number)
         ]
 
 
@@ -189,7 +189,7 @@ def _fixed(name: str, shape: Sequence[int], source: str, target: str, **mesh: in
 
 
 def paper_problems() -> list[Problem]:
-    """P1 to P4 of the paper's Figure 13, where its search lost most to XLA."""
+    """P1 to P4 of the paper's Figure 13, on which its search lost most to XLA."""
     mesh = {"a": 2, "b": 2, "c": 2}
     return [
         _fixed("P1", (360, 368, 320), "|c|", "c,a||b", **mesh),
@@ -200,7 +200,7 @@ def paper_problems() -> list[Problem]:
 
 
 def layout_problems() -> list[Problem]:
-    """Layout changes from training and serving. All axes of a mesh are named by the job they do."""
+    """Layout changes from training and serving. Mesh axes are named by their role."""
     return [
         _fixed("FSDP to TP, column", (4096, 14336), "t,f|", "|t", f=4, t=2),
         _fixed("FSDP to TP, row", (14336, 4096), "t,f|", "t|", f=4, t=2),
@@ -223,12 +223,12 @@ def layout_problems() -> list[Problem]:
 
 
 def swap_problem(x: int, y: int, n: int) -> Problem:
-    """`[{x}n, {y}n] -> [{y}n, {x}n]`, the change that no sequence of single-axis collectives does in place."""
+    """`[{x}n, {y}n] -> [{y}n, {x}n]`, a change that no sequence of single-axis collectives does in place."""
     return _fixed(f"swap {x}x{y}", (n, n), "x|y", "y|x", x=x, y=y)
 
 
 def in_turn(sets: Mapping[str, int], seed: int) -> list[Problem]:
-    """The first problems of several sets, taking turns, so that a bench cut short has seen something of all."""
+    """The first problems of several sets in turn, so that an interrupted bench has problems of every set."""
     drawn = [problem_set(name, seed, count) for name, count in sets.items()]
     longest = max((len(problems) for problems in drawn), default=0)
     return [problems[i] for i in range(longest) for problems in drawn if i < len(problems)]

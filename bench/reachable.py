@@ -1,4 +1,4 @@
-"""The least bytes of plans with tiles of one size, where tiles are summands: by trying every plan."""
+"""The least that plans with tiles of one size receive for partial sums, by enumeration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from redistrib.theory.placement import Placement
 
 
 def least_in_two_steps(before: Placement, after: Placement) -> int:
-    """Elements received where summands are reduced to whole tiles of one size in one step, each device to a tile of
-    its own choice, and the sums are sent to where they are wanted: the least over all tile sizes and choices.
+    """The least number of elements received by plans of two steps, over all tile sizes and assignments of tiles.
 
-    The bytes that a device receives depend on its own tile alone, and every tile must be some device's choice.
+    The first step reduces summands to tiles of one size, one tile per device. The second sends the sums to their
+    targets. The elements that a device receives depend on its tile alone, and every tile needs a device.
     """
     devices, best = before.devices, math.inf
     for grid in _grids(before.shape, devices):
@@ -28,7 +28,7 @@ def least_in_two_steps(before: Placement, after: Placement) -> int:
 
 
 def _grids(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
-    """Every way to cut into at most so many equal tiles."""
+    """Every grid of at most `most` equal tiles."""
     if not shape:
         yield ()
         return

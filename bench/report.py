@@ -1,6 +1,6 @@
-"""Write docs/benchmarks.md and its pictures from the present results; suites without results are named.
+"""Write docs/benchmarks.md and its pictures from the saved results; the page lists suites without results.
 
-The words of the page are in `page.md`, beside this module. A line `{{ NAME }}` there stands for the table of a suite,
+The text of the page is in `page.md`, beside this module. A line `{{ NAME }}` there stands for the table of a suite,
 or for one of `PARTS`.
 """
 
@@ -11,99 +11,100 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import goals, results, tables
+from bench import goals, tables
 from bench.children import ROOT
 from bench.distir import figures, speedups, winners
-from bench.results import Results
+from bench.results import DIRECTORY, Results
+from bench.results import load as load_file
 from bench.stats import spearman
 
 PAIRED = ("cluster", "partial_cluster", "cluster_mpi", "xla_cpu", "cluster_null", "xla_cpu_null")
 TEXT = Path(__file__).parent / "page.md"
 
 
-def held(found: Results) -> str:
+def verdicts(results: Results) -> str:
     """A row per goal."""
-    rows = [[goal.name, goal.measured, goal.verdict] for goal in goals.every(found)]
+    rows = [[goal.name, goal.measured, goal.verdict] for goal in goals.every(results)]
     return str(tables.Table(["goal", "measured", "holds"], rows))
 
 
-def worst(found: Results) -> str:
-    """Where ours does worst."""
-    return str(tables.worst(found))
+def worst(results: Results) -> str:
+    """The problems on which ours is slowest against XLA."""
+    return str(tables.worst(results))
 
 
-def paired(found: Results) -> str:
+def paired(results: Results) -> str:
     """All run times beside those of XLA or of a plain call."""
-    return str(tables.paired(found, *PAIRED))
+    return str(tables.paired(results, *PAIRED))
 
 
-def counted(found: Results) -> str:
-    """The results compiled for virtual CPU devices and for TPUs."""
-    return str(tables.counted(found, "xla_cpu", "tpu"))
+def counted(results: Results) -> str:
+    """Counts of the programs compiled for virtual CPU devices and for TPUs."""
+    return str(tables.counted(results, "xla_cpu", "tpu"))
 
 
-def distir(found: Results) -> str:
-    """How many of DistIR's winners are ours, and where theirs is furthest behind."""
-    records, memory = found.records("distir"), found.settings("distir").get("memory", 0)
+def distir(results: Results) -> str:
+    """The number of DistIR's winners that are ours, and the rows where theirs is furthest behind."""
+    records, memory = results.records("distir"), results.settings("distir").get("memory", 0)
     if not records:
         return ""
     n, (theirs, ours) = figures(records, memory), speedups(records)
     behind = [row for row in winners(records, memory) if row[2] != row[3]]
     worst_rows = sorted(behind, key=lambda row: row[4], reverse=True)[:2]
-    said = ", ".join(f"{row[4]} on {row[0]} at {row[1]} (theirs {row[2]}, ours {row[3]})" for row in worst_rows)
+    slowest = ", ".join(f"{row[4]} on {row[0]} at {row[1]} (theirs {row[2]}, ours {row[3]})" for row in worst_rows)
     return (
         f"Of the {n['rows']} rows of Table 2 ours is theirs on {n['same']}; theirs is within 5% of ours on "
         f"{n['near']}, among our ten fastest on {n['ten']}. Where theirs has no stages, ours receives the least on "
         f"{n['least']} of {n['flat']}. Of {n['cells']} cells of pure layouts {n['fit']} fit or do not as DistIR found. "
         f"What its winner gains on pure layouts has a Spearman correlation of {spearman(ours, theirs):.2f} with what "
-        f"it measured, over {len(theirs)} cells. Furthest behind: {said}.\n"
+        f"it measured, over {len(theirs)} cells. Furthest behind: {slowest}.\n"
     )
 
 
-def provenance(found: Results) -> str:
+def provenance(results: Results) -> str:
     """Dates and commits of the results."""
     by_date: dict[str, list[str]] = {}
-    for name, file in sorted(found.files.items()):
+    for name, file in sorted(results.files.items()):
         cut_short = ", cut short" if file["settings"].get("unfinished") else ""
         by_date.setdefault(file["machine"]["date"], []).append(f"{name} ({file['machine']['commit']}{cut_short})")
     return "\n".join(f"- {date}: {', '.join(names)}." for date, names in sorted(by_date.items())) + "\n"
 
 
-def not_run(found: Results) -> str:
+def not_run(results: Results) -> str:
     """The suites without results."""
-    missing = [name for name in tables.TABLES if name not in found.files]
+    missing = [name for name in tables.TABLES if name not in results.files]
     return f"Not run: {', '.join(missing)}.\n" if missing else ""
 
 
 PARTS: dict[str, Callable[[Results], str]] = {
-    "goals": held, "worst": worst, "counted": counted, "paired": paired, "distir": distir, "provenance": provenance,
+    "goals": verdicts, "worst": worst, "counted": counted, "paired": paired, "distir": distir, "provenance": provenance,
     "not run": not_run,
 }  # fmt: skip
 
 
 def load() -> Results:
-    """All results there are."""
-    names = sorted(path.stem for path in results.DIRECTORY.glob("*.json"))
-    return Results({name: file for name in names if (file := results.load(name))})
+    """All saved results."""
+    names = sorted(path.stem for path in DIRECTORY.glob("*.json"))
+    return Results({name: file for name in names if (file := load_file(name))})
 
 
-def page(found: Results) -> str:
-    """The page, with every table filled in."""
+def page(results: Results) -> str:
+    """The text of the page with its tables."""
 
     def part(match: re.Match[str]) -> str:
         name = match[1]
-        return (PARTS[name](found) if name in PARTS else tables.of(name, found)).rstrip()
+        return (PARTS[name](results) if name in PARTS else tables.of(name, results)).rstrip()
 
     text = re.sub(r"^\{\{ (.+) \}\}$", part, TEXT.read_text(), flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def write(found: Results, path: Path) -> None:
-    """The page, and its pictures in a folder of its name beside it."""
-    from bench import pictures  # the page alone needs no matplotlib
+def write(results: Results, path: Path) -> None:
+    """Write the page, and its pictures into the folder `benchmarks` beside it."""
+    from bench import pictures  # imports matplotlib, which the page does not need
 
-    pictures.draw(found, path.parent / "benchmarks")
-    path.write_text(page(found))
+    pictures.draw(results, path.parent / "benchmarks")
+    path.write_text(page(results))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,11 +112,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    found = load()
-    if not found.files:
-        print(f"no results in {results.DIRECTORY}; run a suite first")
+    results = load()
+    if not results.files:
+        print(f"no results in {DIRECTORY}; run a suite first")
         return 1
     arguments.page.parent.mkdir(parents=True, exist_ok=True)
-    write(found, arguments.page)
+    write(results, arguments.page)
     print(f"wrote {arguments.page}")
     return 0

@@ -1,4 +1,4 @@
-"""Results as JSON files, one per bench, with machine, seed and command beside the records."""
+"""Results as JSON files, one per suite, with the machine and the settings beside the records."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SAVE_EVERY = 60.0  # seconds
 
 @dataclass(frozen=True)
 class Results:
-    """All results there are: bench -> file contents."""
+    """Saved results: suite -> contents of its file."""
 
     files: dict[str, dict[str, Any]]
 
     def records(self, name: str) -> list[Record]:
-        found: list[Record] = self.files.get(name, {}).get("records", [])
-        return found
+        records: list[Record] = self.files.get(name, {}).get("records", [])
+        return records
 
     def settings(self, name: str) -> dict[str, Any]:
         return dict(self.files.get(name, {}).get("settings", {}))
 
 
 def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], directory: Path | None = None) -> Path:
-    """Write `NAME.json`; the path written."""
+    """Write `NAME.json`; return its path."""
     folder = directory or DIRECTORY
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
@@ -46,9 +46,9 @@ def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], dir
 
 
 def unfinished(name: str) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
-    """The records and settings of a bench that was cut short, for `collect` to go on from; None where none was.
+    """The records and settings of an interrupted bench, for `collect` to continue; None where none was interrupted.
 
-    The settings say which part was measured `earlier`: at which commit, when, and how many records.
+    The settings list the `earlier` parts of the run: the commit, the date and the number of records of each.
     """
     file = load(name)
     if file is None or not file["settings"].get("unfinished"):
@@ -68,40 +68,40 @@ def collect(
     minutes: float | None = None,
     earlier: Iterable[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """All records of a bench, saved now and then on the way: an interrupted bench keeps its records.
+    """All records of a bench, saved every `SAVE_EVERY` seconds, so that a killed bench keeps its records.
 
     Args:
         name: of the results file.
-        records: the bench; closed when the time is up.
-        settings: kept beside the records, which `unfinished` joins where not all were taken.
+        records: a generator of records; closed after `minutes`.
+        settings: saved beside the records, with `unfinished` where the bench was interrupted.
         minutes: time after which no further record is taken.
-        earlier: records that there were before, see `unfinished`.
+        earlier: records of the run that is resumed, see `unfinished`.
     """
-    found = list(earlier)
+    collected = list(earlier)
     start = saved = time.monotonic()
     for record in records:
-        found.append(record)
+        collected.append(record)
         now = time.monotonic()
         if minutes is not None and now - start > 60 * minutes:
             records.close()
             settings = {**settings, "unfinished": True}
             break
         if now - saved > SAVE_EVERY:
-            save(name, found, {**settings, "unfinished": True})
+            save(name, collected, {**settings, "unfinished": True})
             saved = now
-    save(name, found, settings)
+    save(name, collected, settings)
     print(f"wrote {DIRECTORY / name}.json", file=sys.stderr)
-    return found
+    return collected
 
 
 def load(name: str, directory: Path | None = None) -> dict[str, Any] | None:
-    """The results that `save` wrote, or None where this bench has not been run."""
+    """The file that `save` wrote, or None where there is none."""
     path = (directory or DIRECTORY) / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def _short(value: Any) -> Any:
-    """Seven significant digits are more than any timing holds."""
+    """Round floats to seven significant digits, more than the precision of any timing."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Language models at real size, searched: seconds until there is a schedule, its time and memory, and its improvements.
+"""Language models at real size, searched: seconds to the first schedule, memory, and the best step over its bound.
 
-Each model has a process to itself, for its memory to be measured. It is searched twice: until there is a schedule, and
-for as long as the limit says. Seconds are of the search and of tracing, on this machine, beside the processor's
-seconds, which others on the machine do not change.
+Each model is searched in a new process, so that its memory can be measured. It is searched twice: until the first
+schedule, and up to the limit. Seconds include tracing. Beside them stand processor seconds, which other processes of
+the machine do not change.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Problem(NamedTuple):
     """A training step on a mesh.
 
     Attributes:
-        name: of the row.
+        name: the name of the row.
         model: a name in `bench.language_models`.
-        mesh: its axes, as text.
-        sequences, tokens: of a batch, and of a sequence.
-        memory_limit: bytes on a device; empty for none.
-        profile: the machine.
+        mesh: sizes of the axes by name, as text.
+        sequences, tokens: sequences of a batch, tokens of a sequence.
+        memory_limit: bytes of a device; empty for no limit.
+        profile: the machine's profile.
     """
 
     name: str
@@ -86,9 +86,9 @@ print(json.dumps({
 def measure(problems: list[Any], settings: Settings, limit: float) -> Generator[Record]:
     """A record for each problem."""
     for problem in progress(problems, "searches"):
-        own = [sys.executable, "-c", SCRIPT, json.dumps(problem._asdict()), str(limit)]
+        command = [sys.executable, "-c", SCRIPT, json.dumps(problem._asdict()), str(limit)]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.getcwd()}
-        ran = subprocess.run(own, capture_output=True, text=True, env=environment, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if ran.returncode:
             yield {"name": problem.name, "error": ran.stderr.strip().splitlines()[-1]}
         else:

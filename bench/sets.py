@@ -1,9 +1,9 @@
-"""Trainers on two hosts, samplers on two others: ours, every device pulling for itself, the host, and JAX's sockets.
+"""Trainers on two hosts to samplers on two others: ours, plans of one exchange, through the host, and JAX's sockets.
 
-Arrays go from the four devices of two hosts of the emulated cluster to the four of the other two. Ways: `rd.reshard`
-with the cluster's profile; the same held to plans of one exchange, in which every device pulls what it lacks; what is
-done without it: gathered on a trainer's host, sent to the samplers' hosts, put there; and, where every target tile is
-some source tile, `jax.device_put` over JAX's own sockets. Every result is checked, element by element, before.
+Arrays move from the four devices of two hosts of the emulated cluster to the four of the other two. The methods:
+`rd.reshard` with the cluster's profile; `rd.reshard` restricted to plans of one exchange, in which every device pulls
+its missing elements; a gather on a trainer's host, a send to the samplers' hosts and a put there; and, where every
+target tile is a source tile, `jax.device_put` over JAX's sockets. Every element of each result is checked first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SAME_TILES = ("rows to rows", "replicated to replicated")
 
 
 def side_of(megabytes: float) -> int:
-    """Of a square array of about this size, which every number of devices divides."""
+    """The side of a square array of about this size, divisible by the devices of every case."""
     return max(24, int((megabytes * MEGABYTE / 4) ** 0.5) // 24 * 24)
 
 
@@ -55,13 +55,13 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
         with Network(HOSTS, settings["rate"]) as network, jax_job(network, devices, "bench.worker_sets") as job:
             for name in progress(some, f"device sets, {devices} devices a host"):
                 record = {"case": name, **job.ask({**settings, "case": name, "ways": [OURS, DIRECT, HOST]}, limit)}
-                if name in SAME_TILES:  # separately: where JAX's transfers fail, the other sides are kept
+                if name in SAME_TILES:  # a task apart, since a failure of JAX's transfers ends its job
                     record[SOCKETS] = job.ask({**settings, "case": name, "ways": [OURS, SOCKETS]}, limit)
                 yield record
 
 
 def times_faster(record: Record, way: str) -> Interval | None:
-    """How many times as fast ours is; None where the way did not run."""
+    """The time of a method over ours; None where it did not run."""
     times = record.get(SOCKETS, {}).get("times", {}) if way == SOCKETS else record.get("times", {})
     return paired_ratio(times[way], times[OURS]) if way in times and OURS in times else None
 

@@ -14,7 +14,7 @@ from bench.children import ROOT
 
 
 def run(tests: str, *options: str, **variables: str) -> list[dict[str, Any]]:
-    """pytest-benchmark's figures for each test of a file, from a run made now with some environment variables set."""
+    """Run a file of tests under environment `variables`; return pytest-benchmark's record of each test."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speed.json"
         fixed = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", f"--benchmark-json={path}"]

@@ -31,12 +31,12 @@ def geomean(values: Sequence[float]) -> float:
 
 
 def bootstrap_median(values: Sequence[float], seed: int = 0) -> Interval:
-    """Median of repeated measurements of one problem, with its noise interval."""
+    """Median of repeated measurements of one problem, with its bootstrap interval."""
     return _bootstrap(np.asarray(values, dtype=float), np.median, seed)
 
 
 def bootstrap_geomean(values: Sequence[float], seed: int = 0) -> Interval:
-    """Geometric mean over problems, with the interval from resampling problems."""
+    """Geometric mean over problems, with its bootstrap interval over problems."""
     if not values:
         return Interval(math.nan, math.nan, math.nan)
     logs = _bootstrap(np.log(np.asarray(values, dtype=float)), np.mean, seed)
@@ -55,7 +55,7 @@ def _bootstrap(data: np.ndarray, statistic: object, seed: int) -> Interval:
 
 
 def paired_ratio(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
-    """How many times as fast ours is: median over rounds of theirs / ours within a round, with its interval."""
+    """Median over rounds of theirs / ours within a round, with its bootstrap interval."""
     return bootstrap_median([t / o for t, o in zip(theirs, ours, strict=True)])
 
 
@@ -64,8 +64,8 @@ def quantile(values: Sequence[float], q: float) -> float:
     return float(np.quantile(np.asarray(values, dtype=float), q)) if len(values) else math.nan
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    """The rank correlation of two lists, NaN where one is constant or shorter than two."""
-    if len(set(one)) < 2 or len(set(other)) < 2:
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """Rank correlation of two lists, NaN where either is constant or shorter than two."""
+    if len(set(first)) < 2 or len(set(second)) < 2:
         return math.nan
-    return float(scipy.stats.spearmanr(one, other).statistic)
+    return float(scipy.stats.spearmanr(first, second).statistic)

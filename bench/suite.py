@@ -1,4 +1,4 @@
-"""Suites of the bench: a table of problems, a measurement of one after the other, and a table of the results.
+"""A suite of the bench: a table of problems, the measurement of each, and a table of the results.
 
 All suites share the parsing of options, the saving and resuming of records, the table and the verdict on the goals.
 """
@@ -22,45 +22,45 @@ HELP = {
     "algorithm": "algorithm given to synthesize",
     "cost_model": "cost model, or profile in bench/profiles, for ours",
     "megabytes": "shrink arrays to this size",
-    "null": "XLA against itself: what the harness's noise is",
+    "null": "XLA against itself: the noise of the harness",
     "processes": "processes at a time",
     "profile": "machine that programs are searched for",
-    "rate": "of each host's link, in each direction",
-    "rounds": "paired measurements of a problem",
+    "rate": "rate of each host's link, in each direction",
+    "rounds": "measurements of a problem, paired",
     "schedule": "how ours runs its rounds",
     "search_limit": "seconds to search for one schedule",
-    "size": "of the programs",
+    "size": "size of the programs",
     "storage": "bytes per second that the storage gives a host",
-    "turns": "paired first calls of a case",
+    "turns": "first calls of a case, paired",
 }
 
 
 def drawn(settings: Settings) -> dict[str, Any]:
-    """The problems of the sets that are drawn from a seed, by name."""
+    """The problems of the sets in the settings, drawn from a seed, by name."""
     return {problem.name: problem for problem in in_turn(settings["sets"], settings["seed"])}
 
 
 def name_of(record: Record) -> str:
-    """The name of the problem, case or program that a record is of."""
+    """The name of the problem, case or program of a record."""
     return str(record["problem"]["name"] if "problem" in record else record.get("name", record.get("case")))
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Problems, a measurement, and its requirements.
+    """Problems, their measurement, and its requirements.
 
     Attributes:
-        name: of the results file, and of the suite's table and goals.
-        measure: from problems, settings and the seconds that each may take, to a record for each problem.
-        sample: how many problems of each set; or cases by name, each once.
-        full: the same for `--full`; by default as in the sample.
+        name: name of the results file, of the table and of the goals.
+        measure: function of problems, settings and seconds per problem, which yields a record per problem.
+        sample: number of problems by set, or 1 by the name of a case.
+        full: the same for `--full`; by default that of the sample.
         options: settings and their defaults, beside the seed and the sets.
         more: other defaults for `--full`.
-        problems: by name, for some settings.
-        prepared: settings that are measured before the rest.
-        missing: why the suite cannot run, or None.
-        limit: seconds that each problem may take, unless told.
-        identity: the name of a record's problem, by which a resumed run leaves it out.
+        problems: function from settings to problems by name.
+        prepared: function that adds settings measured before the problems.
+        missing: function that returns why the suite cannot run, or None.
+        limit: default of the seconds per problem.
+        identity: name of a record's problem, by which a resumed run leaves it out.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Suite:
     identity: Callable[[Record], str] = name_of
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The options that all suites have, and those of this one."""
+        """Add the options of all suites, and those of this suite."""
         parser.add_argument("--full", action="store_true", help="all problems instead of a sample")
-        parser.add_argument("--sets", help="sets or cases, with counts where they are drawn, as U222=50,paper")
-        parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="of problems that are drawn")
+        parser.add_argument("--sets", help="sets, with counts, or cases: U222=50,paper")
+        parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of random problems")
         parser.add_argument("--limit", type=float, default=self.limit, help="seconds per problem")
         parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
-        parser.add_argument("--resume", action="store_true", help="go on where a run was cut short, with its settings")
+        parser.add_argument("--resume", action="store_true", help="continue an interrupted run with its settings")
         parser.add_argument("--name", default=self.name, help="name of the results file")
         for option, default in self.options.items():
             flag = "--" + option.replace("_", "-")
@@ -93,7 +93,7 @@ class Suite:
                 parser.add_argument(flag, type=kind, default=None, help=f"{HELP[option]}; by default {default}")
 
     def settings(self, arguments: argparse.Namespace) -> Settings:
-        """The versions and settings of a run, as they are saved beside the records.
+        """The settings of a run, which are saved beside the records.
 
         Raises:
             ValueError: if a set or a case is not one of this suite.
@@ -109,22 +109,22 @@ class Suite:
         }
 
     def _sets(self, text: str | None, counts: dict[str, int]) -> dict[str, int]:
-        """`"U222=50,paper"` as set -> count: a bare name takes the default count, a part of a name all cases with it,
-        and no text all defaults."""
+        """Parse `"U222=50,paper"` into set -> count. A name without a count takes the default count; a part of a name
+        takes all cases that contain it; an empty text takes all defaults."""
         if not text:
             return counts
-        known = {**(self.full or {}), **self.sample, **counts}
+        defaults = {**(self.full or {}), **self.sample, **counts}
         chosen = {}
         for item in text.split(","):
             name, _, count = item.partition("=")
-            names = [name] if name in SETS or name in known else [one for one in known if name in one]
+            names = [name] if name in SETS or name in defaults else [case for case in defaults if name in case]
             if not names:
-                raise ValueError(f"{name!r} is none of the sets of {self.name}: {', '.join(known)}")
-            chosen |= {one: int(count) if count else known.get(one, 10) for one in names}
+                raise ValueError(f"{name!r} is none of the sets of {self.name}: {', '.join(defaults)}")
+            chosen |= {case: int(count) if count else defaults.get(case, 10) for case in names}
         return chosen
 
     def main(self, arguments: argparse.Namespace, show: Callable[[str, results.Results], None]) -> int:
-        """Measure the problems asked for, save the records and show them; returns 1 if a result was wrong."""
+        """Measure the problems of the arguments, save and show the records; return 1 if a result was wrong."""
         try:
             settings, earlier = self.settings(arguments), []
         except ValueError as error:
@@ -134,11 +134,11 @@ class Suite:
             print(f"skipped: {reason}", file=sys.stderr)
             return SKIPPED
         if arguments.resume:
-            cut_short = results.unfinished(arguments.name)
-            if cut_short is None:
-                print(f"nothing to resume: {arguments.name} was not cut short", file=sys.stderr)
+            interrupted = results.unfinished(arguments.name)
+            if interrupted is None:
+                print(f"nothing to resume: {arguments.name} was not interrupted", file=sys.stderr)
                 return 2
-            earlier, settings = cut_short[0], {**settings, **cut_short[1]}  # older files lack some settings
+            earlier, settings = interrupted[0], {**settings, **interrupted[1]}  # older files lack some settings
         else:
             settings = self.prepared(settings)
         measured = {self.identity(record) for record in earlier}
@@ -153,10 +153,10 @@ class Suite:
 
 
 def cases(names: Mapping[str, Any]) -> Callable[[Settings], dict[str, Any]]:
-    """`problems` of a suite whose cases are fixed: those of a table that the settings name."""
+    """`problems` of a suite with fixed cases: those of a table that the settings name."""
     return lambda settings: {name: names[name] for name in settings["sets"]}
 
 
 def once(names: Any) -> dict[str, int]:
-    """`sample` of such a suite."""
+    """`sample` of a suite with fixed cases: each once."""
     return dict.fromkeys(names, 1)

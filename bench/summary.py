@@ -1,4 +1,4 @@
-"""Records of a paired bench, summed up per set: the figures of the report and of a bench's last lines."""
+"""Statistics of the records of a paired bench, per set, for the report and for the table of a finished run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ OURS, XLA = "ours", "xla"
 
 @dataclass(frozen=True)
 class Sides:
-    """One system's counts over the problems of a set that it could compile.
+    """One system's counts over the problems of a set that it compiled.
 
     Attributes:
-        problems: how many.
+        problems: number of problems.
         over_bound: received bytes over the lower bound: geomean, 90% quantile, largest.
         over_tile: share of problems with an array larger than the larger tile.
         scratch: scratch over the larger tile: median, 90% quantile, largest.
-        scratch_total: bytes of scratch added over problems.
-        compile_s: median seconds to compile, planning included.
+        scratch_total: sum of the bytes of scratch over problems.
+        compile_s: median seconds of planning and compilation.
     """
 
     problems: int
@@ -34,7 +34,7 @@ class Sides:
 
 
 def set_name(record: Record) -> str:
-    """The set a record belongs to: the part of the problem's name before the slash."""
+    """The set of a record: the part of the problem's name before the slash."""
     name: str = record["problem"]["name"]
     if "/" in name:
         return name.split("/")[0]
@@ -55,7 +55,7 @@ def compiled(record: Record, side: str) -> bool:
 
 
 def fate(record: Record, side: str) -> str:
-    """ "ok", "error", "crash" or "limit": the result of one side's compilation."""
+    """The outcome of one side's compilation: "ok", "error", "crash", "limit" or "not reached"."""
     if compiled(record, side):
         return "ok"
     entry = record.get(side, {})
@@ -69,7 +69,7 @@ def bytes_ratio(record: Record, side: str) -> float:
 
 
 def sides(records: list[Record], side: str) -> Sides:
-    """Counts of one side over the records it compiled."""
+    """Counts of one side over the records that it compiled."""
     done = [r for r in records if compiled(r, side)]
     ratios = [bytes_ratio(r, side) for r in done]
     scratch = [(r[side]["scratch"] or 0) / r["tile"] for r in done]
@@ -88,41 +88,43 @@ def timed(records: list[Record]) -> list[Record]:
 
 
 def speed(record: Record) -> Interval:
-    """XLA's time over ours on one problem, with its noise interval."""
+    """XLA's time over ours on one problem, with its bootstrap interval."""
     return paired_ratio(record["times"]["xla"], record["times"]["ours"])
 
 
 def speed_of(records: list[Record]) -> Interval:
-    """Geomean over problems of the per-problem median ratios."""
+    """Geometric mean over problems of XLA's time over ours."""
     return bootstrap_geomean([speed(r).value for r in timed(records)])
 
 
 def slower_than(records: list[Record], limit: float) -> list[Record]:
-    """Problems on which ours is slower than `limit` times XLA's speed beyond the problem's noise interval."""
+    """Problems on which XLA's time over ours is below `limit`, and so is the whole bootstrap interval."""
     return [r for r in timed(records) if speed(r).high < limit]
 
 
 def xla_gathers(record: Record) -> bool:
-    """Whether XLA holds an array larger than the larger tile on the way."""
+    """Whether XLA's program has an array larger than both tiles."""
     return compiled(record, "xla") and record["xla"]["largest"] > record["tile"]
 
 
 def reason(record: Record) -> str:
-    """Why ours is slow on a problem, as far as the counts of the two compiled programs tell."""
+    """Differences of the two compiled programs that explain the ratio of their times."""
     ours, theirs, tile = record[OURS], record[XLA], record["tile"]
-    found = []
+    reasons = []
     interval = speed(record)
     if interval.low <= 1.0 <= interval.high:
-        found.append("within noise")
+        reasons.append("within noise")
     if ours["received"] > theirs["received"] * 1.01:
-        found.append(f"receives more: {bytes_ratio(record, OURS):.2f} of the bound, not {bytes_ratio(record, XLA):.2f}")
+        reasons.append(
+            f"receives more: {bytes_ratio(record, OURS):.2f} of the bound, not {bytes_ratio(record, XLA):.2f}"
+        )
     if ours["kinds"] == theirs["kinds"]:
-        found.append(f"the same collectives ({_kinds(ours)})")
+        reasons.append(f"the same collectives ({_kinds(ours)})")
     else:
-        found.append(f"{_kinds(ours)} against {_kinds(theirs)}")
+        reasons.append(f"{_kinds(ours)} against {_kinds(theirs)}")
     if ours["copied"] > theirs["copied"] * 1.2 + 0.05 * tile:
-        found.append(f"copies more: {ours['copied'] / tile:.1f} tiles, not {theirs['copied'] / tile:.1f}")
-    return "; ".join(found)
+        reasons.append(f"copies more: {ours['copied'] / tile:.1f} tiles, not {theirs['copied'] / tile:.1f}")
+    return "; ".join(reasons)
 
 
 def _kinds(side: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The results of the tests for the faults of `bench.mutants`: rates by room, and surviving mutants."""
+"""Records of mutants, summed up: the rate of killed mutants by room, and the survivors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from bench.results import Record
 
 REASONS = Path(__file__).parent / "mutants.toml"
-LEAST = 0.9  # of the mutants of each room are to be killed
-FEWEST = 10  # mutants of a room that tell anything of it
+LEAST = 0.9  # share of the mutants of each room that tests must kill
+FEWEST = 10  # mutants of a room below which its rate has no meaning
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Room:
     """The mutants of one folder.
 
     Attributes:
-        name: of the room.
-        killed: how many a test finds.
-        equivalent: mutants that change nothing observable.
-        holes: those that no test finds though they change something.
+        name: name of the room.
+        killed: number of mutants that a test kills.
+        equivalent: number of survivors that change no visible behaviour.
+        holes: the other survivors.
     """
 
     name: str
@@ -40,21 +40,21 @@ class Room:
 
 
 def rooms(records: Sequence[Record]) -> list[Room]:
-    """The rooms of these records, in their order."""
-    made = []
+    """The rooms of the records, in their order."""
+    result = []
     for name in dict.fromkeys(record["room"] for record in records):
-        own = [record for record in records if record["room"] == name]
-        alive = [record for record in own if not record["killed_by"]]
+        group = [record for record in records if record["room"] == name]
+        alive = [record for record in group if not record["killed_by"]]
         holes = [record for record in alive if not reason(record)]
-        made.append(Room(name, len(own) - len(alive), len(alive) - len(holes), holes))
-    return made
+        result.append(Room(name, len(group) - len(alive), len(alive) - len(holes), holes))
+    return result
 
 
 def reason(record: Record) -> str:
-    """Why a survivor changes nothing observable; empty where no reason is known."""
-    known = tomllib.loads(REASONS.read_text())["equivalent"] if REASONS.exists() else []
-    told = (entry for entry in known if all(entry[key] == record[key] for key in ("path", "before", "after")))
-    return str(next(told, {}).get("why", ""))
+    """The reason why a survivor changes no visible behaviour; empty where none is written down."""
+    equivalent = tomllib.loads(REASONS.read_text())["equivalent"] if REASONS.exists() else []
+    matches = (entry for entry in equivalent if all(entry[key] == record[key] for key in ("path", "before", "after")))
+    return str(next(matches, {}).get("why", ""))
 
 
 def listed(records: Sequence[Record]) -> str:
@@ -73,5 +73,5 @@ def listed(records: Sequence[Record]) -> str:
 
 
 def place(record: Record) -> str:
-    """Where the fault of a record was put."""
+    """The path and line of a mutant."""
     return f"{record['path'].removeprefix('redistrib/')}:{record['line']}"

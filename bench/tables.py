@@ -1,4 +1,4 @@
-"""The table of every suite, from the records that it saved; one renderer for the page and for a terminal."""
+"""The table of every suite, from its saved records; the page and the terminal share the renderer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bench import survivors, wire
-from bench import torch_cluster as torch_cluster_ways
+from bench import torch_cluster as torch_methods
 from bench.distir import winners
 from bench.dtensor import PLANNERS
 from bench.problems import Problem
@@ -38,7 +38,7 @@ SUMMANDS = {"exact": "ours, exact", "default": "ours, default", "cpu": "XLA, CPU
 
 
 class Table(NamedTuple):
-    """The head and the rows of a table."""
+    """A table: its head and its rows."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -51,26 +51,28 @@ class Table(NamedTuple):
         return "\n".join([head, "|---" * len(self.head) + "|", *body])
 
 
-def paired(found: Results, *names: str) -> Table:
-    """Run times against theirs, and over the least time of the links where there are hosts: a row for each set."""
+def paired(results: Results, *names: str) -> Table:
+    """Their run times over ours, and with hosts both over the least time of the links: a row for each set."""
     rows = []
     for name in names:
-        moves = wire.rows_of(found.records(name), found.settings(name))
-        for key, group in by_set(timed(found.records(name))).items():
+        moves = wire.rows_of(results.records(name), results.settings(name))
+        for key, group in by_set(timed(results.records(name))).items():
             values = [speed(r).value for r in group]
-            own = [move for move in moves if move["set"] == key]
-            allowed = "/".join(f"{geomean([move[side] for move in own]):.2f}" for side in (OURS, XLA)) if own else "-"
+            of_set = [move for move in moves if move["set"] == key]
+            over_links = (
+                [f"{geomean([move[side] for move in of_set]):.2f}" for side in (OURS, XLA)] if of_set else ["-"]
+            )
             rows.append(
                 [f"{name} {key}", str(len(group)), str(speed_of(group)), f"{min(values):.2f}/{max(values):.2f}",
-                 str(len(slower_than(group, 0.95))), allowed]
+                 str(len(slower_than(group, 0.95))), "/".join(over_links)]
             )  # fmt: skip
     return Table(["set", "problems", "theirs/ours", "worst/best", "slower", "links"], rows)
 
 
-def counted(found: Results, *names: str) -> Table:
-    """The bytes that both compiled programs receive and hold: a row for each set, ours / XLA's."""
+def counted(results: Results, *names: str) -> Table:
+    """Bytes and memory of both compiled programs, ours / XLA's: a row for each set."""
     groups: dict[str, list[Record]] = {}
-    for record in [record for name in names for record in found.records(name)]:
+    for record in [record for name in names for record in results.records(name)]:
         groups.setdefault(f"{record.get('topology', 'CPU')} {set_name(record)}", []).append(record)
     texts: dict[str, Callable[[Sides], str]] = {
         "bytes/bound": lambda side: f"{side.over_bound[0]:.2f}",
@@ -85,10 +87,10 @@ def counted(found: Results, *names: str) -> Table:
     return Table(["set", *texts], rows)
 
 
-def dtensor(found: Results, name: str) -> Table:
+def dtensor(results: Results, name: str) -> Table:
     """Bytes of DTensor's two planners over the bound, shipped / Dijkstra."""
     rows = []
-    for key, group in by_set(found.records(name)).items():
+    for key, group in by_set(results.records(name)).items():
         both = {planner: [r for r in group if compiled(r, planner)] for planner in PLANNERS}
         texts: list[list[str]] = [
             [f"{geomean([bytes_ratio(r, p) for r in done]):.2f}" for p, done in both.items()],
@@ -99,21 +101,21 @@ def dtensor(found: Results, name: str) -> Table:
     return Table(["set", "bytes/bound", "largest", "over"], rows)
 
 
-def torch_cluster(found: Results, name: str) -> Table:
-    """DTensor's time over ours on the emulated cluster, by the way in which DTensor moves."""
+def torch_cluster(results: Results, name: str) -> Table:
+    """DTensor's time over ours on the emulated cluster: a row for each method of DTensor."""
     rows = []
-    for way in torch_cluster_ways.WAYS:
-        ratios = torch_cluster_ways.speeds(found.records(name), way)
+    for method in torch_methods.WAYS:
+        ratios = torch_methods.speeds(results.records(name), method)
         slower = sum(ratio < 0.9 for ratio in ratios)
-        rows.append([way, f"{len(ratios)}", str(bootstrap_geomean(ratios)), f"{min(ratios):.2f}", f"{max(ratios):.1f}",
-                     f"{slower}"])  # fmt: skip
+        rows.append([method, f"{len(ratios)}", str(bootstrap_geomean(ratios)), f"{min(ratios):.2f}",
+                     f"{max(ratios):.1f}", f"{slower}"])  # fmt: skip
     return Table(["way", "problems", "DTensor's time over ours [95%]", "least", "most", "below 0.9"], rows)
 
 
-def trees(found: Results, name: str) -> Table:
-    """Whole models: times over ours, bytes, and memory."""
+def trees(results: Results, name: str) -> Table:
+    """Whole models: times over ours, bytes and memory."""
     rows = []
-    for r in found.records(name):
+    for r in results.records(name):
         if "times" not in r:
             rows.append([r["case"], r["status"], *[""] * 6])
             continue
@@ -130,57 +132,57 @@ def trees(found: Results, name: str) -> Table:
     return Table(head, rows)
 
 
-def partial(found: Results, name: str) -> Table:
-    """Summands: bytes over the bound, and how many programs of XLA's were lost."""
+def partial(results: Results, name: str) -> Table:
+    """Partial sums: bytes over the bound, and the number of XLA's programs that failed."""
     rows = []
-    for key, group in by_set(found.records(name)).items():
+    for key, group in by_set(results.records(name)).items():
         for side, label in SUMMANDS.items():
             chosen = [r for r in group if side in r]
             if chosen:
                 lost = sum(fate(r[side], XLA) != "ok" for r in chosen) if side in ("cpu", "tpu") else 0
-                parts = [summands_over_bound(chosen, side, reachable) for reachable in (None, True, False)]
-                texts = [f"{geomean(part):.3f}" if part else "-" for part in parts]
-                most = f"{max(parts[0], default=float('nan')):.2f}"
+                ratios = [summands_over_bound(chosen, side, reachable) for reachable in (None, True, False)]
+                texts = [f"{geomean(group):.3f}" if group else "-" for group in ratios]
+                most = f"{max(ratios[0], default=float('nan')):.2f}"
                 rows.append([f"{key} {label}", str(lost), "/".join(texts), most])
     return Table(["plans", "lost", "bytes/bound", "largest"], rows)
 
 
 def summands_over_bound(records: list[Record], side: str, reachable: bool | None = None) -> list[float]:
-    """Bytes received over the bound, of all problems or of those whose bound tiles of one size can reach, or cannot."""
+    """Bytes received over the bound, of all problems, or of those whose bound is `reachable` with tiles of one size."""
     chosen = [r for r in records if reachable in (None, r["reachable"] <= r["bound"] * (1 + 1e-6))]
     if side in ("exact", "default"):
         return [bytes_ratio(r, side) for r in chosen]
     return [r[side][XLA]["received"] / r["bound"] for r in chosen if compiled(r.get(side, {}), XLA)]
 
 
-def sets(found: Results, name: str) -> Table:
+def sets(results: Results, name: str) -> Table:
     """Other devices: a row for each case."""
-    ways, rows = (DIRECT, HOST, SOCKETS), []
-    for record in found.records(name):
+    methods, rows = (DIRECT, HOST, SOCKETS), []
+    for record in results.records(name):
         ran = record["status"] == "ok" and "times" in record
-        faster = [times_faster(record, way) if ran else None for way in ways]
-        taken = f"{1e3 * quantile(record['times'][OURS], 0.5):.0f}" if ran else record["status"]
+        faster = [times_faster(record, method) if ran else None for method in methods]
+        ours = f"{1e3 * quantile(record['times'][OURS], 0.5):.0f}" if ran else record["status"]
         label = record["case"] + (" (wrong)" if "wrong" in record else "")
-        rows.append([label, taken, "/".join("-" if x is None else f"{x.value:.2f}" for x in faster)])
-    return Table(["case", "ours, ms", "/".join(ways)], rows)
+        rows.append([label, ours, "/".join("-" if x is None else f"{x.value:.2f}" for x in faster)])
+    return Table(["case", "ours, ms", "/".join(methods)], rows)
 
 
-def weights(found: Results, name: str) -> Table:
-    """Weights: a row for each case, with ours and the other ways over the floor; two ways beside ours."""
+def weights(results: Results, name: str) -> Table:
+    """Weights: a row for each case, with the times of ours and of two other methods over the least time."""
     rows = []
-    for record in found.records(name):
+    for record in results.records(name):
         others = (EARLY, LATE) if record["case"] == FUSED else (EACH, ONE)
-        shares = [over_floor(record, way) for way in (OURS, *others)]
+        shares = [over_floor(record, method) for method in (OURS, *others)]
         row = [record["case"], f"{record['bytes'] / 1e6:.0f}", f"{record['floor']:.2f}"]
         rows.append([*row, *("-" if share is None else f"{share:.2f}" for share in shares)])
     return Table(["case", "MB", "floor, s", "ours", "each its own/cast first", "one for all/cast last"], rows)
 
 
-def programs(found: Results, *_: str) -> Table:
-    """Programs: bytes over XLA's with the same pins and searched, XLA's times over ours, as far as measured."""
-    counts, searches = ({r["name"]: r for r in found.records(file)} for file in ("programs", "programs_searched"))
-    run = {r["name"]: r for r in timed(found.records("programs_cluster"))}
-    layouts = {LAYOUTS[r["name"]][0]: r for r in compared.ran(found.records("searched_cluster"))}
+def programs(results: Results, *_: str) -> Table:
+    """Programs: bytes over XLA's, with the same pins and searched, and XLA's times over ours."""
+    counts, searches = ({r["name"]: r for r in results.records(file)} for file in ("programs", "programs_searched"))
+    run = {r["name"]: r for r in timed(results.records("programs_cluster"))}
+    layouts = {LAYOUTS[r["name"]][0]: r for r in compared.ran(results.records("searched_cluster"))}
     rows = []
     for program in dict.fromkeys([*counts, *searches, *run, *layouts]):
         share, search, by_hand = compared.ratio(counts.get(program, {})), searches.get(program), layouts.get(program)
@@ -192,29 +194,29 @@ def programs(found: Results, *_: str) -> Table:
     return Table(["program", "bytes", "searched", "time", "searched, time"], rows)
 
 
-def planning(found: Results, name: str) -> Table:
-    """One call of `synthesize`: median / 99% / worst in ms, for each way to plan."""
+def planning(results: Results, name: str) -> Table:
+    """One call of `synthesize`: median / 99% / worst in ms, for each algorithm and cost model."""
     cells: dict[str, dict[str, str]] = {}
-    for r in found.records(name):
-        what, _, way = r["test"].removeprefix("test_").rstrip("]").partition("[")
-        prefix, _, way = way.rpartition("-")
+    for r in results.records(name):
+        test, _, parameters = r["test"].removeprefix("test_").rstrip("]").partition("[")
+        prefix, _, way = parameters.rpartition("-")
         figures = "/".join(f"{1e3 * r[key]:.1f}" for key in ("median_s", "p99_s", "worst_s"))
-        cells.setdefault(f"{what.replace('_', ' ')} {prefix}".strip(), {})[way] = figures
+        cells.setdefault(f"{test.replace('_', ' ')} {prefix}".strip(), {})[way] = figures
     ways = list(dict.fromkeys(way for row in cells.values() for way in row))
-    return Table(["problems", *ways], [[what, *(row.get(way, "-") for way in ways)] for what, row in cells.items()])
+    return Table(["problems", *ways], [[label, *(row.get(way, "-") for way in ways)] for label, row in cells.items()])
 
 
-def distir(found: Results, name: str) -> Table:
-    """DistIR's winners that are not ours, with how far theirs is behind."""
-    rows = [row for row in winners(found.records(name), found.settings(name)["memory"]) if row[2] != row[3]]
+def distir(results: Results, name: str) -> Table:
+    """Rows in which DistIR's winner is not ours, with the simulated time of theirs over ours."""
+    rows = [row for row in winners(results.records(name), results.settings(name)["memory"]) if row[2] != row[3]]
     return Table(["model", "batch", "theirs", "ours", "theirs / ours", "place"], rows)
 
 
-def fuzz(found: Results, name: str) -> Table:
-    """The fuzzer: the results of the cases of each kind."""
+def fuzz(results: Results, name: str) -> Table:
+    """The fuzzer: the outcomes of the cases of each kind."""
     rows = []
-    for r in found.records(name):
-        outcomes = ", ".join(f"{count:,} {what}" for what, count in sorted(r["outcomes"].items()))
+    for r in results.records(name):
+        outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(r["outcomes"].items()))
         seconds, index = r["slowest"]
         failures = "; ".join(
             f"{entry['count']} x `{signature.replace('|', '/')}` ({entry['shown'][0][0]})"
@@ -225,31 +227,31 @@ def fuzz(found: Results, name: str) -> Table:
     return Table(["kind", "cases", "failed", "outcomes", "slowest, s (number)", "failures"], rows)
 
 
-def mutants(found: Results, name: str) -> Table:
-    """Folders in which a fault outlived the tests."""
+def mutants(results: Results, name: str) -> Table:
+    """Folders with mutants that survived the tests."""
     rows = [
         [room.name, f"{room.killed} of {room.counted}", "; ".join(survivors.place(record) for record in room.holes)]
-        for room in survivors.rooms(found.records(name))
+        for room in survivors.rooms(results.records(name))
         if room.holes
     ]
     return Table(["folder", "killed", "outlived the tests"], rows)
 
 
-def worst(found: Results, count: int = 3) -> Table:
-    """The problems on which ours does worst against XLA, of all timed ones, with the reason that the counts give."""
-    everything = [(bench, r) for bench in ("cluster", "xla_cpu") for r in timed(found.records(bench))]
+def worst(results: Results, count: int = 3) -> Table:
+    """The timed problems on which ours is slowest against XLA, with the reasons that the counts show."""
+    timings = [(bench, r) for bench in ("cluster", "xla_cpu") for r in timed(results.records(bench))]
     rows = []
-    for bench, record in sorted(everything, key=lambda item: speed(item[1]).value)[:count]:
+    for bench, record in sorted(timings, key=lambda item: speed(item[1]).value)[:count]:
         problem = Problem.from_json(record["problem"])
         mesh = ",".join(f"{axis}={size}" for axis, size in problem.mesh)
         rows.append([bench, f"`{problem.source}` -> `{problem.target}`, {mesh}", str(speed(record)), reason(record)])
     return Table(["suite", "problem", "XLA's time / ours", "reason"], rows)
 
 
-def scale(found: Results, name: str) -> Table:
-    """Searches at real size: seconds to the first schedule and in all, time and memory of each, and the bound."""
+def scale(results: Results, name: str) -> Table:
+    """Models at real size, searched: seconds to the first schedule and in all, seconds of both steps, and the bound."""
     rows = []
-    for record in found.records(name):
+    for record in results.records(name):
         if "error" in record:
             rows.append([record["name"], record["error"], *[""] * 6])
             continue
@@ -275,6 +277,6 @@ TABLES: dict[str, Callable[..., Table]] = {
 }  # fmt: skip
 
 
-def of(name: str, found: Results) -> str:
+def of(name: str, results: Results) -> str:
     """The table of a suite, in Markdown; empty where there are no records."""
-    return str(TABLES[name](found, name)) if found.records(name) else ""
+    return str(TABLES[name](results, name)) if results.records(name) else ""

@@ -1,8 +1,8 @@
-"""How long one call of `synthesize` takes, problem by problem: parsing, search, lowering and verification included.
+"""Seconds of one call of `synthesize`, problem by problem, with parsing, search, lowering and verification.
 
-`python -m bench planning` runs these and saves their figures for the report; by hand, `pytest bench/test_planning.py`.
-Every round plans another problem, and all problems are planned `PASSES` times. The figure is a problem's quickest
-pass, as other jobs of the machine make some slow; medians, percentiles and the worst are over problems.
+`python -m bench planning` runs these tests and saves their figures for the report; by hand, `pytest
+bench/test_planning.py`. Every round plans another problem, and all problems are planned `PASSES` times. A problem's
+figure is its fastest pass, as other processes slow some passes; medians, percentiles and the worst are over problems.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WAYS: dict[str, dict[str, str]] = {"default": {}, "exact": {"cost_model": "exact
 
 
 def measure(benchmark: Any, problems: list[Problem], way: str) -> None:
-    """One round per problem and pass, in order; a few before that are not counted."""
+    """One round per problem and pass, in order, after five calls that are not counted."""
     work = [(p.source, p.target, Mesh.of(p.axes)) for p in problems]
-    for one in work[:5]:
-        rd.synthesize(*one, **WAYS[way])
+    for problem in work[:5]:
+        rd.synthesize(*problem, **WAYS[way])
     ahead = iter(work * PASSES)
     benchmark.pedantic(
-        lambda *one: rd.synthesize(*one, **WAYS[way]),
+        lambda *problem: rd.synthesize(*problem, **WAYS[way]),
         setup=lambda: (next(ahead), {}),
         rounds=len(work) * PASSES,
         iterations=1,

@@ -1,7 +1,7 @@
-"""How long the parts of the library take, in about a minute: `make bench-quick` runs, saves and compares these.
+"""Seconds of the parts of the library, in about a minute: `make bench-quick` runs, saves and compares these.
 
-By hand: `pytest bench/test_quick.py --benchmark-autosave --benchmark-compare`. A first call finds the caches of the
-library and of JAX empty.
+By hand: `pytest bench/test_quick.py --benchmark-autosave --benchmark-compare`. At a first call the caches of the
+library and of JAX are empty.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def test_read_and_verify(benchmark: Any, name: str) -> None:
 
 
 def test_trace(benchmark: Any) -> None:
-    traced = benchmark(
-        lambda: jax.make_jaxpr(lambda *args: MLP.function(*args))(*MLP.args)
-    )  # a function not seen before
+    traced = benchmark(lambda: jax.make_jaxpr(lambda *args: MLP.function(*args))(*MLP.args))  # a new function each time
     assert traced.eqns
 
 
@@ -74,7 +72,7 @@ def test_search(benchmark: Any) -> None:
 
 
 def moved() -> tuple[dict[str, Any], Any]:
-    """A tree of 64 leaves of four kinds, and where they go."""
+    """A tree of 64 leaves of four shapes, and its target sharding."""
     mesh = jax.make_mesh((2, 4), ("x", "y"), devices=jax.devices()[:8])
     source, target = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("x", "y"), ("y", "x")))
     kinds = [(k, i) for k in (1, 2, 3, 4) for i in range(16)]

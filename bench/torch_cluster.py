@@ -1,9 +1,9 @@
 """`rd.torch.redistribute` against DTensor's on the emulated cluster: eight ranks over gloo, two per host, in one run.
 
-DTensor plans by its two planners, greedy (`shipped`) and of least cost (`dijkstra`), each with gloo's real all-to-all,
-and as it is on CPUs, where its all-to-all is an all-gather and a slice (`_gathering`). All ways take turns in every
-round. Only problems whose axes DTensor's public interface can order (major to minor in mesh order) take part. Needs
-root and iproute2, and an interpreter with PyTorch and what the library needs in `BENCH_TORCH_PYTHON`.
+DTensor has two planners, greedy (`shipped`) and of least cost (`dijkstra`). Each runs with gloo's all-to-all, and with
+DTensor's substitute on CPUs, an all-gather and a slice (`_gathering`). The methods alternate in every round. The
+problems are those whose order of axes DTensor's public interface can express (major to minor in mesh order). Needs
+root and iproute2, and in `BENCH_TORCH_PYTHON` an interpreter with PyTorch and the library's requirements.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "", "OMP_NU
 
 
 def in_mesh_order(problem: Problem) -> bool:
-    """Whether in every dimension the axes stand major to minor as in the mesh, before and after."""
+    """Whether the axes of every dimension are in mesh order, major to minor, before and after."""
     names = [name for name, _ in problem.mesh]
     cuts = (*problem.source_axes, *problem.target_axes)
     return all(sorted(axes, key=names.index, reverse=True) == list(axes) for axes in cuts)
 
 
 def measure(problems: list[Problem], settings: Settings, limit: float) -> Generator[Record]:
-    """One record per problem: `times` by way, seconds of the slowest rank in each round."""
+    """One record per problem: `times` by method, in seconds of the slowest rank per round."""
     with (
         Network(HOSTS, settings["rate"]) as network,
         Job(network, "bench.worker_torch_cluster", ENVIRONMENT, DEVICES_PER_HOST, PYTHON) as ranks,
@@ -44,13 +44,13 @@ def measure(problems: list[Problem], settings: Settings, limit: float) -> Genera
 
 
 def speeds(records: list[Record], way: str) -> list[float]:
-    """DTensor's median time over ours, of the problems that both ran."""
+    """DTensor's median time over ours, for the problems that both ran."""
     done = [r["times"] for r in records if way in r.get("times", {}) and OURS in r["times"]]
     return [statistics.median(t[way]) / statistics.median(t[OURS]) for t in done]
 
 
 def of_the_cluster(settings: Settings) -> dict[str, Problem]:
-    """The problems of 8 devices that DTensor's public interface can say."""
+    """The problems of 8 devices that DTensor's public interface can express."""
     return {name: problem for name, problem in cluster.of_the_cluster(settings).items() if in_mesh_order(problem)}
 
 

@@ -2,9 +2,10 @@
 
     python -m bench.torch_speed [eager] [states]
 
-in an environment with PyTorch. Two tables, or those that are named: calls on tiny tensors that were planned before, by
-default and with every call compared; and model states from FSDP to tensor parallelism by `reshard`, beside a loop over
-`DTensor.redistribute`. Ratios are of medians of rounds that take turns; above 1 ours is faster.
+in an environment with PyTorch. It prints two tables, or those that are named. `eager` has calls on tiny tensors with a
+plan in the cache, with and without the comparison of calls between ranks. `states` has model states from FSDP to tensor
+parallelism by `reshard`, beside a loop over `DTensor.redistribute`. Ratios are of medians over alternating rounds;
+above 1 ours is faster.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ ROUNDS = 7
 
 
 def compared(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each way, measured in turns from barrier to barrier."""
+    """Median seconds of each method, measured in alternation from barrier to barrier."""
     import torch.distributed as dist
 
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for call in ways.values():
         call()
         call()
@@ -39,8 +40,8 @@ def compared(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, floa
             for _ in range(repeats):
                 call()
             dist.barrier()
-            taken[name].append((time.perf_counter() - start) / repeats)
-    return {name: statistics.median(times) for name, times in taken.items()}
+            times[name].append((time.perf_counter() - start) / repeats)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def eager(meshes: dict[str, Any]) -> list[str]:
@@ -65,7 +66,7 @@ def eager(meshes: dict[str, Any]) -> list[str]:
         ("cube", [shard(0), shard(1), copy], [shard(1), shard(0), copy]),
     ):
         whole, where = torch.arange(64.0).reshape(8, 8), meshes[mesh]
-        partial = any(isinstance(one, Partial) for one in source)
+        partial = any(isinstance(placement, Partial) for placement in source)
         x = DTensor.from_local(whole, where, source) if partial else distribute_tensor(whole, where, source)
         ways = {
             "DTensor": lambda x=x, where=where, target=target: x.redistribute(where, target),
@@ -84,7 +85,7 @@ def eager(meshes: dict[str, Any]) -> list[str]:
 
 
 def transformer(layers: int, width: int, hidden: int, words: int) -> dict[str, tuple[tuple[int, ...], int | None]]:
-    """The parameters of an encoder: shape, and the dimension that tensor parallelism cuts."""
+    """The parameters of an encoder: the shape of each, and the dimension that tensor parallelism cuts."""
     state: dict[str, tuple[tuple[int, ...], int | None]] = {
         "words": ((words, width), 1),
         "places": ((512, width), None),
@@ -108,7 +109,7 @@ def minilm() -> dict[str, tuple[tuple[int, ...], int | None]]:
     }  # fmt: skip
 
 
-# Parameters, element type, bytes of memory per rank that `reshard` may take.
+# Name, parameters, element type, memory limit of `reshard` per rank.
 STATES = (
     ("MiniLM", minilm(), "float32", "70MiB"),
     ("a billion", transformer(16, 2048, 8192, 92000), "bfloat16", "1GiB"),
@@ -116,7 +117,7 @@ STATES = (
 
 
 def states(meshes: dict[str, Any]) -> list[str]:
-    """Model states from FSDP over all ranks to tensor parallelism over four, twice, each source given up on the way."""
+    """Model states from FSDP over all ranks to tensor parallelism over four ranks, with donated sources."""
     import torch
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor, Replicate, Shard, ones
@@ -140,21 +141,21 @@ def states(meshes: dict[str, Any]) -> list[str]:
         taken: dict[str, list[float]] = {"loop": [], "ours": []}
         for turn in range(3):
             for way, times in taken.items():
-                given = state()
+                source_state = state()
                 dist.barrier()
                 start = time.perf_counter()
                 if way == "ours":
-                    moved = rd.torch.reshard(given, targets, donate=True, memory_limit=limit)
+                    moved = rd.torch.reshard(source_state, targets, donate=True, memory_limit=limit)
                 else:
                     moved = {}
-                    for key in list(given):
-                        moved[key] = given.pop(key).redistribute(*targets[key])
+                    for key in list(source_state):
+                        moved[key] = source_state.pop(key).redistribute(*targets[key])
                         moved[key].to_local()
                 dist.barrier()
                 if turn:
                     times.append(time.perf_counter() - start)
                 assert all(bool((x.to_local() == 1).all()) for x in moved.values())
-                del moved, given
+                del moved, source_state
         seconds = {way: statistics.median(times) for way, times in taken.items()}
         count = sum(math.prod(shape) for shape, _ in shapes.values())
         rows.append(
@@ -167,7 +168,7 @@ def states(meshes: dict[str, Any]) -> list[str]:
 
 
 def serve(rank: int, store: str, tables: list[str]) -> None:
-    """One rank."""
+    """Run the tables on one rank; the first rank prints them."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed as dist

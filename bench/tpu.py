@@ -1,6 +1,6 @@
-"""Ours and XLA's own reshard under the real TPU compiler, without a TPU: `libtpu` compiles for a topology.
+"""Ours and XLA's reshard under the TPU compiler of `libtpu`, compiled for topologies without a TPU.
 
-Arrays keep their full size, since nothing runs. Each side compiles under its own time limit, in a child process.
+Arrays keep their full size, since nothing runs. Each side compiles in a child process under a time limit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Job:
     """Problems of one set for one topology.
 
     Attributes:
-        topology: as `get_topology_desc` takes it.
-        set: a problem set of as many devices, or "swap".
-        sample, full: how many problems.
+        topology: a name of `get_topology_desc`.
+        set: a problem set with the topology's number of devices, or "swap".
+        sample, full: number of problems.
     """
 
     topology: str
@@ -41,7 +41,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """As the settings name it."""
+        """The name of the job in the settings."""
         return f"{self.topology}/{self.set}"
 
 
@@ -61,7 +61,7 @@ SWAP = swap_problem(80, 112, 394_240)  # 622 GB, the largest change of the repor
 
 
 def problems_of(settings: Settings) -> dict[str, tuple[Job, Problem]]:
-    """Those of every job in turn, so that an interrupted run has some of each."""
+    """The problems of all jobs in turn, so that an interrupted run has problems of each."""
     counts = {job: settings["sets"].get(job.name, 0) for job in JOBS}
     seed = settings["seed"]
     lists = {job: [SWAP][:n] if job.set == "swap" else problem_set(job.set, seed, n) for job, n in counts.items()}
@@ -83,10 +83,9 @@ def measure(work: list[tuple[Job, Problem]], settings: Settings, limit: float) -
                 )
                 continue
             task["problem"] = problem.to_json()
-            mine = child.ask({**task, "skip": [XLA]}, limit)
-            theirs = child.ask({**task, "skip": [OURS]}, limit)
             record = {"topology": job.topology, **problem.record()}
-            for side, answer in ((OURS, mine), (XLA, theirs)):
+            for side, other in ((OURS, XLA), (XLA, OURS)):
+                answer = child.ask({**task, "skip": [other]}, limit)
                 record[side] = answer.get(side, {"fate": answer["status"], "log": answer.get("log", "")})
             yield record
 

@@ -1,7 +1,8 @@
 """Whole models by `reshard`, by `jax.device_put` and by one `jit` with `out_shardings`: from fully sharded to tensor
 parallel on 8 devices, in one process of virtual CPU devices and between processes on loopback.
 
-Wall times, first calls and bytes are of one run that takes turns; memory is of each side alone in a fresh process.
+Wall times, first calls and bytes are of one run in which the sides alternate; memory is of each side alone in a new
+process.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from bench.xla_cpu import environment
 
 DEVICES = 8
 SIDES = ("ours", "device_put", "jit")
-BUDGET = 64 * 2**20  # bytes per device beyond source and target that ours is given when its peak is held to a limit
+BUDGET = 64 * 2**20  # bytes per device beyond source and target in the memory limit of ours
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, how often its serving layout cuts it, and over how many processes the devices are spread."""
+    """A model, the devices of its tensor parallel groups, its layers, and the processes of the devices."""
 
     model: str
     ways: int
@@ -53,17 +54,17 @@ FULL = (
 
 @dataclass(frozen=True)
 class Loopback:
-    """Processes side by side on this machine, as `Job` wants a network."""
+    """A network of this machine alone, for the processes of a `Job`."""
 
     addresses: tuple[str, ...] = ("127.0.0.1",)
 
     def prefix(self, host: int) -> list[str]:
-        """Nothing goes before the command."""
+        """No words before the command."""
         return []
 
 
 class Processes:
-    """One process of all devices, or a job of several."""
+    """One process with all devices, or a job of several processes."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -76,7 +77,7 @@ class Processes:
             self._job = Job(Loopback(), "bench.worker_trees", variables, per_host=case.processes)
 
     def ask(self, task: dict[str, Any], limit: float) -> dict[str, Any]:
-        """One task in fresh processes, which end with it."""
+        """Run one task in new processes, which end with it."""
         try:
             return self._job.ask(task, limit)
         finally:

@@ -1,7 +1,7 @@
-"""Runs of pytest that may not end: stopped by the processor time that they and all they started have spent.
+"""Runs of pytest with a limit on the processor seconds of the process and its children.
 
-On a machine with other work a slow run is then no run that hangs. Each is a fork of a process that has imported what
-tests import, but nothing of this repository. Linux only.
+Processor seconds tell a hanging run from a slow one on a busy machine. Each run is a fork of a process that has
+imported the libraries of the tests, but no module of this repository. Linux only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 TICK = os.sysconf("SC_CLK_TCK")
 LOOK_EVERY = 0.3  # seconds
-IDLE = 180.0  # seconds of the clock with under one second of processor time: it waits for an event that does not come
+IDLE = 180.0  # wall seconds with less than one processor second, after which a run counts as deadlocked
 IMPORTED = ["pytest", "hypothesis", "numpy", "scipy.optimize", "scipy.sparse", "rich.console", "jax", "doctest"]
 
 _forks = multiprocessing.get_context("forkserver")
@@ -29,12 +29,12 @@ _forks.set_forkserver_preload(IMPORTED)
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
-        code: exit status; None where it was stopped.
-        output: the text on standard output and standard error.
-        spent: processor seconds, those of its children among them.
+        code: exit status; None where the run was stopped.
+        output: text of standard output and standard error.
+        spent: processor seconds of the run and its children.
     """
 
     code: int | None
@@ -43,14 +43,14 @@ class Ended:
 
 
 def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float, memory: int) -> Ended:
-    """Run pytest in a folder, whose packages it imports.
+    """Run pytest in a folder, and import that folder's packages.
 
     Args:
-        arguments: of pytest.
-        folder: where it runs.
-        environment: variables that it has besides ours.
-        limit: processor seconds after which it is stopped.
-        memory: bytes of data that each of its processes may ask for.
+        arguments: arguments of pytest.
+        folder: working directory.
+        environment: variables added to those of this process.
+        limit: processor seconds after which the run is stopped.
+        memory: limit of the data segment of each process, in bytes.
     """
     with tempfile.NamedTemporaryFile("r", errors="replace") as out:
         process = _forks.Process(
@@ -92,25 +92,25 @@ def _pytest(arguments: list[str], folder: str, environment: dict[str, str], memo
     code = pytest.main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(code))  # threads of compilers need not end
+    os._exit(int(code))  # does not wait for the threads of compilers
 
 
 def _family(first: int) -> dict[int, float]:
-    """Processor seconds, with those of children that ended, of a process and all below it, by number."""
+    """Processor seconds of a process and its descendants, by process number, with those of children that have ended."""
     parents, spent = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             parents[int(entry.name)] = int(fields[1])
             spent[int(entry.name)] = sum(map(int, fields[11:15])) / TICK
-    found, more = set[int](), {first} & set(parents)
-    while more:
-        found |= more
-        more = {pid for pid, parent in parents.items() if parent in more} - found
-    return {pid: spent[pid] for pid in sorted(found)}
+    family, added = set[int](), {first} & set(parents)
+    while added:
+        family |= added
+        added = {pid for pid, parent in parents.items() if parent in added} - family
+    return {pid: spent[pid] for pid in sorted(family)}
 
 
 def _kill(pid: int) -> None:

@@ -1,12 +1,12 @@
-"""Weights from files and in other forms on an emulated cluster of four hosts with two devices each.
+"""Weights loaded from files, cast and fused, on an emulated cluster of four hosts with two devices each.
 
-A model lies in a file, and the storage gives each host a limited rate. The hosts load it onto FSDP by 4 and tensor
-parallel by 2, and onto replicas: by `rd.load`, by reading on every host what its devices need, and by reading
-everything on one host. The time is held against the larger of reading each byte once and sending what hosts lack, both
-at their limits.
+A model is in a file, and the storage has a limited rate for each host. The hosts load it onto FSDP by 4 and tensor
+parallel by 2, and onto replicas. The methods are `rd.load`, a read on every host of all tiles of its devices, and a
+read of the whole file on one host. The least time is the larger of two: to read each byte once, and to send the bytes
+that hosts have not read, both at the limits of storage and links.
 
-In the case `fused`, float32 weights of trainers on two hosts, fully sharded, go to samplers on the others: q, k and v
-as one bfloat16 array, tensor parallel.
+In the case `fused`, float32 weights of trainers on two hosts, fully sharded, go to samplers on the other two: q, k and
+v as one bfloat16 array, tensor parallel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FUSED = "fused"
 
 
 def model(path: Path, megabytes: float) -> int:
-    """Write a model of about so many megabytes, each layer filled with its number; its bytes."""
+    """Write a model of about `megabytes` megabytes, each layer filled with its number; return its bytes."""
     layer = sum(int(np.prod(shape)) for shape in LAYER.values()) * 4
     count = max(1, round(megabytes * 1e6 / layer))
     tensors = {
@@ -46,18 +46,18 @@ def model(path: Path, megabytes: float) -> int:
 
 
 def floor(case: str, size: int, settings: Settings) -> float:
-    """The larger of reading and sending at their limits, in seconds.
+    """The least time in seconds: the larger of reading and sending at their limits.
 
     Args:
-        case: of the suite.
-        size: bytes of the model's tensors, or of those that samplers want.
-        settings: with the storage's bytes per second of a host, and those of a link.
+        case: a case of the suite.
+        size: bytes of the model's tensors, or of the samplers' tensors.
+        settings: settings with the bytes per second of the storage per host, and of a link.
     """
     if case == FUSED:
-        return size / 2 / float(settings["stream"])  # to each of two hosts half
-    # A host reads a quarter, in whole rows. It needs a quarter, of half as wide rows, or everything.
-    lacking = size / 8 if case == "cut" else size * (HOSTS - 1) / HOSTS
-    return max(size / HOSTS / float(settings["storage"]), lacking / float(settings["stream"]))
+        return size / 2 / float(settings["stream"])  # each of two hosts receives a half
+    # A host reads a quarter, in whole rows. It needs a quarter, in rows of half the width, or the whole file.
+    missing = size / 8 if case == "cut" else size * (HOSTS - 1) / HOSTS
+    return max(size / HOSTS / float(settings["storage"]), missing / float(settings["stream"]))
 
 
 def measure(names: list[str], settings: Settings, limit: float) -> Generator[Record]:
@@ -68,12 +68,12 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
         with jax_job(network, module="bench.worker_weights") as job:
             for name in progress(names, "weights on the emulated cluster"):
                 answer = job.ask({**settings, "path": str(path), "case": name}, limit)
-                moved = answer.get("bytes", size)
-                yield {"case": name, "bytes": moved, "floor": floor(name, moved, settings), **answer}
+                total = answer.get("bytes", size)
+                yield {"case": name, "bytes": total, "floor": floor(name, total, settings), **answer}
 
 
 def over_floor(record: Record, way: str) -> float | None:
-    """The median time of a way over the floor; None where it did not run."""
+    """The median time of a method over the least time; None where it did not run."""
     times: dict[str, Any] = record.get("times", {})
     return quantile(times[way], 0.5) / record["floor"] if way in times else None
 

@@ -1,7 +1,7 @@
-"""The least time of the links between hosts, beside the measured time.
+"""The least time of the links between hosts, and measured times over it.
 
-The least time of a problem is that of its busiest host: the bytes that it must take in or give out, over its link's
-bandwidth in that direction. It is found from the boxes of the problem alone, without the library.
+The least time of a problem is that of its busiest host: the bytes that it must receive or send, over the bandwidth of
+its link in that direction. It is computed from the boxes of the problem alone, without the library.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from bench.problem import Cut, Problem
 from bench.summary import OURS, XLA, set_name
 
-LEAST = 2 * 10**6  # bytes through the busiest link: below, the figure is a latency
-KINDS = {  # by the kinds of collectives of a plan
+LEAST = 2 * 10**6  # bytes through the busiest link, below which latency dominates the time
+KINDS = {  # by the kinds of steps of a plan
     ("allpermute",): "one permute",
     ("exchange",): "one exchange in rounds",
     ("reduce_exchange",): "one exchange in rounds",
@@ -27,40 +27,40 @@ KINDS = {  # by the kinds of collectives of a plan
 
 
 def host_bytes(problem: Problem, hosts: Sequence[int]) -> int:
-    """Bytes that pass the busiest link of a host in one direction, at least.
+    """The least number of bytes through the busiest link of a host in one direction.
 
-    A host takes in, once, each element that one of its devices wants and of which it has not all summands, and gives
-    out, once, each that another host wants and of which no other host has some summand.
+    A host receives once each element that one of its devices ends with and of which it lacks a summand. It sends once
+    each element that another host ends with and of which it alone has a summand.
 
     Args:
-        problem: the move.
-        hosts: of every device, by its number.
+        problem: the problem.
+        hosts: the host of every device.
     """
     names = sorted(set(hosts))
-    held = np.stack([_cells(problem, problem.source_axes, device) for device in range(problem.devices)])
-    want = np.stack([_cells(problem, problem.target_axes, device) for device in range(problem.devices)])
+    source = np.stack([_cells(problem, problem.source_axes, device) for device in range(problem.devices)])
+    target = np.stack([_cells(problem, problem.target_axes, device) for device in range(problem.devices)])
     summand = np.array([problem.summand(device) for device in range(problem.devices)])
     where = np.array(hosts)
     # [hosts, summands, *cells]
     has = np.stack(
         [
-            np.stack([held[(where == host) & (summand == s)].any(axis=0) for s in range(problem.summands)])
+            np.stack([source[(where == host) & (summand == s)].any(axis=0) for s in range(problem.summands)])
             for host in names
         ]
     )
-    wants = np.stack([want[where == host].any(axis=0) for host in names])
-    volume = problem.nbytes // math.prod(held.shape[1:])
+    wants = np.stack([target[where == host].any(axis=0) for host in names])
+    volume = problem.nbytes // math.prod(source.shape[1:])
     most = 0
     for k in range(len(names)):
         others = np.arange(len(names)) != k
-        taken = wants[k] & ~has[k].all(axis=0)
-        given = (has[k] & ~has[others].any(axis=0)).any(axis=0) & wants[others].any(axis=0)
-        most = max(most, int(taken.sum()), int(given.sum()))
+        received = wants[k] & ~has[k].all(axis=0)
+        sent = (has[k] & ~has[others].any(axis=0)).any(axis=0) & wants[others].any(axis=0)
+        most = max(most, int(received.sum()), int(sent.sum()))
     return most * volume
 
 
 def _cells(problem: Problem, cut: Cut, device: int) -> np.ndarray:
-    """Which cells of the common refinement of source and target a device has under a cut."""
+    """The cells of the common refinement of source and target that a device has under a cut, as a mask."""
     position, axes = problem.position(device), problem.axes
     counts = [
         math.lcm(*(math.prod(axes[name] for name in names) for names in pair))
@@ -77,17 +77,17 @@ def _cells(problem: Problem, cut: Cut, device: int) -> np.ndarray:
 
 
 def kind(steps: Iterable[str]) -> str:
-    """The name of a plan in the table, by its steps that travel ("allgather/4")."""
-    travels = tuple(name for name, _, calls in (step.partition("/") for step in steps) if name != "dynslice")
-    return KINDS.get(travels, "two gathers" if set(travels) == {"allgather"} else "several kinds")
+    """The name of a plan in the table, by its steps that communicate ("allgather/4")."""
+    collectives = tuple(name for name, _, calls in (step.partition("/") for step in steps) if name != "dynslice")
+    return KINDS.get(collectives, "two gathers" if set(collectives) == {"allgather"} else "several kinds")
 
 
 def limits(records: Iterable[dict[str, Any]], hosts: Sequence[int], bandwidth: float) -> list[dict[str, Any]]:
-    """For each timed problem whose busiest link takes more than `LEAST`: set, kind of plan, and times over the limit.
+    """Set, kind of plan and times over the least time, for each timed problem with more than `LEAST` bytes on a link.
 
     Args:
-        records: of `bench cluster`.
-        hosts: of every device.
+        records: records of `bench cluster`.
+        hosts: the host of every device.
         bandwidth: bytes per second of a host's link in each direction.
     """
     rows = []
@@ -95,20 +95,20 @@ def limits(records: Iterable[dict[str, Any]], hosts: Sequence[int], bandwidth: f
         if "times" not in record or OURS not in record["times"]:
             continue
         problem = Problem.from_json(record["problem"])
-        through = host_bytes(problem, hosts)
-        if through >= LEAST:
-            least = through / bandwidth
+        nbytes = host_bytes(problem, hosts)
+        if nbytes >= LEAST:
+            least = nbytes / bandwidth
             ours, theirs = (statistics.median(record["times"][side]) / least for side in (OURS, XLA))
             rows.append({"set": set_name(record), "kind": kind(record["ours"]["steps"]), OURS: ours, XLA: theirs})
     return rows
 
 
 def bandwidth(rate: str) -> float:
-    """Bytes per second of a rate as `tc` takes it, in mbit or gbit."""
+    """Bytes per second of a rate of `tc`, in mbit or gbit."""
     return float(rate[:-4]) * {"mbit": 1e6, "gbit": 1e9}[rate[-4:]] / 8
 
 
 def rows_of(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those of `limits`, for records with these settings; none for results without hosts."""
+    """The rows of `limits` under the settings of a suite; none for settings without hosts."""
     hosts = settings.get("hosts")
     return limits(records, hosts, bandwidth(settings["rate"])) if isinstance(hosts, list) else []

@@ -1,6 +1,6 @@
 """Child of `bench.cluster`: one process of a `jax.distributed` job with gloo collectives.
 
-All processes get the same tasks in the same order; each times itself, and the parent takes the slowest.
+All processes get the same tasks in the same order; each measures its time, and the parent takes the longest.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ ADDRESS, PROCESSES, NUMBER, DEVICES = (f"BENCH_CLUSTER_{n}" for n in ("ADDRESS",
 
 
 def start() -> None:
-    """Join the job that the environment describes."""
+    """Join the job of the environment's variables."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    counts = [int(count) for count in os.environ[DEVICES].split(",")]  # of every process, or one for all
-    jax.config.update("jax_num_cpu_devices", counts[int(os.environ[NUMBER]) % len(counts)])
+    jax.config.update("jax_num_cpu_devices", int(os.environ[DEVICES]))
     jax.distributed.initialize(os.environ[ADDRESS], int(os.environ[PROCESSES]), int(os.environ[NUMBER]))
 
 
 def barrier() -> None:
-    """Return when every process has come here: a sum over one number per device."""
+    """Return when every process has called this function: a sum over one number per device."""
     _total(0)
 
 
 def agree(fine: bool) -> bool:
-    """Whether every process says so; without it one failing side would leave the others waiting in a collective."""
+    """Whether `fine` holds on every process; if one failed alone, the others would wait in a collective."""
     return _total(int(not fine)) == 0
 
 
 def _total(number: int) -> int:
-    """The sum over all devices of the figures of their processes, which may have unequally many."""
+    """The sum of `number` over all devices, each with the number of its process."""
     devices, add = _adder()
     sharding = NamedSharding(devices, PartitionSpec("all"))
     return int(add(jax.make_array_from_callback((devices.size,), sharding, lambda _: np.array([number], np.int32))))
@@ -53,7 +52,7 @@ def _adder() -> tuple[Mesh, Any]:
 
 
 def placed(hosts: list[int]) -> list[jax.Device]:
-    """The devices in an order in which each is of its host's process."""
+    """Devices in an order in which device `k` belongs to the process of `hosts[k]`."""
     left = {process: [d for d in jax.devices() if d.process_index == process] for process in range(max(hosts) + 1)}
     return [left[host].pop(0) for host in hosts]
 
@@ -62,8 +61,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
     case = Case(Problem.from_json(task["problem"]), placed(task["hosts"]))
     first = jax.process_index() == 0
     programs = compile_both(case, task, part, report=first)
-    wanted = 2 - len(task.get("skip", ()))
-    if agree(len(programs) == wanted):
+    if agree(len(programs) == 2 - len(task.get("skip", ()))):
         run_paired(case, programs, task, part, barrier)
 
 

@@ -1,5 +1,5 @@
-"""Child of `bench.xla_cpu`, `bench.tpu` and `bench.partial`: compiles for virtual CPU devices, which then run what they
-are to, or for a TPU topology without a TPU."""
+"""Child of `bench.xla_cpu`, `bench.tpu` and `bench.partial`: compiles for virtual CPU devices, and times the programs
+there, or compiles for a TPU topology without a TPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.problems import Problem
 
 @cache
 def devices_of(topology: str) -> list[Any]:
-    """The devices of a topology such as "v5e:2x4", in the compiler's order; of none those of this process."""
+    """The devices of a topology ("v5e:2x4"), in the compiler's order; for an empty name those of this process."""
     if not topology:
         return list(jax.devices())
     from jax.experimental import topologies

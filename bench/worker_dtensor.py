@@ -1,10 +1,11 @@
-"""Child of `bench.dtensor`: plans with DTensor's planners on a process group that only pretends to have ranks.
+"""Child of `bench.dtensor`: plans with DTensor's planners on a fake process group.
 
-Runs under whatever interpreter has PyTorch; needs nothing else.
+It runs under any interpreter with PyTorch, and needs nothing else.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,22 +28,22 @@ from bench.problems import Cut, Problem
 DIJKSTRA = "dijkstra"
 
 
-def mesh_for(sizes: tuple[int, ...], made: dict[tuple[int, ...], DeviceMesh]) -> DeviceMesh:
-    """A CPU mesh of as many pretended ranks as it takes; the process group is made anew where the number changes."""
-    if sizes not in made:
-        made.clear()
+MESHES: dict[tuple[int, ...], DeviceMesh] = {}
+
+
+def mesh_for(sizes: tuple[int, ...]) -> DeviceMesh:
+    """A CPU mesh of fake ranks; a new mesh replaces the process group."""
+    if sizes not in MESHES:
+        MESHES.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
-        total = 1
-        for size in sizes:
-            total *= size
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=total)
-        made[sizes] = init_device_mesh("cpu", sizes)
-    return made[sizes]
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=math.prod(sizes))
+        MESHES[sizes] = init_device_mesh("cpu", sizes)
+    return MESHES[sizes]
 
 
 def spec_of(problem: Problem, cut: Cut, mesh: DeviceMesh) -> DTensorSpec:
-    """A cut as DTensor says it: a placement per mesh axis, and per dimension the axes major to minor."""
+    """A cut as DTensor's spec: a placement per mesh axis, and per dimension the axes major to minor."""
     number = {name: k for k, (name, _) in enumerate(problem.mesh)}
     placements: list[Any] = [Replicate()] * len(number)
     order = []
@@ -57,7 +58,7 @@ def spec_of(problem: Problem, cut: Cut, mesh: DeviceMesh) -> DTensorSpec:
 
 
 def count(infos: list[Any], problem: Problem, sizes: tuple[int, ...]) -> dict[str, Any]:
-    """Bytes received per device and the largest tile, step by step, by the rules the other systems are counted by."""
+    """Bytes received per device and the largest tile, by the rules of the other systems."""
     tile = problem.nbytes
     for size, dims in zip(sizes, _cutting(problem.source_axes, problem), strict=True):
         tile //= size if dims else 1
@@ -86,28 +87,20 @@ def _cutting(cut: Cut, problem: Problem) -> list[bool]:
     return [name in used for name, _ in problem.mesh]
 
 
-def handler() -> Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]:
-    made: dict[tuple[int, ...], DeviceMesh] = {}
-
-    def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None:
-        part({"torch": torch.__version__})
-        problem = Problem.from_json(task["problem"])
-        sizes = tuple(size for _, size in problem.mesh)
-        mesh = mesh_for(sizes, made)
-        source, target = (spec_of(problem, cut, mesh) for cut in (problem.source_axes, problem.target_axes))
-        for name in task["planners"]:
-            clear_redistribute_planner_cache()
-            start = time.process_time()
-            if name == DIJKSTRA:
-                with use_min_cost_redistribution_plan(True):
-                    infos = _gen_transform_infos_non_cached(source, target)
-            else:
-                infos = _gen_transform_infos_non_cached(source, target)
-            seconds = time.process_time() - start
-            part({name: {"plan_s": seconds, **count(infos, problem, sizes)}})
-
-    return handle
+def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None:
+    part({"torch": torch.__version__})
+    problem = Problem.from_json(task["problem"])
+    sizes = tuple(size for _, size in problem.mesh)
+    mesh = mesh_for(sizes)
+    source, target = (spec_of(problem, cut, mesh) for cut in (problem.source_axes, problem.target_axes))
+    for name in task["planners"]:
+        clear_redistribute_planner_cache()
+        start = time.process_time()
+        with use_min_cost_redistribution_plan(name == DIJKSTRA):
+            infos = _gen_transform_infos_non_cached(source, target)
+        seconds = time.process_time() - start
+        part({name: {"plan_s": seconds, **count(infos, problem, sizes)}})
 
 
 if __name__ == "__main__":
-    serve(handler())
+    serve(handle)

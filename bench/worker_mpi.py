@@ -1,6 +1,6 @@
 """Rank of `bench.cluster_mpi`: ours through `to_mpi` beside one plain `Alltoallw`, on the same tile.
 
-The first rank gets the tasks and tells the others. A rank that fails ends the job, and the parent sees a crash.
+The first rank gets the tasks and broadcasts them. A rank that fails ends the job, and the parent sees a crash.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ def boxes(problem: Problem, after: bool) -> list[Box]:
 
 
 def plain(comm: MPI.Intracomm, problem: Problem, x: Array, out: Array) -> Callable[[], None]:
-    """One `Alltoallw` of subarrays; who holds a tile himself takes it there, others from its holders in turn."""
+    """One `Alltoallw` of subarrays. A rank that has a tile copies it; others receive it from its holders in turn."""
     source, target = boxes(problem, False), boxes(problem, True)
     holders: dict[Box, list[int]] = {}
     for rank, box in enumerate(source):
         holders.setdefault(box, []).append(rank)
 
-    def types(mine: Box, pairs: list[tuple[int, int]]) -> list[MPI.Datatype | None]:
-        found: list[MPI.Datatype | None] = []
+    def types(tile_box: Box, pairs: list[tuple[int, int]]) -> list[MPI.Datatype | None]:
+        kinds: list[MPI.Datatype | None] = []
         for sender, receiver in pairs:
-            able = holders[source[sender]]
-            chosen = receiver if receiver in able else able[receiver % len(able)]
+            senders = holders[source[sender]]
+            chosen = receiver if receiver in senders else senders[receiver % len(senders)]
             ends = zip(source[sender], target[receiver], strict=True)
             both = [(max(a, c), min(b, d)) for (a, b), (c, d) in ends]
             if chosen != sender or any(low >= high for low, high in both):
-                found.append(None)
+                kinds.append(None)
                 continue
-            sizes, parts = [high - low for low, high in mine], [high - low for low, high in both]
-            starts = [low - first for (low, _), (first, _) in zip(both, mine, strict=True)]
-            found.append(MPI.FLOAT.Create_subarray(sizes, parts, starts).Commit())
-        return found
+            sizes, extents = [high - low for low, high in tile_box], [high - low for low, high in both]
+            starts = [low - first for (low, _), (first, _) in zip(both, tile_box, strict=True)]
+            kinds.append(MPI.FLOAT.Create_subarray(sizes, extents, starts).Commit())
+        return kinds
 
     def message(buffer: Array, kinds: list[MPI.Datatype | None]) -> list[Any]:
         counts = [int(kind is not None) for kind in kinds]
@@ -77,8 +77,8 @@ def plain(comm: MPI.Intracomm, problem: Problem, x: Array, out: Array) -> Callab
 def handle(comm: MPI.Intracomm, task: dict[str, Any], part: Part) -> None:
     problem = Problem.from_json(task["problem"])
     x = tile(problem, boxes(problem, False)[comm.rank])
-    wanted = tile(problem, boxes(problem, True)[comm.rank])
-    out = np.empty_like(wanted)
+    expected = tile(problem, boxes(problem, True)[comm.rank])
+    out = np.empty_like(expected)
     plan, seconds = plan_of(problem, task)  # the same on every rank
     part({OURS: describe(plan, seconds, task["topology"])})
     run = to_mpi(plan, comm)
@@ -86,7 +86,7 @@ def handle(comm: MPI.Intracomm, task: dict[str, Any], part: Part) -> None:
     for name, program in programs.items():
         out[...] = -1
         program()
-        if not comm.allreduce(np.array_equal(out, wanted), MPI.LAND):
+        if not comm.allreduce(np.array_equal(out, expected), MPI.LAND):
             part({"wrong": {name: "wrong elements"}})
     times: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(task["rounds"]):

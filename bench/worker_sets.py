@@ -1,4 +1,4 @@
-"""Child of `bench.sets`: one process of the job, with two devices of its own, of trainers or of samplers."""
+"""Child of `bench.sets`: one process of the job, on a host of trainers or of samplers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from redistrib.plans.steps import Exchange, Step
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import WeakEdge, WeakSpace
 
-PORT = 19100  # of the first process, for the values on their way through the host
-TRANSFERS = 19200  # of every process, for JAX's own transfers
-STREAMS = 4  # of each pair of processes, as many as JAX has by default
-LONGEST = 120  # seconds that one move may take
+PORT = 19100  # port of the first process, for values sent through the host
+TRANSFERS = 19200  # port of every process, for JAX's transfers
+STREAMS = 4  # streams of each pair of processes, JAX's default
+LONGEST = 120  # limit of one move, in seconds
 
 _TURNS = itertools.count()
 
 
 @dataclass(frozen=True)
 class OneExchange(CostModel):
-    """A price for every exchange and for nothing else: every device pulls the elements that it lacks."""
+    """A price that admits exchanges alone: every device pulls its missing elements."""
 
     name = "one exchange"
     unit = "seconds"
@@ -56,20 +56,20 @@ class _OneExchangePrices(Prices):
 
 
 class Case:
-    """An array on some devices, and where it is to be."""
+    """An array on some devices, and its target sharding."""
 
     def __init__(self, source: Side, target: Side, side: int) -> None:
         self.shape = (side, side)
         self.source, self.target = _sharding(source), _sharding(target)
 
     def array(self) -> jax.Array:
-        """The input: every element says where it is."""
+        """The input: each element is its row-major number."""
         return jax.make_array_from_callback(self.shape, self.source, self._values, dtype=DTYPE)
 
     def check(self, result: jax.Array) -> str | None:
-        """The fault of a result, or None: every element on every device of this process is compared."""
+        """The first error of a result, or None. Every element on every device of this process is compared."""
         if result.sharding != self.target:
-            return f"sharding {result.sharding}, wanted {self.target}"
+            return f"sharding {result.sharding}, expected {self.target}"
         for shard in result.addressable_shards:
             if not np.array_equal(np.asarray(shard.data), self._values(shard.index)):
                 return f"wrong elements on device {shard.device.id}"
@@ -87,13 +87,14 @@ def _sharding(side: Side) -> NamedSharding:
 
 
 class ThroughTheHost:
-    """Gathered where the source is, sent by the first process to those that need it and have nothing of it, put."""
+    """A gather on the source's devices, a send by the first process to the processes of the target without source
+    tiles, and a put there."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._links = case, _links()
         self._gather = jax.jit(lambda x: x, out_shardings=NamedSharding(case.source.mesh, PartitionSpec()))
-        has, wants = ({device.process_index for device in side.device_set} for side in (case.source, case.target))
-        self._receivers, self._has_source = sorted(wants - has), jax.process_index() in has
+        sources, targets = ({device.process_index for device in side.device_set} for side in (case.source, case.target))
+        self._receivers, self._has_source = sorted(targets - sources), jax.process_index() in sources
         self._received = np.empty(case.shape, DTYPE)
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -112,7 +113,7 @@ class ThroughTheHost:
 
 @cache
 def _links() -> dict[int, socket.socket]:
-    """A connection of the first process to every other."""
+    """Connections of the first process to every other process, by number."""
     host = os.environ[ADDRESS].split(":")[0]
     if jax.process_index() != 0:
         multihost_utils.sync_global_devices("listening")
@@ -126,7 +127,7 @@ def _links() -> dict[int, socket.socket]:
 
 
 def way(name: str, case: Case, model: str) -> Callable[[jax.Array], jax.Array]:
-    """A function of the array."""
+    """The method `name` as a function of the array."""
     if name == HOST:
         return ThroughTheHost(case)
     if name == SOCKETS:
@@ -136,8 +137,8 @@ def way(name: str, case: Case, model: str) -> Callable[[jax.Array], jax.Array]:
 
 
 def all_arrived() -> None:
-    """Return when every process has come here, without a collective before all have: a process that sends to others
-    need not wait for them, and one that then waits in a collective has no thread left to send with."""
+    """Return when every process has called this function. The collective begins only after all have arrived, since a
+    process that waits in a collective has no thread left for its pending sends."""
     notes = notes_of_processes()
     if notes is not None:
         notes.wait_at_barrier(f"bench/sets/{next(_TURNS)}", 1000 * LONGEST)
@@ -167,9 +168,9 @@ def handle(task: dict[str, Any], part: Part) -> None:
 
 
 if __name__ == "__main__":
-    own = socket.gethostbyname(socket.gethostname())
-    jax.config.update("jax_cross_host_transfer_socket_address", f"{own}:{TRANSFERS}")
-    # The default, 0.0.0.0, is what a peer on another host is told to connect to: its own host, which kills it.
-    jax.config.update("jax_cross_host_transport_addresses", ",".join([f"{own}:0"] * STREAMS))
+    address = socket.gethostbyname(socket.gethostname())
+    jax.config.update("jax_cross_host_transfer_socket_address", f"{address}:{TRANSFERS}")
+    # With the default, 0.0.0.0, a peer on another host connects to itself and dies.
+    jax.config.update("jax_cross_host_transport_addresses", ",".join([f"{address}:0"] * STREAMS))
     start()
     serve(handle)

@@ -18,41 +18,41 @@ NUMBER = int(os.environ.get("BENCH_CLUSTER_NUMBER", "0"))
 
 def neighbours() -> tuple[socket.socket, socket.socket]:
     """Connections to the next host and from the one before."""
-    door = socket.create_server((ADDRESSES[NUMBER], PORT))
-    following = ADDRESSES[(NUMBER + 1) % len(ADDRESSES)]
+    server = socket.create_server((ADDRESSES[NUMBER], PORT))
+    address = ADDRESSES[(NUMBER + 1) % len(ADDRESSES)]
     while True:
         try:
-            there = socket.create_connection((following, PORT), timeout=60)
+            following = socket.create_connection((address, PORT), timeout=60)
             break
-        except ConnectionRefusedError:  # it has not opened its door yet
+        except ConnectionRefusedError:  # the next host does not listen yet
             time.sleep(0.05)
-    there.settimeout(None)
-    here, _ = door.accept()
-    door.close()
-    return there, here
+    following.settimeout(None)
+    previous, _ = server.accept()
+    server.close()
+    return following, previous
 
 
 def receive(connection: socket.socket, size: int) -> None:
     buffer = memoryview(bytearray(min(size, 1 << 20)))
     while size:
-        got = connection.recv_into(buffer[: min(size, len(buffer))])
-        if not got:
-            raise ConnectionError("the host before this one hung up")
-        size -= got
+        count = connection.recv_into(buffer[: min(size, len(buffer))])
+        if not count:
+            raise ConnectionError("the previous host closed its connection")
+        size -= count
 
 
 def handle(task: dict[str, Any], part: Part) -> None:
-    there, here = neighbours()
+    following, previous = neighbours()
     data = memoryview(bytes(task["bytes"]))
     times = []
     for _ in range(task["rounds"]):
-        for _ in range(len(ADDRESSES)):  # all have begun once a word has gone around
-            there.sendall(b".")
-            receive(here, 1)
+        for _ in range(len(ADDRESSES)):  # a barrier: a byte passes around the ring
+            following.sendall(b".")
+            receive(previous, 1)
         start = time.perf_counter()
-        sender = threading.Thread(target=there.sendall, args=(data,))
+        sender = threading.Thread(target=following.sendall, args=(data,))
         sender.start()
-        receive(here, len(data))
+        receive(previous, len(data))
         sender.join()
         times.append(time.perf_counter() - start)
     part({"times": {"stream": times}})

@@ -24,7 +24,7 @@ GATHERING = placement_types.shard_dim_alltoall
 
 
 def real_all_to_all(local: torch.Tensor, gather_dim: int, shard_dim: int, mesh: DeviceMesh, mesh_dim: int) -> Any:
-    """DTensor's move on accelerators, through gloo's all-to-all; tiles are even."""
+    """DTensor's all-to-all on accelerators, through gloo's all-to-all; tiles are even."""
     parts = torch.stack(local.chunk(mesh.size(mesh_dim), shard_dim))
     received = torch.empty_like(parts)
     dist.all_to_all_single(received, parts, group=mesh.get_group(mesh_dim))
@@ -33,7 +33,7 @@ def real_all_to_all(local: torch.Tensor, gather_dim: int, shard_dim: int, mesh: 
 
 @functools.cache
 def planner(least_cost: bool) -> Callable[..., Any]:
-    """A planner of DTensor, with an empty cache."""
+    """A planner of DTensor with a separate cache."""
 
     def planned(*args: Any, **options: Any) -> Any:
         with _redistribute.use_min_cost_redistribution_plan(least_cost):
@@ -43,13 +43,13 @@ def planner(least_cost: bool) -> Callable[..., Any]:
 
 
 def placements(problem: Problem, cut: Cut) -> list[Any]:
-    """A cut as DTensor's public interface says it: a placement per mesh axis."""
-    found: list[Any] = [Replicate()] * len(problem.mesh)
+    """A cut in DTensor's public interface: a placement per mesh axis."""
+    result: list[Any] = [Replicate()] * len(problem.mesh)
     names = [name for name, _ in problem.mesh]
     for dim, axes in enumerate(cut):
         for name in axes:
-            found[names.index(name)] = Shard(dim)
-    return found
+            result[names.index(name)] = Shard(dim)
+    return result
 
 
 def tile(problem: Problem, cut: Cut, rank: int) -> torch.Tensor:
@@ -63,7 +63,7 @@ def tile(problem: Problem, cut: Cut, rank: int) -> torch.Tensor:
 
 
 def moved(way: str, x: DTensor, target: list[Any], task: dict[str, Any]) -> torch.Tensor:
-    """The local tensor after the move, by a way."""
+    """The local tensor after the move, by the method `way`."""
     if way == OURS:
         model = model_of(task["cost_model"])
         return rd.torch.redistribute(x, None, target, cost_model=model, topology=task["hosts"]).to_local()
@@ -81,12 +81,12 @@ def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None
     rank = dist.get_rank()
     source, target = placements(problem, problem.source_axes), placements(problem, problem.target_axes)
     x = DTensor.from_local(tile(problem, problem.source_axes, rank), MESHES[sizes], source, run_check=False)
-    wanted = tile(problem, problem.target_axes, rank)
+    expected = tile(problem, problem.target_axes, rank)
     ways = (OURS, *task["ways"])
     times: dict[str, list[float]] = {way: [] for way in ways}
     with torch.no_grad():
         for way in ways:
-            if not torch.equal(moved(way, x, target, task), wanted):
+            if not torch.equal(moved(way, x, target, task), expected):
                 part({"wrong": {way: f"wrong elements on rank {rank}"}})
         for _ in range(task["rounds"]):
             for way in ways:

@@ -1,11 +1,10 @@
-"""Child of `bench.trees`: moves a model's tree by ours, by `jax.device_put` and by one `jit`, in one process or as one
-of several.
+"""Child of `bench.trees`: moves a model's tree by ours, by `jax.device_put` and by one `jit`, in one process or in
+several.
 
-Everything is measured on one tree in one run, sides in alternating order. Every call gets arrays that were not moved
-before, as weights are that training has changed: `jax.device_put` keeps what it brought to the host with the array, and
-would copy nothing the next time. Memory is measured by the kernel: the most that was resident during a call, less what
-was resident before the first one, when the source was in place and the process had compiled and run something. So what
-a side keeps from call to call counts as its own.
+All sides are measured on one tree in one run, in alternating order. Every call gets new arrays, as after a step of
+training: `jax.device_put` caches the host copy of an array, and would copy nothing the second time. The kernel measures
+memory: the peak resident bytes during a call, less the resident bytes before the first call, after the process has
+placed the source and has compiled and run a program. So the memory that a side keeps between calls counts for it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Part = Callable[[dict[str, Any]], None]
 
 
 class Tree:
-    """A model on its devices, and where it shall go."""
+    """A model on its devices, and its target shardings."""
 
     def __init__(self, model: str, layers: int, ways: int) -> None:
         self._values = models.minilm() if model == "minilm" else None
@@ -50,11 +49,11 @@ class Tree:
 
     def value(self, name: str, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
         """A box of one array, on the host."""
-        return models.made(self.shapes[name], index) if self._values is None else self._values[name][index]
+        return models.values(self.shapes[name], index) if self._values is None else self._values[name][index]
 
     def renew(self) -> None:
-        """Take the same shards as new arrays, which keep nothing from calls before; free parts of the heap go
-        back to the system, as the next call may need as much as there is."""
+        """Make new arrays of the same shards, without caches of earlier calls, and return free heap memory to the
+        system, since the next call may need all of it."""
         self.arrays = {
             name: jax.make_array_from_single_device_arrays(x.shape, x.sharding, [s.data for s in x.addressable_shards])
             for name, x in self.arrays.items()
@@ -63,7 +62,7 @@ class Tree:
         ctypes.CDLL(None).malloc_trim(0)
 
     def wrong(self, moved: dict[str, jax.Array]) -> list[str]:
-        """Names of arrays that are not where they should be, or not bit for bit as they should be."""
+        """Names of arrays whose sharding or bits differ from the expected ones."""
         return [name for name, array in moved.items() if not self._right(name, array)]
 
     def _right(self, name: str, array: jax.Array) -> bool:
@@ -75,7 +74,7 @@ class Tree:
         )
 
     def bytes_per_device(self, tree: dict[str, jax.Array] | None = None) -> int:
-        """Bytes of the tree on each device; before it moves, or of a tree given."""
+        """Bytes on each device of `tree`, by default of the tree before the move."""
         return sum(leaf.addressable_shards[0].data.nbytes for leaf in (tree or self.arrays).values())
 
 
@@ -94,8 +93,8 @@ def sides(tree: Tree, limit: int | None = None) -> dict[str, Callable[[], dict[s
 
 
 def put(tree: Tree) -> dict[str, jax.Array]:
-    """`jax.device_put` of the tree; between processes one leaf after the other, as all at once ends in a deadlock of
-    gloo's collectives: it launches a program per leaf, which processes may run in different orders."""
+    """`jax.device_put` of the tree; between processes one leaf after the other. A call with all leaves launches a
+    program per leaf, processes may run these in different orders, and gloo's collectives deadlock."""
     if jax.process_count() == 1:
         moved: dict[str, jax.Array] = jax.device_put(tree.arrays, tree.targets)
         return moved
@@ -103,14 +102,14 @@ def put(tree: Tree) -> dict[str, jax.Array]:
 
 
 def warm_up(tree: Tree) -> None:
-    """Compile and run something on all devices, as a process that trains has before: the compiler's code is there, and
-    the threads of the devices."""
+    """Compile and run a program on all devices, so that the compiler is loaded and the devices' threads have started,
+    as in a process that trains."""
     leaf = min(tree.arrays.values(), key=lambda leaf: leaf.size)
     jax.block_until_ready(jax.jit(lambda x: x + x.sum())(leaf))
 
 
 def first_calls(tree: Tree, turns: int) -> dict[str, list[float]]:
-    """Seconds until ours and the jit could start to move, with empty caches, in alternating order."""
+    """Seconds until ours and the jit can begin to move, with empty caches, in alternating order."""
     warm_up(tree)
     spent: dict[str, list[float]] = {OURS: [], JIT: []}
     for turn in range(turns):
@@ -144,16 +143,16 @@ def timed(tree: Tree, calls: dict[str, Callable[[], Any]], rounds: int, several:
 
 
 def resident(tree: Tree) -> int:
-    """Bytes of this process that are resident once it has run something."""
+    """Resident bytes of this process after it has run a program."""
     warm_up(tree)
     tree.renew()
     return _status("VmRSS")
 
 
 def resident_peak(tree: Tree, call: Callable[[], Any], before: int) -> int:
-    """Bytes of this process that were resident at the worst moment of a call, beyond those before."""
+    """Peak resident bytes of this process during a call, less `before`."""
     tree.renew()
-    Path("/proc/self/clear_refs").write_text("5")  # the mark starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     moved = jax.block_until_ready(call())
     peak = _status("VmHWM") - before
     del moved
@@ -166,7 +165,7 @@ def _status(name: str) -> int:
 
 
 def total(size: int) -> int:
-    """The sum of bytes over all processes, to the kibibyte."""
+    """The sum of bytes over all processes, rounded to kibibytes."""
     if jax.process_count() == 1:
         return size
     from jax.experimental import multihost_utils
@@ -210,7 +209,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
 
 
 def measure_memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
-    """The peak of one side alone in a fresh process: of its first call, which plans and compiles, and of two more."""
+    """The peaks of one side alone in a new process: of its first call, which plans and compiles, and of two more."""
     name, limit = task["side"], None
     if name == OURS and task["budget"] is not None:
         shards = {n: target.shard_shape(tree.shapes[n]) for n, target in tree.targets.items()}

@@ -1,4 +1,4 @@
-"""Child of `bench.weights`: one host that loads a file whose storage gives it a limited rate, or moves weights."""
+"""Child of `bench.weights`: one host that loads a file from storage of a limited rate, or moves weights."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from redistrib.weights import reading
 from redistrib.weights.headers import read_headers
 from redistrib.weights.planning import cut_by_axes
 
-RUN = 2**20  # bytes after which a reader may have to wait
+RUN = 2**20  # bytes of one read, between which the reader may wait
 FUSED_LAYERS, FUSED_WIDTH = 6, 1024
 
 Ways = dict[str, Callable[[], Any]]
 
 
 class SlowFile(reading.LocalFile):
-    """A file that gives this process so many bytes per second, and counts them."""
+    """A file with a limited read rate, which counts the bytes that this process reads."""
 
     rate = float("inf")
     read = 0
@@ -45,21 +45,20 @@ class SlowFile(reading.LocalFile):
 
 
 def shardings(names: dict[str, tuple[int, ...]], layout: str) -> dict[str, NamedSharding]:
-    mesh = Mesh(np.array(jax.devices()).reshape(2, -1).T, ("fsdp", "tp"))  # a host has two FSDP parts of one TP half
-    whole = NamedSharding(mesh, PartitionSpec())
-    return {name: whole if layout == "replicas" else cut_by_axes(shape, mesh) for name, shape in names.items()}
+    mesh = Mesh(np.array(jax.devices()).reshape(2, -1).T, ("fsdp", "tp"))  # a host has two FSDP shards of one TP half
+    replicated = NamedSharding(mesh, PartitionSpec())
+    return {name: replicated if layout == "replicas" else cut_by_axes(shape, mesh) for name, shape in names.items()}
 
 
 def one_host_reads(path: Path, targets: dict[str, NamedSharding], model: Any) -> Any:
-    """The first host reads all of every tensor, and the others have it from there."""
+    """The first host reads every tensor, and sends it to the others."""
     first = Mesh(np.array(jax.local_devices(process_index=0)[:1]), ("host",))
-    alone = {name: NamedSharding(first, PartitionSpec()) for name in targets}
-    shapes = rd.load(path, alone)
-    return rd.reshard(shapes, targets, donate=True, cost_model=model)
+    on_one = {name: NamedSharding(first, PartitionSpec()) for name in targets}
+    return rd.reshard(rd.load(path, on_one), targets, donate=True, cost_model=model)
 
 
 def loads(path: Path, layout: str, model: Any) -> Ways:
-    """The ways to load a file onto a layout, with plans under a cost model."""
+    """The methods that load a file onto a layout, with plans under a cost model."""
     names = {name: stored.shape for name, stored in read_headers(path).tensors.items()}
     targets = shardings(names, layout)
     reading.open_file = SlowFile
@@ -71,7 +70,7 @@ def loads(path: Path, layout: str, model: Any) -> Ways:
 
 
 def wrong(result: dict[str, jax.Array]) -> str | None:
-    """The fault of the tensors of this process, each filled with the number of its layer; None if there is none."""
+    """The name of a wrong tensor of this process, or None. Each tensor is filled with the number of its layer."""
     for name, array in result.items():
         number = int(name.removeprefix("layers.").split(".")[0])
         if not all((np.asarray(shard.data) == number).all() for shard in array.addressable_shards):
@@ -80,7 +79,7 @@ def wrong(result: dict[str, jax.Array]) -> str | None:
 
 
 def moves() -> tuple[Ways, int]:
-    """The ways to bring trainers' float32 q, k and v to samplers as one bfloat16 array, and its bytes in all layers."""
+    """The methods that move trainers' float32 q, k and v to samplers as one bfloat16 array; and the bytes moved."""
     devices, width = np.array(jax.devices()), FUSED_WIDTH
     train, sample = Mesh(devices[:4], ("fsdp",)), Mesh(devices[4:], ("tp",))
     rows, columns = NamedSharding(train, PartitionSpec("fsdp")), NamedSharding(sample, PartitionSpec(None, "tp"))
@@ -99,8 +98,7 @@ def moves() -> tuple[Ways, int]:
     params = {name: filled(name) if trains else shape(jnp.float32) for name in names}
 
     def fused(tree: Any) -> Any:
-        parts = {name: [tree[name.replace("qkv", one)] for one in "qkv"] for name in targets}
-        return {name: jnp.concatenate(each, 1) for name, each in parts.items()}
+        return {name: jnp.concatenate([tree[name.replace("qkv", x)] for x in "qkv"], 1) for name in targets}
 
     def narrow(tree: Any) -> Any:
         return jax.tree.map(lambda array: array.astype(jnp.bfloat16), tree)
@@ -136,15 +134,15 @@ def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None
             SlowFile.read, SlowFile.began = 0, time.perf_counter()
             result = act()
             jax.block_until_ready(result)
-            taken = time.perf_counter() - SlowFile.began
+            seconds = time.perf_counter() - SlowFile.began
             read[way] = SlowFile.read
-            bad = wrong(result)
-            if bad is not None:
-                part({"status": "wrong", "wrong": f"{way}: {bad}"})
+            tensor = wrong(result)
+            if tensor is not None:
+                part({"status": "wrong", "wrong": f"{way}: {tensor}"})
                 return
             del result
             if turn:
-                times[way].append(taken)
+                times[way].append(seconds)
     part({**answer, "times": times, "read": read})
 
 

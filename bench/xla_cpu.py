@@ -1,6 +1,6 @@
-"""Ours against XLA's own reshard on virtual CPU devices of one process, paired.
+"""Ours against XLA's reshard on virtual CPU devices of one process, paired.
 
-A collective between virtual devices is a memory copy, so run times here weigh local copies and overheads; the
+A collective between virtual devices is a copy in memory, so these run times measure local copies and overheads. The
 counts from the compiled HLO hold on any network.
 """
 
@@ -28,12 +28,12 @@ FULL = {
     "paper": 4,
     "layouts": 15,
 }
-TIMED_BYTES = MEGABYTE  # smaller arrays only measure the launch of a collective between threads
-TIMED_DEVICES = 24  # on more virtual devices than this only counts are taken: a core cannot time 64 of them
+TIMED_BYTES = MEGABYTE  # with smaller arrays the launch of a collective between threads dominates the time
+TIMED_DEVICES = 24  # with more virtual devices per core the times have no meaning, so only counts are taken
 
 
 def environment(devices: int) -> dict[str, str]:
-    """So that a child has `devices` virtual CPU devices and sees no other platform."""
+    """Variables that give a child `devices` virtual CPU devices and no other platform."""
     return {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",

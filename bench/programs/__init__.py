@@ -1,1 +1,1 @@
-"""Twenty programs, each with a mesh and where arguments begin and results end; ours beside XLA's of the same."""
+"""Twenty programs, each with a mesh and the shardings of arguments and results; ours beside XLA's."""

@@ -7,7 +7,6 @@ from bench.programs.case import SIZES, Case
 
 
 def cases(size: str = "small") -> dict[str, Case]:
-    """Every program by its name; `size` is one of `SIZES`."""
+    """Every program by its name, at one of `SIZES`."""
     number = SIZES.index(size)
-    found = [*transformer.cases(number), *learning.cases(number), *numeric.cases(number)]
-    return {case.name: case for case in found}
+    return {case.name: case for module in (transformer, learning, numeric) for case in module.cases(number)}

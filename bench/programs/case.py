@@ -1,4 +1,4 @@
-"""A program of the bench: a function, arguments, a mesh, pins for XLA and the same as a schedule for ours."""
+"""A program of the bench: a function, arguments, a mesh, shardings for XLA and the equal schedule for ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 import redistrib as rd
 
 P = PartitionSpec
-SIZES = ("small", "medium", "full")  # to run on one machine, to run over a network, and of life
+SIZES = ("small", "medium", "full")  # for runs on one machine, for runs over a network, as in practice
 _IS_WHOLE = ContextVar("_IS_WHOLE", default=False)  # whether a function is traced for one device
 
 
@@ -25,15 +25,16 @@ class Case:
     """A program over a mesh.
 
     Attributes:
-        name: of the program.
-        function: of arrays; where the schedule names more than arguments, it holds sharding constraints.
+        name: name of the program.
+        function: function of arrays; it contains sharding constraints where the schedule cuts more than arguments.
         args: trees of `jax.ShapeDtypeStruct`. Unsigned integers are keys of random numbers.
         mesh: sizes of the axes by name.
-        ins: where the arguments begin: a tree of `PartitionSpec`, or a prefix of one, as `jax.jit` takes.
-        outs: where the results end.
-        schedule: tactics that pin the arguments so, in the order in which they are to be considered.
-        below: all integers of the arguments are below this.
-        tolerance: by how much results may differ, as a part of the largest element of each: sums in other orders.
+        ins: specs of the arguments: a tree of `PartitionSpec` or a prefix of one, as in `jax.jit`.
+        outs: specs of the results.
+        schedule: tactics with the same pins of the arguments, in order.
+        below: upper bound of the integers of the arguments.
+        tolerance: largest difference of a result from the expected one, over the largest element: orders of sums
+            differ.
     """
 
     name: str
@@ -51,13 +52,13 @@ class Case:
         return math.prod(self.mesh.values())
 
     def distributed(self, mesh: Any = None, **options: Any) -> Any:
-        """Ours; its arguments begin as `ins` says."""
+        """The program by `rd.distribute`, with the arguments at `ins`."""
         return rd.distribute(
             self.function, self.args, mesh or self.mesh, schedule=self.schedule, out_shardings=self.outs, **options
         )
 
     def jitted(self, mesh: Mesh) -> Any:
-        """XLA's, with the same pins."""
+        """The program by `jax.jit`, with the same pins."""
         ins, outs = shardings(mesh, self.ins), shardings(mesh, self.outs)
         return jax.jit(self.function, in_shardings=ins, out_shardings=outs)
 
@@ -65,17 +66,17 @@ class Case:
         """The results of the function on one device."""
         token = _IS_WHOLE.set(True)
         try:
-            return jax.jit(lambda *own: self.function(*own))(*args)
+            return jax.jit(lambda *arrays: self.function(*arrays))(*args)
         finally:
             _IS_WHOLE.reset(token)
 
     def mesh_of(self, devices: Sequence[Any]) -> Mesh:
-        """The mesh over the first of some devices."""
+        """The mesh over the first of `devices`."""
         chosen = np.array(list(devices)[: self.devices], dtype=object).reshape(tuple(self.mesh.values()))
         return Mesh(chosen, tuple(self.mesh), axis_types=(AxisType.Auto,) * len(self.mesh))
 
     def values(self, seed: int = 0) -> tuple[Any, ...]:
-        """Arguments: floats around zero, indices below `below`, a key."""
+        """Random arguments: normal floats, integers below `below`, a key."""
         random = np.random.default_rng(seed)
 
         def drawn(form: Any) -> Any:
@@ -93,12 +94,12 @@ class Case:
 
 
 def shardings(mesh: Mesh, specs: Any) -> Any:
-    """A tree of shardings from one of specs."""
-    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda one: isinstance(one, P))
+    """A tree of shardings from a tree of specs."""
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda spec: isinstance(spec, P))
 
 
 def constrained(array: Any, mesh: Mapping[str, int], spec: PartitionSpec) -> Any:
-    """An array inside a function with a required sharding."""
+    """An array with a sharding constraint, inside a function."""
     if _IS_WHOLE.get():
         return array
     abstract = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=(AxisType.Auto,) * len(mesh))
@@ -114,7 +115,7 @@ def i32(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 def sgd(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """A training step: `(params, *batch)` to new parameters and the loss."""
+    """A training step: from `(params, *batch)` to new parameters and the loss."""
 
     @functools.wraps(loss)
     def step(params: Any, *batch: Any) -> Any:
@@ -138,34 +139,35 @@ def case(
     """A case whose pins are those of its schedule.
 
     Args:
-        name: of the program.
-        function: of arrays.
-        args: the arguments of the function, by the names of its parameters: arrays, or dictionaries of them.
+        name: name of the program.
+        function: function of arrays.
+        args: arguments by parameter: arrays, or dictionaries of arrays.
         mesh: sizes of the axes by name.
-        stages: in order an axis, and the arrays (`"x"`, `"params/w1"`) that it cuts, each along a dimension. What none
-            names is whole along an axis.
-        outs: where the results end; None for those of a training step: the parameters as they begin, the loss whole.
-        more: further tactics, before arrays that stay whole.
-        options: of the case.
+        stages: in order, an axis and the dimension that it cuts of each array (`"x"`, `"params/w1"`). An array is
+            replicated along an axis whose stages do not name it.
+        outs: specs of the results; None for a training step, whose parameters keep their specs and whose loss is
+            replicated.
+        more: further tactics, before those that replicate.
+        options: other attributes of the case.
     """
     cuts: dict[str, list[tuple[str, int]]] = {}
-    for name_of, given in args.items():
-        below = [f"{name_of}/{key}" for key in given] if isinstance(given, Mapping) else [name_of]
-        cuts.update({leaf: [] for leaf in below})
+    for parameter, value in args.items():
+        leaves = [f"{parameter}/{key}" for key in value] if isinstance(value, Mapping) else [parameter]
+        cuts.update({leaf: [] for leaf in leaves})
     for axis, arrays in stages:
         for leaf, dim in arrays.items():
             cuts[leaf].append((axis, dim))
-    whole = [(axis, [leaf for leaf, given in cuts.items() if axis not in dict(given)]) for axis in mesh]
+    replicated = [(axis, [leaf for leaf, cut in cuts.items() if axis not in dict(cut)]) for axis in mesh]
     schedule = (
         *(rd.along(axis, arrays) for axis, arrays in stages),
         *more,
-        *(rd.along(axis, dict.fromkeys(leaves)) for axis, leaves in whole if leaves),
+        *(rd.along(axis, dict.fromkeys(leaves)) for axis, leaves in replicated if leaves),
     )
     ins = tuple(
-        {key: _spec(cuts[f"{name_of}/{key}"], form) for key, form in given.items()}
-        if isinstance(given, Mapping)
-        else _spec(cuts[name_of], given)
-        for name_of, given in args.items()
+        {key: _spec(cuts[f"{parameter}/{key}"], form) for key, form in value.items()}
+        if isinstance(value, Mapping)
+        else _spec(cuts[parameter], value)
+        for parameter, value in args.items()
     )
     return Case(
         name, function, tuple(args.values()), mesh, ins, (ins[0], P()) if outs is None else outs, schedule, **options
@@ -173,7 +175,7 @@ def case(
 
 
 def _spec(cuts: Sequence[tuple[str, int]], form: jax.ShapeDtypeStruct) -> PartitionSpec:
-    found: list[Any] = [None] * len(form.shape)
+    entries: list[Any] = [None] * len(form.shape)
     for axis, dim in cuts:
-        found[dim] = axis
-    return P(*found)
+        entries[dim] = axis
+    return P(*entries)

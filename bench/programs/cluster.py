@@ -1,7 +1,7 @@
 """The programs on the emulated cluster: ours and XLA's in alternating order on the same arguments.
 
-The network is that of `bench.cluster`: four hosts, links of a limited rate. A program over 8 devices has two on each
-host, one over 4 has one.
+The network is that of `bench.cluster`: four hosts with links of a limited rate. A program over 8 devices has two
+devices on each host, a program over 4 devices has one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Twenty programs by `rd.distribute` and by XLA with the same pins: bytes received, counted from both as compiled.
+"""Twenty programs by `rd.distribute` and by XLA with the same pins: bytes received, from both compiled programs.
 
-Each is compiled for 8 virtual CPU devices (or 4) twice: small, where both run and are held against the undistributed
-function, and at a size of life, where the figures of the report are counted.
+Each is compiled for 8 virtual CPU devices (or 4) at two sizes. The small programs run, and their results are compared
+with those of the undistributed function. The figures of the report are counted at the size of practice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMALL, FULL = "small", "full"
 
 
 def names_of_programs(settings: Settings) -> dict[str, str]:
-    """The programs that the settings name."""
+    """The names of the programs in the settings, as the problems of a suite."""
     return {name: name for name in settings["sets"]}
 
 

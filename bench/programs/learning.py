@@ -28,7 +28,7 @@ def _mlp(size: int) -> Case:
 
 
 def heads(params: Any, x: Any, target: Any) -> Any:
-    """Attention of which several heads share keys and values: k of them, g queries each."""
+    """Grouped-query attention: k heads of keys and values, with g heads of queries each."""
     q = jnp.einsum("bse,ekgd->bkgsd", x, params["wq"])
     k, v = (jnp.einsum("bse,ekd->bksd", x, params[name]) for name in ("wk", "wv"))
     scores = jax.nn.softmax(jnp.einsum("bkgsd,bktd->bkgst", q, k) / q.shape[-1] ** 0.5)
@@ -40,12 +40,12 @@ _HEADS = ((8, 32, 64, 4, 4, 4), (8, 128, 256, 4, 4, 16), (8, 512, 1024, 4, 4, 64
 
 
 def _heads(size: int) -> Case:
-    batch, time, width, keys, group, each = _HEADS[size]
+    batch, time, width, keys, group, head = _HEADS[size]
     params = {
-        "wq": f32(width, keys, group, each),
-        "wk": f32(width, keys, each),
-        "wv": f32(width, keys, each),
-        "wo": f32(keys, group, each, width),
+        "wq": f32(width, keys, group, head),
+        "wk": f32(width, keys, head),
+        "wv": f32(width, keys, head),
+        "wo": f32(keys, group, head, width),
     }
     x = f32(batch, time, width)
     stages = [("d", {"x": 0, "target": 0}), ("t", {"params/wq": 1, "params/wk": 1, "params/wv": 1, "params/wo": 0})]
@@ -77,7 +77,7 @@ def _convolutions(size: int) -> Case:
 
 
 def words(params: Any, token: Any, label: Any) -> Any:
-    """An embedding, and the cross-entropy of the next word over the same embedding."""
+    """An embedding, and the cross-entropy of the next token by the same embedding."""
     return _entropy(jnp.tanh(params["embed"][token]) @ params["embed"].T, label)
 
 
@@ -89,13 +89,13 @@ def _words(size: int) -> Case:
 
 
 def mixture(params: Any, x: Any, target: Any) -> Any:
-    """A mixture of experts, each token to one, with room for so many tokens at each expert: no ragged part."""
+    """A mixture of experts: one expert per token and a fixed capacity of each expert, so that no shape is ragged."""
     tokens, experts = x.shape[1], params["gate"].shape[1]
-    room = 2 * tokens // experts
+    capacity = 2 * tokens // experts
     odds = jax.nn.softmax(x @ params["gate"])
     chosen = jax.nn.one_hot(jnp.argmax(odds, -1), experts)
     place = jnp.cumsum(chosen, 1) * chosen - 1
-    dispatch = jax.nn.one_hot(place.astype(jnp.int32), room) * chosen[..., None]
+    dispatch = jax.nn.one_hot(place.astype(jnp.int32), capacity) * chosen[..., None]
     combine = dispatch * jnp.sum(odds * chosen, -1)[..., None, None]
     sent = jnp.einsum("gtec,gtm->egcm", dispatch, x)
     hidden = jax.nn.relu(jnp.einsum("egcm,emf->egcf", sent, params["up"]))
@@ -129,7 +129,7 @@ def _norm(size: int) -> Case:
 
 
 def recurrent(params: Any, x: Any, target: Any) -> Any:
-    """`[time, batch, width]`, by scan."""
+    """A recurrent network over `[time, batch, width]`, by scan."""
 
     def cell(state: Any, entry: Any) -> Any:
         state = jnp.tanh(entry @ params["wx"] + state @ params["wh"])
@@ -148,6 +148,6 @@ def _recurrent(size: int) -> Case:
 
 
 def cases(size: int) -> list[Case]:
-    """Seven of them."""
+    """The seven programs at a size."""
     makers = (_mlp, _heads, _convolutions, _words, _mixture, _norm, _recurrent)
     return [maker(size) for maker in makers]

@@ -1,4 +1,4 @@
-"""Programs that train nothing."""
+"""Numerical programs without training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MESH = {"d": 8}
 
 
 def clusters(point: Any, centre: Any) -> Any:
-    """Three rounds of k-means."""
+    """Three iterations of k-means."""
     for _ in range(3):
         away = jnp.sum(centre**2, -1) - 2 * point @ centre.T
         nearest = jax.nn.one_hot(jnp.argmin(away, -1), centre.shape[0])
@@ -30,7 +30,7 @@ def _clusters(size: int) -> Case:
 
 
 def gradients(matrix: Any, b: Any) -> Any:
-    """Conjugate gradients on `matrix.T @ matrix + 1`, four steps."""
+    """Four steps of conjugate gradients on `matrix.T @ matrix + 1`."""
 
     def apply(p: Any) -> Any:
         return matrix.T @ (matrix @ p) + p
@@ -53,7 +53,7 @@ def _gradients(size: int) -> Case:
 
 
 def filtered(x: Any, weight: Any) -> Any:
-    """A filter in two dimensions: transforms of rows, of columns, weights, and back."""
+    """A filter in two dimensions: Fourier transforms of rows and columns, weights, and the inverse transforms."""
     columns = constrained(jnp.fft.fft(x, axis=1).T, MESH, P("d"))
     rows = constrained(jnp.fft.ifft(jnp.fft.fft(columns, axis=1) * weight, axis=1).T, MESH, P("d"))
     return jnp.fft.ifft(rows, axis=1)
@@ -68,7 +68,7 @@ def _filtered(size: int) -> Case:
 
 
 def sparse(row: Any, column: Any, value: Any, x: Any) -> Any:
-    """A sparse matrix, by its entries, times a vector."""
+    """A sparse matrix in coordinate form times a vector."""
     return jnp.zeros_like(x).at[row].add(value * x[column])
 
 
@@ -80,7 +80,7 @@ def _sparse(size: int) -> Case:
 
 
 def monte_carlo(key: Any, spot: Any) -> Any:
-    """The price of an option by samples."""
+    """The price of an option by Monte Carlo."""
     count = _SAMPLES[spot.shape[0]]
     normal = jax.random.normal(jax.random.wrap_key_data(key), (count,))
     normal = constrained(normal, MESH, P("d"))
@@ -97,5 +97,5 @@ def _monte_carlo(size: int) -> Case:
 
 
 def cases(size: int) -> list[Case]:
-    """Five of them."""
+    """The five programs at a size."""
     return [maker(size) for maker in (_clusters, _gradients, _filtered, _sparse, _monte_carlo)]

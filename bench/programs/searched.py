@@ -1,7 +1,6 @@
-"""The twenty programs searched, with the pins that XLA has, beside the bytes that XLA receives.
+"""The twenty programs searched, with the pins of XLA, beside the bytes that XLA receives.
 
-XLA's figures, and those of the schedules written by hand, are those of `bench/results/programs.json`. Every product is
-cut by every axis that can cut it.
+The bytes of XLA and of the schedules written by hand are read from `bench/results/programs.json`.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
     """A record for each program."""
     jax.config.update("jax_platforms", "cpu")
     counted = results.load("programs")
-    known = {record["name"]: record["full"] for record in counted["records"]} if counted else {}
+    compiled = {record["name"]: record["full"] for record in counted["records"]} if counted else {}
     programs = cases("full")
     for name in progress(names, "searches"):
         case = programs[name]
-        found = rd.search(
+        result = rd.search(
             case.function, case.args, case.mesh, in_shardings=case.ins, out_shardings=case.outs,
             objective="bytes", profile=settings["profile"], limit=limit, progress=False,
         )[0]  # fmt: skip
         yield {
             "name": name,
-            **{who: known[name][who]["received"] for who in ("xla", "ours")},
-            "received": found.received_bytes,
-            "bound": found.bound,
-            "complete": found.result.complete,
+            **{side: compiled[name][side]["received"] for side in ("xla", "ours")},
+            "received": result.received_bytes,
+            "bound": result.bound,
+            "complete": result.result.complete,
         }
 
 

@@ -1,8 +1,8 @@
 """Searched schedules on the emulated cluster, against XLA with inputs by batch and in every layout written by hand.
 
-Every program is searched for the links of the cluster, with nothing said of where its arguments begin, and each layout
-of `bench.programs.written` is predicted on the same machine; both are kept, so that a second run searches nothing. Then
-all of them run in alternating order, each on arguments that lie as it wants them. Needs root and iproute2.
+Every program is searched for the links of the cluster, without pins of its arguments, and the time of each layout of
+`bench.programs.written` is predicted on the same machine. Both are saved, so that a second run does not search. Then
+all of them run in alternating order, each on arguments in its layout. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.children import progress
 from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
 from bench.library import model_of
 from bench.network import Network, why_not
-from bench.programs.written import FOUND, LAYOUTS, is_trained, programs, written
+from bench.programs.written import LAYOUTS, SEARCHED, is_trained, programs, written
 from bench.results import Record
 from bench.suite import Settings, Suite, once
 
@@ -24,20 +24,20 @@ SCHEDULES = "searched_schedules"  # the results file of the searches
 
 
 def links(devices: int) -> Any:
-    """The cluster's cost model, for so many devices on its hosts."""
+    """The cluster's cost model, for `devices` devices on its hosts."""
     assert HOSTS * DEVICES_PER_HOST == 8
     return replace(model_of("cluster"), devices_per_host=devices // HOSTS)
 
 
 def machine(devices: int) -> Any:
-    """The machine of the search: the cluster's links, and devices as the preset for virtual ones has them."""
+    """The machine of the search: the cluster's links, and the devices of the preset `cpu`."""
     from redistrib.simulator.constants import MACHINES
 
     return replace(MACHINES["cpu"], name="cluster", links=links(devices))
 
 
 def search(names: list[str], size: str, limit: float) -> Generator[Record]:
-    """For every program the schedule found, and its predicted seconds beside those of each layout."""
+    """For every program the searched schedule, and the predicted figures of it and of each layout."""
     import jax
 
     import redistrib as rd
@@ -49,7 +49,7 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
         on = machine(case.devices)
         ends = None if is_trained(case) else case.outs
         state = {"params": 0} if is_trained(case) else None
-        found = rd.search(
+        result = rd.search(
             case.function,
             case.args,
             case.mesh,
@@ -59,10 +59,10 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
             limit=limit,
             progress=False,
         )[0]
-        predicted = {FOUND: {"seconds": found.seconds, "received": found.received_bytes, "peak": found.memory}}
-        for layout, own in written(name, size).items():
+        predicted = {SEARCHED: {"seconds": result.seconds, "received": result.received_bytes, "peak": result.memory}}
+        for layout, laid in written(name, size).items():
             f = rd.distribute(
-                own.function, own.args, own.mesh, in_shardings=own.ins, out_shardings=own.outs, cost_model=on.links
+                laid.function, laid.args, laid.mesh, in_shardings=laid.ins, out_shardings=laid.outs, cost_model=on.links
             )
             simulated = rd.simulate(f.program, on, record=False)
             predicted[layout] = {
@@ -74,30 +74,29 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
             "name": name,
             "mesh": dict(case.mesh),
             "predicted": predicted,
-            "bound": found.bound,
-            "complete": found.result.complete,
-            "schedule": found.schedule.to_json(),
+            "bound": result.bound,
+            "complete": result.result.complete,
+            "schedule": result.schedule.to_json(),
         }
 
 
 def searches(names: list[str], size: str, limit: float) -> dict[str, Record]:
-    """Those of programs by name: as they were kept, or searched now."""
+    """The searches of programs by name: those saved, and the rest searched now."""
     settings = {"size": size, "limit_s": limit, "profile": "cluster"}
-    kept = results.load(SCHEDULES)
-    known = (
-        kept["records"] if kept and {**kept["settings"], "unfinished": None} == {**settings, "unfinished": None} else []
-    )
-    missing = [name for name in names if name not in {record["name"] for record in known}]
+    saved = results.load(SCHEDULES)
+    same_settings = saved and {**saved["settings"], "unfinished": None} == {**settings, "unfinished": None}
+    records = saved["records"] if saved and same_settings else []
+    missing = [name for name in names if name not in {record["name"] for record in records}]
     if missing:
-        known = results.collect(SCHEDULES, search(missing, size, limit), settings, earlier=known)
-    return {record["name"]: record for record in known}
+        records = results.collect(SCHEDULES, search(missing, size, limit), settings, earlier=records)
+    return {record["name"]: record for record in records}
 
 
-def measure(found: list[Record], settings: Settings, limit: float) -> Generator[Record]:
-    """One record per program; a layout that ends XLA's process is left out the second time."""
-    known = programs(settings["size"])
-    for devices in sorted({known[record["name"]].devices for record in found}):
-        chosen = [record for record in found if known[record["name"]].devices == devices]
+def measure(schedules: list[Record], settings: Settings, limit: float) -> Generator[Record]:
+    """One record per program; a layout that kills XLA's process is left out of a second run."""
+    by_name = programs(settings["size"])
+    for devices in sorted({by_name[record["name"]].devices for record in schedules}):
+        chosen = [record for record in schedules if by_name[record["name"]].devices == devices]
         with (
             Network(HOSTS, settings["rate"]) as network,
             jax_job(network, devices // HOSTS, "bench.programs.worker_searched") as job,
@@ -112,7 +111,7 @@ def measure(found: list[Record], settings: Settings, limit: float) -> Generator[
 
 
 def prepared(settings: Settings) -> Settings:
-    """With the page's lines on the network."""
+    """The settings with the cost model and the number of hosts."""
     return {**settings, "cost_model": "cluster", "hosts": HOSTS}
 
 

@@ -1,4 +1,4 @@
-"""A transformer block, forward, backward and SGD, cut in eight ways."""
+"""A transformer block, forward, backward and SGD, in eight layouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.programs.case import Case, case, f32, sgd
 
 MEGATRON = {"wq": 1, "wk": 1, "wv": 1, "wo": 0, "up": 1, "down": 0}
 FIRST = {"wq": 0, "wk": 0, "wv": 0, "wo": 0, "up": 0, "down": 0, "norm1": 0, "norm2": 0}
-BESIDE = {**FIRST, "wo": 2, "down": 1}  # the first dimension that Megatron leaves
+BESIDE = {**FIRST, "wo": 2, "down": 1}  # the first dimension that Megatron does not cut
 
 
 def normed(x: Any, scale: Any) -> Any:
@@ -19,7 +19,7 @@ def normed(x: Any, scale: Any) -> Any:
 
 
 def block(params: Any, x: Any) -> Any:
-    """`[batch, sequence, width]` from the same."""
+    """Causal attention and a feed-forward block, on `[batch, sequence, width]`."""
     time, size = x.shape[1], params["wq"].shape[2]
     h = normed(x, params["norm1"])
     q, k, v = (jnp.einsum("bse,ehd->bhsd", h, params[name]) for name in ("wq", "wk", "wv"))
@@ -35,12 +35,12 @@ def loss(params: Any, x: Any, target: Any) -> Any:
 
 
 def cases(size: int) -> list[Case]:
-    """The eight rows, of a size as in `SIZES`."""
+    """The eight programs at a size."""
     width, heads, time, batch = ((64, 16, 32, 4), (256, 16, 128, 4), (1024, 16, 512, 4))[size]
-    each = width // heads
+    head = width // heads
     params = {
-        **{name: f32(width, heads, each) for name in ("wq", "wk", "wv")},
-        "wo": f32(heads, each, width),
+        **{name: f32(width, heads, head) for name in ("wq", "wk", "wv")},
+        "wo": f32(heads, head, width),
         "up": f32(width, 4 * width),
         "down": f32(4 * width, width),
         "norm1": f32(width),
@@ -56,16 +56,16 @@ def cases(size: int) -> list[Case]:
     def data(dim: int) -> dict[str, int]:
         return {"x": dim, "target": dim}
 
-    one, two = {"d": 4}, {"d": 2, "t": 4}
+    line, grid = {"d": 4}, {"d": 2, "t": 4}
     megatron, by_batch = ("t", weights(MEGATRON)), ("d", data(0))
     rows = {
         "Megatron": ({"t": 4}, [megatron]),
-        "FSDP, x by batch": (one, [by_batch, ("d", weights(FIRST))]),
+        "FSDP, x by batch": (line, [by_batch, ("d", weights(FIRST))]),
         "x by sequence": ({"s": 4}, [("s", data(1))]),
         "Megatron, x by sequence": ({"t": 4}, [megatron, ("t", data(1))]),
-        "data parallel": (one, [by_batch]),
-        "data x Megatron": (two, [by_batch, megatron]),
-        "FSDP x Megatron": (two, [by_batch, ("d", weights(BESIDE)), megatron]),
-        "FSDP x Megatron, x by sequence": (two, [by_batch, ("d", weights(BESIDE)), megatron, ("t", data(1))]),
+        "data parallel": (line, [by_batch]),
+        "data x Megatron": (grid, [by_batch, megatron]),
+        "FSDP x Megatron": (grid, [by_batch, ("d", weights(BESIDE)), megatron]),
+        "FSDP x Megatron, x by sequence": (grid, [by_batch, ("d", weights(BESIDE)), megatron, ("t", data(1))]),
     }
     return [case(f"block, {name}", sgd(loss), args, mesh, stages) for name, (mesh, stages) in rows.items()]

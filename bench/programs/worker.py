@@ -1,4 +1,4 @@
-"""Child of `bench.programs.counted`: compiles programs for virtual CPU devices, and runs those of small size."""
+"""Child of `bench.programs.counted`: compiles programs for virtual CPU devices, and runs the small ones."""
 
 from __future__ import annotations
 

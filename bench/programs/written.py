@@ -1,8 +1,8 @@
 """The layouts that users write for the programs: by batch, by the model, both; every program once.
 
-Arguments begin as a layout says, and so do the parameters that a training step makes; other results end as the
-program's pins say. The eight rows of the transformer block are two programs, for four devices and for eight, whose
-layouts they are.
+A layout has the specs of the arguments and of the parameters that a training step returns; other results keep the
+program's pins. The eight programs of the transformer block are here eight layouts of two programs, for four devices and
+for eight.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bench.programs.all import cases
 from bench.programs.case import Case, P
 
 BATCH = "inputs by batch"
-FOUND = "found"  # the name of the result of `rd.search`, beside those of layouts
-Stage = tuple[str, Mapping[str, int]]  # an axis, and the arrays that it cuts, each along a dimension
+SEARCHED = "found"  # the name of the searched schedule, beside those of layouts
+Stage = tuple[str, Mapping[str, int]]  # an axis, and the dimension that it cuts of each array
 
 _X = {"x": 0, "target": 0}
 _TIME = {"x": 1, "target": 1}
@@ -39,7 +39,7 @@ _ROWS = _weights(dict.fromkeys(("w1", "w2", "w3", "w4"), 0))
 _HEADS = _weights({"wq": 1, "wk": 1, "wv": 1, "wo": 0})
 _RNN = _weights({"wx": 1, "wh": 1, "wo": 0})
 
-# program -> (the row of the bench that it is, layouts by name, inputs by batch first)
+# program -> (its name in `bench.programs.all`, layouts by name; the first has its inputs cut by batch)
 LAYOUTS: dict[str, tuple[str, dict[str, list[Stage]]]] = {
     "block on 4 devices": ("block, Megatron", {
         BATCH: _each("t", _X),
@@ -95,7 +95,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, list[Stage]]]] = {
     }),
     "FFT by transposes": ("FFT by transposes", {
         BATCH: _each("d", {"x": 0, "weight": 0}),
-        "weight whole": _each("d", {"x": 0}),  # by columns XLA for CPU fails as it runs
+        "weight whole": _each("d", {"x": 0}),  # cut by columns, XLA's program for CPUs fails
     }),
     "SpMV": ("SpMV", {
         BATCH: _each("d", {"row": 0, "column": 0, "value": 0, "x": 0}),
@@ -106,37 +106,37 @@ LAYOUTS: dict[str, tuple[str, dict[str, list[Stage]]]] = {
 
 
 def programs(size: str) -> dict[str, Case]:
-    """The programs by name, as the bench has them."""
-    known = cases(size)
-    return {name: known[row] for name, (row, _) in LAYOUTS.items()}
+    """The programs by name."""
+    by_row = cases(size)
+    return {name: by_row[row] for name, (row, _) in LAYOUTS.items()}
 
 
 def written(name: str, size: str) -> dict[str, Case]:
-    """A program under each of its layouts."""
+    """A program in each of its layouts."""
     case = programs(size)[name]
     return {layout: laid(case, stages) for layout, stages in LAYOUTS[name][1].items()}
 
 
 def is_trained(case: Case) -> bool:
-    """Whether the first result takes the place of the first argument in the next call."""
+    """Whether the first result replaces the first argument in the next call."""
     return isinstance(case.outs, tuple) and len(case.outs) == 2 and case.outs == (case.ins[0], P())
 
 
 def laid(case: Case, stages: list[Stage]) -> Case:
-    """The case with its arguments elsewhere."""
+    """The case with the arguments in the layout of `stages`."""
     cuts: dict[str, dict[int, list[str]]] = {}
     for axis, arrays in stages:
         for leaf, dim in arrays.items():
             cuts.setdefault(leaf, {}).setdefault(dim, []).append(axis)
 
     def spec(leaf: str) -> Any:
-        own = cuts.pop(leaf, {})
-        entries = [tuple(own.get(dim, ())) for dim in range(max(own, default=-1) + 1)]
+        axes = cuts.pop(leaf, {})
+        entries = [tuple(axes.get(dim, ())) for dim in range(max(axes, default=-1) + 1)]
         return P(*((entry[0] if len(entry) == 1 else entry) if entry else None for entry in entries))
 
     ins = tuple(
-        {key: spec(f"{name}/{key}") for key in own} if isinstance(own, Mapping) else spec(name)
-        for name, own in zip(inspect.signature(case.function).parameters, case.args, strict=True)
+        {key: spec(f"{name}/{key}") for key in arg} if isinstance(arg, Mapping) else spec(name)
+        for name, arg in zip(inspect.signature(case.function).parameters, case.args, strict=True)
     )
     assert not cuts, f"{case.name} has no {sorted(cuts)}"
     return replace(case, ins=ins, outs=(ins[0], P()) if is_trained(case) else case.outs, schedule=())

@@ -24,8 +24,8 @@ def programs() -> Iterator[Program]:
 
     def searched(params: Any, states: Any) -> Any:
         root = mctx.RootFnOutput(prior_logits=states[:, :4], value=states[:, 1], embedding=states)
-        found = mctx.gumbel_muzero_policy(params, jax.random.key(0), root, recurrent, 8, max_depth=4)
-        return found.action_weights
+        policy = mctx.gumbel_muzero_policy(params, jax.random.key(0), root, recurrent, 8, max_depth=4)
+        return policy.action_weights
 
     args = normal(8, 8) / 3, normal(16, 8, seed=1)
     yield Program("Gumbel MuZero, states", "mctx", searched, args, (("d", {"states": 0}),), tolerance=1e-3)

@@ -70,8 +70,8 @@ def _flax() -> Iterator[Program]:
 
     net, pictures = Pictures(), normal(16, 16, 16, 3)
     kernels = net.init(jax.random.key(0), pictures)
-    own = lambda params, batch: jnp.mean(net.apply(params, batch) ** 2)  # noqa: E731
-    yield Program("convolutions, batch", "flax", _sgd(own), (kernels, pictures), (("d", {"batch": 0}),))
+    square = lambda params, batch: jnp.mean(net.apply(params, batch) ** 2)  # noqa: E731
+    yield Program("convolutions, batch", "flax", _sgd(square), (kernels, pictures), (("d", {"batch": 0}),))
 
     class Recurrent(nn.Module):
         @nn.compact
@@ -131,8 +131,8 @@ def _haiku() -> Iterator[Program]:
     )
     pictures = normal(16, 8, 8, 3)
     kernels = pooled.init(jax.random.key(0), pictures)
-    own = lambda params, batch: jnp.mean(pooled.apply(params, batch) ** 2)  # noqa: E731
-    yield Program("convolution and pooling, batch", "haiku", _sgd(own), (kernels, pictures), (("d", {"batch": 0}),))
+    square = lambda params, batch: jnp.mean(pooled.apply(params, batch) ** 2)  # noqa: E731
+    yield Program("convolution and pooling, batch", "haiku", _sgd(square), (kernels, pictures), (("d", {"batch": 0}),))
 
 
 def _e3nn() -> Iterator[Program]:

@@ -9,16 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Program:
-    """A function of a library, and the arguments that are cut over 8 devices.
+    """A function of a library, and the cuts of its arguments over 8 devices.
 
     Attributes:
-        name, library: of the program.
-        function: of trees of arrays.
+        name, library: names of the program and of its library.
+        function: function of trees of arrays.
         args: the arguments.
         cuts: for every mesh axis, in order, the arguments that it cuts, see `rd.along`.
-        mesh: sizes of the axes.
-        tolerance: by how much results may differ, as a part of the largest element of each.
-        note: the reason where XLA receives less, for the table.
+        mesh: sizes of the axes by name.
+        tolerance: largest difference of results, over the largest element of each.
+        note: the reason why XLA receives less, for the table.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Runs every program of the zoo, a process for each module, and draws docs/zoo.md: `python -m bench.zoo.run`."""
+"""Run every program of the zoo, with a process per module, and write docs/zoo.md: `python -m bench.zoo.run`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bench.zoo.program import Program
 from bench.zoo.table import PAGE, RESULTS, page
 
 MODULES = ("layers", "training", "sampling", "solving", "physics", "decisions")
-BEGIN = "begin "  # libraries print on import too
+BEGIN = "begin "  # tells these lines from those that libraries print
 FLAGS = "--xla_force_host_platform_device_count=8"
 
 
 def programs(module: str) -> dict[str, Program]:
-    """Those of a module, by library and name."""
-    found: Iterator[Program] = importlib.import_module(f"bench.zoo.{module}").programs()
-    return {f"{one.library}: {one.name}": one for one in found}
+    """The programs of a module, by library and name."""
+    listed: Iterator[Program] = importlib.import_module(f"bench.zoo.{module}").programs()
+    return {f"{program.library}: {program.name}": program for program in listed}
 
 
 def measured(program: Program) -> dict[str, Any]:
-    """Ours, XLA's and one device's, compiled, run and compared."""
+    """Compile and run a program by ours, by XLA and on one device; compare bytes, work and results."""
     import jax
     import numpy as np
 
@@ -50,30 +50,29 @@ def measured(program: Program) -> dict[str, Any]:
     theirs = jitted.lower(*program.args).compile()
     record["xla_compile_s"] = time.perf_counter() - start
     alone = jax.jit(lambda *args: program.function(*args)).lower(*program.args).compile()
-    one = work(alone)
+    whole = work(alone)
     for name, compiled in (("ours", ours), ("xla", theirs)):
-        record[name] = {"received": inspect(compiled).received_bytes, "share": work(compiled) / max(one, 1)}
-    record["away"] = _away(f(*program.args), alone(*program.args), np)
+        record[name] = {"received": inspect(compiled).received_bytes, "share": work(compiled) / max(whole, 1)}
+    record["away"] = _difference(f(*program.args), alone(*program.args), np)
     record["right"] = record["away"] <= program.tolerance
     return record
 
 
-def _away(found: Any, wanted: Any, np: Any) -> float:
-    """The largest difference of any result, as a part of its largest element."""
+def _difference(results: Any, expected: Any, np: Any) -> float:
+    """The largest difference of any result, over its largest element."""
     import jax
 
     most = 0.0
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        if jax.numpy.issubdtype(one.dtype, jax.dtypes.prng_key):
-            one, other = map(jax.random.key_data, (one, other))
-        a, b = (np.asarray(array).astype(np.float64) for array in (one, other))
+    for pair in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
+        arrays = map(jax.random.key_data, pair) if jax.numpy.issubdtype(pair[0].dtype, jax.dtypes.prng_key) else pair
+        a, b = (np.asarray(array).astype(np.float64) for array in arrays)
         if a.size:
             most = max(most, float(np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-6)))
     return most
 
 
 def inside(module: str, skipped: Sequence[str], part: str) -> None:
-    """Measure the programs of a module, a line for the name of each and one for its record."""
+    """Measure the programs of a module; print a line with the name of each and a line with its record."""
     import jax
 
     for name, program in programs(module).items():
@@ -82,14 +81,14 @@ def inside(module: str, skipped: Sequence[str], part: str) -> None:
         print(BEGIN + name, flush=True)
         try:
             record = measured(program)
-        except Exception as error:  # libraries and compilers raise any exception; it is the program's result
+        except Exception as error:  # libraries and compilers may raise any exception; it is the program's result
             record = _failed(name, f"{type(error).__name__}: {error}")
         print(json.dumps(record), flush=True)
         jax.clear_caches()
 
 
 def children(module: str, part: str) -> Iterator[dict[str, Any]]:
-    """The records of a module's programs, measured in a process that is started anew after one that ends it."""
+    """The records of a module's programs, measured in a process that starts again after a program has killed it."""
     environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
     done: list[str] = []
     while True:
@@ -110,28 +109,28 @@ def children(module: str, part: str) -> Iterator[dict[str, Any]]:
 
 
 def _failed(name: str, error: str) -> dict[str, Any]:
-    library, own = name.split(": ", 1)
-    return {"library": library, "name": own, "error": error.splitlines()[0][:300]}
+    library, program = name.split(": ", 1)
+    return {"library": library, "name": program, "error": error.splitlines()[0][:300]}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a part of the name of a program, or a library; others stay")
-    parser.add_argument("--draw", action="store_true", help="draw the page from the results")
+    parser.add_argument("--only", default="", help="a part of the name of a program or library; other records stay")
+    parser.add_argument("--draw", action="store_true", help="write the page from the saved results")
     parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.inside:
-        module, *skipped = asked.inside
-        inside(module, skipped, asked.only)
+    options = parser.parse_args()
+    if options.inside:
+        module, *skipped = options.inside
+        inside(module, skipped, options.only)
         return 0
     records = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    if not asked.draw:
-        fresh = {}
-        for record in (one for module in MODULES for one in children(module, asked.only)):
-            fresh[record["library"], record["name"]] = record
+    if not options.draw:
+        new = {}
+        for record in (record for module in MODULES for record in children(module, options.only)):
+            new[record["library"], record["name"]] = record
             print(json.dumps(record), flush=True)
-        stay = {(record["library"], record["name"]): record for record in records} if asked.only else {}
-        records = list((stay | fresh).values())
+        stay = {(record["library"], record["name"]): record for record in records} if options.only else {}
+        records = list((stay | new).values())
         RESULTS.write_text("\n".join(map(json.dumps, records)) + "\n")
     PAGE.write_text(page(records))
     return int(any("error" in record or not record["right"] for record in records))

@@ -40,8 +40,8 @@ def programs() -> Iterator[Program]:
     matrices = normal(16, 6, 6) + 6 * np.eye(6, dtype=np.float32)
 
     def solved(matrix: Any, b: Any) -> Any:
-        one = lambda a, b: lx.linear_solve(lx.MatrixLinearOperator(a), b, lx.LU()).value  # noqa: E731
-        return jax.vmap(one)(matrix, b)
+        solve = lambda a, b: lx.linear_solve(lx.MatrixLinearOperator(a), b, lx.LU()).value  # noqa: E731
+        return jax.vmap(solve)(matrix, b)
 
     cut = (("d", {"matrix": 0, "b": 0}),)
     yield Program("LU, batch", "lineax", solved, (matrices, normal(16, 6, seed=1)), cut)

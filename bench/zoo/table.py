@@ -1,4 +1,4 @@
-"""docs/zoo.md from the results of the zoo."""
+"""The page docs/zoo.md, from the results of the zoo."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ratio(record: dict[str, Any]) -> float | None:
 
 
 def page(records: Sequence[dict[str, Any]]) -> str:
-    """The page."""
+    """The text of docs/zoo.md."""
     rows = [
         "| library | program | bytes | XLA's | ratio | share | XLA's | compile | XLA's | whole |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""Arithmetic of a compiled program, read off its text, so that one device's share can be compared."""
+"""Arithmetic operations of a compiled program, counted from its text, for the share of one device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _ARITHMETIC = {
 
 
 def work(compiled: Any) -> int:
-    """Operations of one device: elements of arithmetic, twice the products of sums, times the steps of loops.
+    """Operations of one device: elements of arithmetic, and twice the products of contractions, times the steps of
+    loops.
 
-    A loop with an unknown number of steps counts once, equally on all sides.
+    A loop without a known number of steps counts once, for every program.
     """
     module = parse_module(compiled.as_text())
     return sum(visit.times * _of(module, visit.computation, visit.instruction) for visit in visits(module))

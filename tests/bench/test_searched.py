@@ -12,7 +12,7 @@ from bench import goals as of_suites
 from bench import tables
 from bench.programs.case import SIZES, P
 from bench.programs.compared import best
-from bench.programs.written import BATCH, FOUND, LAYOUTS, is_trained, laid, programs, written
+from bench.programs.written import BATCH, LAYOUTS, SEARCHED, is_trained, laid, programs, written
 from bench.results import Results
 
 
@@ -38,14 +38,14 @@ def test_axes_that_cut_one_dimension_are_one_entry() -> None:
 
 
 def record(name: str, found: float, batch: float, other: float, predicted: float) -> dict[str, Any]:
-    times = {FOUND: [found] * 5, BATCH: [batch] * 5, "model": [other] * 5}
-    seconds = {FOUND: predicted, BATCH: 1.0, "model": 2.0}
+    times = {SEARCHED: [found] * 5, BATCH: [batch] * 5, "model": [other] * 5}
+    seconds = {SEARCHED: predicted, BATCH: 1.0, "model": 2.0}
     return {
         "name": name,
         "mesh": {"d": 2, "t": 4},
         "times": times,
         "predicted": {side: {"seconds": own} for side, own in seconds.items()},
-        FOUND: {"received": 2e6, "peak": 1e6},
+        SEARCHED: {"received": 2e6, "peak": 1e6},
     }
 
 

@@ -40,7 +40,7 @@ def test_a_program_is_compared_and_a_wrong_result_is_told() -> None:
     programs = pair.compile({"cost_model": "exact"}, parts.append)
     args = pair.array()
     assert [pair.check(programs[name](args)) for name in (OURS, XLA)] == [None, None]
-    assert "is away by" in str(pair.check(programs[OURS](args) * 2))
+    assert "differs by" in str(pair.check(programs[OURS](args) * 2))
     record = {"name": "SpMV", "mesh": {"d": 8}, "small": {"wrong": {}}}
     record["full"] = {key: value for part in parts for key, value in part.items()}
     assert record["full"][OURS]["predicted"] == record["full"][OURS]["received"]
