@@ -10,6 +10,7 @@ from redistrib.cost.model import CostModel
 from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.devices import platform_of
 from redistrib.distribution.distributed import Distributed
+from redistrib.distribution.divided import along_cuts
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
@@ -18,7 +19,7 @@ from redistrib.partitioning.build import build
 from redistrib.partitioning.conflicts import carry_whole, reshard_instead
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.schedule import Schedule
-from redistrib.partitioning.tactics import apply, matching
+from redistrib.partitioning.tactics import apply, matching, names_no_operations
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.graph import Array
 from redistrib.programs.live import highest_peak_bytes
@@ -52,17 +53,17 @@ def distributed(
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
     """
-    propagation = Propagation(prepared.traced.graph, axes)
-    for array, form in prepared.starts.items():
-        _pin(propagation, array, form)
-    for number, form in prepared.ends.items():
-        _pin(propagation, prepared.traced.graph.outputs[number], form)
     starts, ends, sources = prepared.starts, prepared.ends, None
+    propagation = _pinned(prepared, axes)
     if isinstance(schedule, Schedule):
         schedule.decide(propagation)
         starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
     else:
         apply(schedule, propagation)
+        if names_no_operations(schedule) and (numbers := along_cuts(prepared.traced, propagation)):
+            prepared = prepared.divided(numbers)
+            propagation = _pinned(prepared, axes)
+            apply(schedule, propagation)
         for axis in axes.names:
             reshard_instead(propagation, axis)
         for axis in axes.names:
@@ -97,6 +98,16 @@ def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]
         CutError: if a name is that of no argument.
     """
     return tuple(dict.fromkeys(array.name for name in names for array in matching(name, inputs)))
+
+
+def _pinned(prepared: Prepared, axes: Mesh) -> Propagation:
+    """The cuts of arguments and results that have shardings."""
+    propagation = Propagation(prepared.traced.graph, axes)
+    for array, form in prepared.starts.items():
+        _pin(propagation, array, form)
+    for number, form in prepared.ends.items():
+        _pin(propagation, prepared.traced.graph.outputs[number], form)
+    return propagation
 
 
 def _pin(propagation: Propagation, name: str, form: DistType) -> None:

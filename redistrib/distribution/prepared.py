@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ class Prepared:
         args: its arguments.
         starts: types of inputs that are given, by name.
         ends: types of outputs that are given, by number.
+        retrace: traces the function again.
     """
 
     name: str
@@ -36,6 +38,11 @@ class Prepared:
     args: tuple[Any, ...]
     starts: dict[str, DistType]
     ends: dict[int, DistType]
+    retrace: Callable[..., Traced]
+
+    def divided(self, numbers: frozenset[int]) -> Prepared:
+        """The same with some operations, by their number in `traced.divisible`, made so that they can be cut."""
+        return replace(self, traced=self.retrace(divided=numbers))
 
 
 def prepare(
@@ -51,13 +58,15 @@ def prepare(
     region_rules = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
     names = leaf_names(function, args)
     how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
-    traced = trace(function, args, names, {**region_rules, **(rules or {})}, **how)
+    how["parts"] = mesh.size
+    retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
+    traced = retrace()
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
     starts = {graph.inputs[number].name: form for number, form in inputs.items()}
-    return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs)
+    return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs, retrace)
 
 
 def require_trip_count(count: Any) -> None:

@@ -130,6 +130,16 @@ def _some(arrays: Iterable[Array]) -> str:
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
+def names_no_operations(schedule: Any) -> bool:
+    """Whether a schedule cuts arguments alone."""
+    entries = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
+    return all(
+        isinstance(tactic, Along)
+        for entry in entries
+        for tactic in (entry if isinstance(entry, list | tuple) else [entry])
+    )
+
+
 def apply(schedule: Any, propagation: Propagation) -> None:
     """Apply the tactics of a schedule in order; those of an inner list begin together, before anything spreads.
 

@@ -18,6 +18,7 @@ from jax.extend import core as jex
 from redistrib.backends.jax.private import implementation
 from redistrib.backends.jax.trace.effects import CALLBACKS
 from redistrib.backends.jax.trace.equation import RULES, Equation, ValueRange
+from redistrib.backends.jax.trace.in_parts import PARTED
 from redistrib.backends.jax.trace.inline import INLINED, trace
 from redistrib.backends.jax.trace.opened import UNCHANGED
 from redistrib.backends.jax.trace.sums import passing
@@ -59,6 +60,9 @@ nothing moved, but where `~` stands behind it: there a part receives a halo of i
 those of one example. A dimension in **combined** may be cut too: the results are then partial sums, or the largest or
 least of parts, and are combined as late as may be. **Partial sums pass**: operands, by number, that may be partial
 sums, and the element types for which that is right; `if finite` is where the other operands are certainly finite.
+"""
+PARTS = """Along a dimension that stands as `.` in the table, these are made of others where a schedule cuts it, see
+[distribute](distribute.md): {kinds}. Blocks of it are computed where they lie; one result of each moves, or `k`.
 """
 
 
@@ -177,6 +181,7 @@ def page() -> str:
             "| --- | --- | --- | --- |",
             *rows(),
             "",
+            PARTS.format(kinds=names(PARTED)),
             f"The same rules hold for {names(unseen)}, which no public function that was tried is lowered to here.",
             "",
             "## Without a rule",

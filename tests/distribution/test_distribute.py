@@ -229,7 +229,7 @@ def test_earlier_tactics_come_first() -> None:
 
 def test_what_needs_a_dimension_whole_is_cut_along_another() -> None:
     def turned(x: Any) -> Any:
-        return jnp.cumsum(jnp.cumsum(x, 1).T, 1).T
+        return jnp.sort(jnp.cumsum(x, 1).T, 1).T
 
     x = models.whole(16, 24)
     f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")

@@ -28,19 +28,30 @@ def _reduced(function: Function) -> bool:
     if k is None or axis is None:
         return False
     value, size = function.values[k], function.values[k].shape[axis]
-    kind = function.rng.choice(("sum", "sum", "sum", "lax.sum", "max", "min", "prod", "argmax", "argmin", "cumsum"))
+    kinds = "sum sum sum lax.sum max min prod argmax argmin cumsum cumprod xor cummax top_k"
+    kind = function.rng.choice(kinds.split())
     grown: Any = {"bound": value.bound * size, "grain": value.grain, "sums": True}
     if kind in ("sum", "lax.sum"):
         run = (lambda x: x.sum(axis)) if kind == "sum" else (lambda x: lax.reduce_sum(x, (axis,)))
         return function.add(f"{kind}[{axis}]", run, k, **grown)
     if kind == "cumsum":
         return function.add(f"cumsum[{axis}]", lambda x: lax.cumsum(x, axis), k, **grown)
-    if kind == "prod":
-        if value.is_float:
+    if kind in ("prod", "cumprod", "xor"):
+        if value.is_float or (kind == "xor" and not value.is_integer):
             return False
-        return function.add(f"prod[{axis}]", lambda x: lax.reduce_prod(x, (axis,)), k)
+        run = {
+            "prod": lambda x: lax.reduce_prod(x, (axis,)),
+            "cumprod": lambda x: lax.cumprod(x, axis, reverse=True),
+            "xor": lambda x: lax.reduce_xor(x, (axis,)),
+        }[kind]
+        return function.add(f"{kind}[{axis}]", run, k)
     if value.is_complex:
         return False
+    if kind in ("cummax", "top_k"):
+        how: Any = {"bound": value.bound, "grain": value.grain, "sums": True}
+        most = min(2, size)
+        run = (lambda x: lax.cummax(x, axis)) if kind == "cummax" else (lambda x: lax.top_k(x, most, axis=axis)[0])
+        return function.add(f"{kind}[{axis}]", lambda x: run(jnp.where(x == x, x, 0)), k, **how)
     same: Any = {"bound": value.bound, "grain": value.grain, "sums": True} if kind in ("max", "min") else {}
     if same and value.is_float:  # of NaN some loops of XLA:CPU make another number
         return function.add(

@@ -36,6 +36,7 @@ from redistrib.backends.jax.trace.equation import (
     form_of,
     whole,
 )
+from redistrib.backends.jax.trace.in_parts import in_parts
 from redistrib.backends.jax.trace.indexed import bits_looked_up
 from redistrib.backends.jax.trace.keys import nest_of_keys
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
@@ -72,7 +73,7 @@ class Traced:
         constants: arrays that the function closes over.
         keys: the implementation of random keys among inputs and outputs, by number.
         out_tree: structure of the results.
-        known: results that depend on no argument, by number.
+        divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
     """
 
     graph: Graph
@@ -81,6 +82,7 @@ class Traced:
     out_keys: Mapping[int, Any]
     out_tree: Any
     outputs: tuple[Any, ...]
+    divisible: tuple[str, ...] = ()
 
 
 def trace(
@@ -94,6 +96,8 @@ def trace(
     platform: str = "",
     trip_count: int = 1,
     unrolled_up_to: int = UNROLLED,
+    parts: int = 1,
+    divided: frozenset[int] = frozenset(),
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -107,20 +111,17 @@ def trace(
         platform: of the devices, as JAX calls it; by default JAX's default.
         trip_count: the number of steps that a `while` counts as.
         unrolled_up_to: steps of the longest scan that is unrolled where loops do not become loops of the graph.
+        parts: devices that reductions and cumulative operations may be cut over, see `in_parts`.
+        divided: numbers among `Traced.divisible` of those that are made so that they can be cut.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     tracer = _Tracer(
-        {**RULES, **(rules or {})},
-        rules or {},
-        exact,
-        opens_loops,
-        platform or jax.default_backend(),
-        trip_count,
-        unrolled_up_to,
-    )
+        {**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend(), trip_count,
+        unrolled_up_to, parts, divided,
+    )  # fmt: skip
     constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
     env: dict[Any, Atom] = {}
@@ -149,6 +150,7 @@ def trace(
         {k: form.key for k, form in enumerate(forms) if form.key is not None},
         jax.tree_util.tree_structure(shapes),
         tuple(jax.tree_util.tree_leaves(shapes)),
+        tuple(tracer.divisible),
     )
 
 
@@ -161,6 +163,9 @@ class _Tracer:
     platform: str = ""
     trip_count: int = 1
     unrolled_up_to: int = UNROLLED
+    parts: int = 1
+    divided: frozenset[int] = frozenset()
+    divisible: list[str] = field(default_factory=list)  # the operations; "" for one that is divided
     operations: list[Operation] = field(default_factory=list)
     loops: list[LoopScope] = field(default_factory=list)
     scope: int | None = None  # the innermost loop that is being traced
@@ -238,13 +243,25 @@ class _Tracer:
             return self.loop(eqn, ins, source)
         if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
             return unrolled(self, eqn, ins, source)
-        inner = None if kind in self.rules else opened(eqn)
-        if inner is not None:
-            outermost, self.opened_at = self.opened_at, source
-            outs = self.inlined(inner, ins, source)
-            self.opened_at = outermost
-            return outs
-        return self.equation(eqn, ins, source)
+        if kind not in self.rules:
+            inner = opened(eqn)
+            return self.equation(eqn, ins, source) if inner is None else self.made_of(inner, ins, source, self.parts)
+        is_divisible = kind not in self.given_rules and bool(ins) and isinstance(ins[0], str)
+        made = in_parts(eqn, self.parts, exact=self.exact) if is_divisible else None
+        if made is None:
+            return self.equation(eqn, ins, source)
+        is_divided = len(self.divisible) in self.divided  # blocks have no blocks
+        outs = self.made_of(made(), ins, source, 1) if is_divided else self.equation(eqn, ins, source)
+        self.divisible.append("" if is_divided else str(outs[0]))
+        return outs
+
+    def made_of(self, inner: Any, ins: Sequence[Atom], source: str, parts: int) -> list[Atom]:
+        """The results of the equations that an equation is made of."""
+        around = self.opened_at, self.parts
+        self.opened_at, self.parts = source, parts
+        outs = self.inlined(inner, ins, source)
+        self.opened_at, self.parts = around
+        return outs
 
     def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
         jaxpr, consts = (inner.jaxpr, inner.consts) if isinstance(inner, jex.ClosedJaxpr) else (inner, ())
