@@ -6,11 +6,14 @@ library and of JAX are empty.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
@@ -95,3 +98,35 @@ def test_later_call_of_reshard(benchmark: Any) -> None:
     before = [info.misses for info in rd.cache_info().values()]
     benchmark(lambda: jax.block_until_ready(rd.reshard(tree, target)))
     assert [info.misses for info in rd.cache_info().values()] == before
+
+
+@pytest.mark.parametrize("layers", [2, 24, 80, 500])
+def test_scanned_layers_compile_in_the_time_of_jit(benchmark: Any, layers: int) -> None:
+    """Gradients of layers by `scan`, weights stored cut: at most 1.5 times the seconds of `jax.jit` with the same ends.
+
+    The seconds that are saved are those of `distribute` and of compiling together.
+    """
+
+    def layer(x: Any, w: Any) -> tuple[Any, None]:
+        return x + jnp.tanh(x @ w["up"]) @ w["down"], None
+
+    function = jax.value_and_grad(lambda ws, x: jnp.mean(lax.scan(jax.checkpoint(layer), x, ws)[0] ** 2))
+    weights = {name: np.ones((layers, *shape), np.float32) for name, shape in (("up", (64, 256)), ("down", (256, 64)))}
+    args = weights, np.ones((64, 64), np.float32)
+    schedule = [rd.along("d", {"x": 0}), rd.along("d", {"ws": 1})]
+
+    def ours() -> Any:
+        f = rd.distribute(function, args, {"d": 8}, schedule=schedule)
+        f.lower().compile()
+        return f
+
+    def theirs(f: Any) -> float:
+        jax.clear_caches()
+        start = time.perf_counter()
+        jitted = jax.jit(lambda *args: function(*args), in_shardings=f.in_shardings, out_shardings=f.out_shardings)
+        jitted.lower(*args).compile()
+        return time.perf_counter() - start
+
+    f = benchmark.pedantic(ours, setup=jax.clear_caches, rounds=2)
+    if benchmark.stats is not None:
+        assert benchmark.stats["min"] <= 1.5 * min(theirs(f) for _ in range(2))
