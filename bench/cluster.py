@@ -73,8 +73,7 @@ SUITE = Suite(
     SAMPLE,
     FULL,
     options={
-        "rounds": 9, "megabytes": 16.0, "rate": "500mbit", "algorithm": None, "cost_model": "cluster",
-        "schedule": None, "null": False,
+        "rounds": 9, "megabytes": 16.0, "rate": "500mbit", "cost_model": "cluster", "null": False,
     },
     problems=of_the_cluster,
     prepared=prepared,

@@ -23,16 +23,13 @@ def model_of(name: str) -> Any:
 
 
 def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd.Plan, float]:
-    """The plan under `options` (by default "cost_model" and "topology" are those of the library), and processor
-    seconds.
+    """The plan under the options "cost_model" and "topology", where present, and the processor seconds of planning.
 
     Planning runs on one thread, so other processes of the machine do not change its processor seconds.
     """
-    chosen = {key: options[key] for key in ("algorithm", "cost_model") if options and options.get(key)}
+    chosen = {key: options[key] for key in ("cost_model", "topology") if options and options.get(key)}
     if "cost_model" in chosen:
         chosen["cost_model"] = model_of(chosen["cost_model"])
-    if options and options.get("topology"):
-        chosen["topology"] = options["topology"]
     start = time.process_time()
     plan = rd.synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
     return plan, time.process_time() - start

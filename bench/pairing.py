@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -13,8 +14,10 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import redistrib as rd
+from bench.elements import numbered
 from bench.library import describe, plan_of
 from bench.problems import Problem
+from bench.rounds import alternate
 from bench.summary import OURS, XLA
 
 Part = Callable[[dict[str, Any]], None]
@@ -57,10 +60,9 @@ class Case:
     def argument(self) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(self.problem.shape, DTYPE, sharding=self.source)
 
-    def ours(self, plan: Any, options: dict[str, Any]) -> Any:
+    def ours(self, plan: Any) -> Any:
         """The plan as a jitted function of one global array."""
-        chosen = {"schedule": options["schedule"]} if options.get("schedule") else {}
-        return jax.jit(rd.to_jax(plan, self.mesh, **chosen), in_shardings=self.source)
+        return jax.jit(rd.to_jax(plan, self.mesh), in_shardings=self.source)
 
     def xla(self) -> Any:
         """XLA's reshard: the identity from the source sharding to the target sharding."""
@@ -72,19 +74,21 @@ class Case:
         """The input: each element is its row-major number, modulo the largest integers of float32."""
         problem = self.problem
         if not problem.partial:
-            return jax.make_array_from_callback(problem.shape, self.source, lambda index: _values(problem.shape, index))
+            return jax.make_array_from_callback(
+                problem.shape, self.source, lambda index: numbered(problem.shape, index)
+            )
         tiles = []
         for number, device in enumerate(self.mesh.devices.flat):
             if device.process_index == jax.process_index():
-                tile = _values(problem.shape, problem.box(problem.source_axes, number), PLACES)
+                tile = numbered(problem.shape, problem.box(problem.source_axes, number), PLACES)
                 tiles.append(jax.device_put(tile * np.float32(3 ** problem.summand(number)), device))
         return jax.make_array_from_single_device_arrays(problem.shape, self.source, tiles)
 
     def expected(self, index: tuple[slice, ...]) -> np.ndarray:
         """A box of the expected result."""
         if not self.problem.partial:
-            return _values(self.problem.shape, index)
-        return _values(self.problem.shape, index, PLACES) * np.float32((3**self.problem.summands - 1) // 2)
+            return numbered(self.problem.shape, index)
+        return numbered(self.problem.shape, index, PLACES) * np.float32((3**self.problem.summands - 1) // 2)
 
     def check(self, result: jax.Array) -> str | None:
         """The first error of a result, or None. Every element on every device of this process is compared."""
@@ -94,13 +98,6 @@ class Case:
             if not np.array_equal(np.asarray(shard.data), self.expected(shard.index)):
                 return f"wrong elements on device {shard.device.id}"
         return None
-
-
-def _values(shape: tuple[int, ...], index: tuple[slice, ...], most: int = 8388593) -> np.ndarray:
-    total = np.zeros((), dtype=np.int64)
-    for size, part in zip(shape, index, strict=True):
-        total = total[..., None] * size + np.arange(*part.indices(size))
-    return (total % most).astype(DTYPE)
 
 
 def counts(compiled: Any, problem: Problem) -> dict[str, Any]:
@@ -142,7 +139,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
             if name == OURS and not options.get("null"):
                 plan, seconds = plan_of(case.problem, options)
                 entry.update(describe(plan, seconds, None if case.problem.partial else options.get("hosts")))
-                function = case.ours(plan, options)
+                function = case.ours(plan)
             else:
                 function = case.xla()
             programs[name], entry["compile_s"] = compile_timed(function, case.argument)
@@ -165,32 +162,27 @@ def run_paired(
     part({"stage": "run"})
     x = case.array()
     for name, program in programs.items():
-        wrong = case.check(program(x))
-        if wrong:
+        if wrong := case.check(program(x)):
             part({"wrong": {name: wrong}})
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    repeats = options.get("repeats") or _repeats(programs, x) if barrier is None else 1
+    repeats = 1 if barrier is not None else _repeats(alternate(_calls(programs, x, 2), 1))
     gc.disable()
     try:
-        for turn in range(options["rounds"]):
-            names = list(programs) if turn % 2 == 0 else list(programs)[::-1]
-            for name in names:
-                times[name].append(_seconds(programs[name], x, repeats, barrier))
+        times = alternate(_calls(programs, x, repeats), options["rounds"], barrier)
     finally:
         gc.enable()
-    part({"times": times, "repeats": repeats, "stage": "done"})
+    per_run = {name: [seconds / repeats for seconds in rounds] for name, rounds in times.items()}
+    part({"times": per_run, "repeats": repeats, "stage": "done"})
 
 
-def _seconds(program: Any, x: jax.Array, repeats: int, barrier: Barrier | None) -> float:
-    if barrier is not None:
-        barrier()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        jax.block_until_ready(program(x))
-    return (time.perf_counter() - start) / repeats
+def _calls(programs: dict[str, Any], x: Any, repeats: int) -> dict[str, Callable[[], Any]]:
+    def call(program: Any) -> None:
+        for _ in range(repeats):
+            jax.block_until_ready(program(x))
+
+    return {name: partial(call, program) for name, program in programs.items()}
 
 
-def _repeats(programs: dict[str, Any], x: jax.Array) -> int:
-    """Runs per measurement, equal for all programs, with which the fastest takes about 20 ms."""
-    quickest = min(_seconds(program, x, 2, None) for program in programs.values())
+def _repeats(times: dict[str, list[float]]) -> int:
+    """Runs per measurement, equal for all programs, with which the fastest takes about 20 ms; `times` are of 2."""
+    quickest = min(seconds / 2 for (seconds,) in times.values())
     return max(1, min(50, math.ceil(0.02 / max(quickest, 1e-6))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Generator
+from contextlib import ExitStack
 from typing import Any
 
 from bench.children import Child, progress
@@ -19,7 +20,7 @@ from bench.results import Record
 from bench.suite import Settings, Suite
 from bench.summary import OURS
 from bench.tpu import ENVIRONMENT
-from bench.xla_cpu import environment
+from bench.xla_cpu import children
 
 SAMPLE = {"P8": 30, "P24": 10}
 FULL = {"P8": 300, "P24": 100}
@@ -39,20 +40,15 @@ def counted(problem: Problem) -> dict[str, Any]:
 
 def measure(problems: list[Problem], _: Settings, limit: float) -> Generator[Record]:
     """One record per problem; `cpu` and `tpu` hold the counts or the failure of XLA's program."""
-    cpu: dict[int, Child] = {}
-    tpu = Child("bench.worker_compiled", ENVIRONMENT) if importlib.util.find_spec("libtpu") else None
-    try:
+    with ExitStack() as stack:
+        child_of, tpu = children(stack), stack.enter_context(Child("bench.worker_compiled", ENVIRONMENT))
         for problem in progress(problems, "partial"):
             task = {"skip": [OURS], "problem": problem.to_json()}
-            child = cpu.setdefault(problem.devices, Child("bench.worker_compiled", environment(problem.devices)))
             record = counted(problem)
-            record["cpu"] = child.ask({**task, "topology": ""}, limit)
-            if tpu is not None and problem.devices == TOPOLOGY_DEVICES:
+            record["cpu"] = child_of(problem.devices).ask({**task, "topology": ""}, limit)
+            if importlib.util.find_spec("libtpu") and problem.devices == TOPOLOGY_DEVICES:
                 record["tpu"] = tpu.ask({**task, "topology": TOPOLOGY}, limit)
             yield record
-    finally:
-        for child in (*cpu.values(), *([tpu] if tpu else [])):
-            child.stop()
 
 
 SUITE = Suite("partial", measure, SAMPLE, FULL, limit=60.0)

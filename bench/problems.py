@@ -10,11 +10,12 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from bench.problem import Cut, Problem, as_cut, needs_of
 
 Variant = Literal["H", "U"]
+Item = TypeVar("Item")
 
 MEGABYTE = 1_000_000
 SIZE_RANGE = (64 * MEGABYTE, 800 * MEGABYTE)
@@ -229,9 +230,13 @@ def swap_problem(x: int, y: int, n: int) -> Problem:
 
 def in_turn(sets: Mapping[str, int], seed: int) -> list[Problem]:
     """The first problems of several sets in turn, so that an interrupted bench has problems of every set."""
-    drawn = [problem_set(name, seed, count) for name, count in sets.items()]
-    longest = max((len(problems) for problems in drawn), default=0)
-    return [problems[i] for i in range(longest) for problems in drawn if i < len(problems)]
+    return interleaved([problem_set(name, seed, count) for name, count in sets.items()])
+
+
+def interleaved(lists: Sequence[Sequence[Item]]) -> list[Item]:
+    """The first items of all lists, then the second ones, and so on."""
+    longest = max(map(len, lists), default=0)
+    return [items[k] for k in range(longest) for items in lists if k < len(items)]
 
 
 def problem_set(name: str, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:

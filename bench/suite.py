@@ -19,7 +19,6 @@ SKIPPED = 3  # exit status of a suite that cannot run here
 Settings = dict[str, Any]
 
 HELP = {
-    "algorithm": "algorithm given to synthesize",
     "cost_model": "cost model, or profile in bench/profiles, for ours",
     "megabytes": "shrink arrays to this size",
     "null": "XLA against itself: the noise of the harness",
@@ -27,7 +26,6 @@ HELP = {
     "profile": "machine that programs are searched for",
     "rate": "rate of each host's link, in each direction",
     "rounds": "measurements of a problem, paired",
-    "schedule": "how ours runs its rounds",
     "search_limit": "seconds to search for one schedule",
     "size": "size of the programs",
     "storage": "bytes per second that the storage gives a host",

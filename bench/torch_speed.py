@@ -18,8 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from bench.rounds import alternate
 
 RANKS = 8
 ROUNDS = 7
@@ -29,19 +32,16 @@ def compared(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, floa
     """Median seconds of each method, measured in alternation from barrier to barrier."""
     import torch.distributed as dist
 
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    def repeated(call: Callable[[], Any]) -> None:
+        for _ in range(repeats):
+            call()
+        dist.barrier()
+
     for call in ways.values():
         call()
         call()
-    for _ in range(ROUNDS):
-        for name, call in ways.items():
-            dist.barrier()
-            start = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            dist.barrier()
-            times[name].append((time.perf_counter() - start) / repeats)
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
+    times = alternate({name: partial(repeated, call) for name, call in ways.items()}, ROUNDS, dist.barrier)
+    return {name: statistics.median(seconds) / repeats for name, seconds in times.items()}
 
 
 def eager(meshes: dict[str, Any]) -> list[str]:

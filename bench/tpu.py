@@ -11,7 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from bench.children import Child, progress
-from bench.problems import Problem, problem_set, swap_problem
+from bench.problems import Problem, interleaved, problem_set, swap_problem
 from bench.results import Record
 from bench.suite import Settings, Suite
 from bench.summary import OURS, XLA
@@ -65,8 +65,7 @@ def problems_of(settings: Settings) -> dict[str, tuple[Job, Problem]]:
     counts = {job: settings["sets"].get(job.name, 0) for job in JOBS}
     seed = settings["seed"]
     lists = {job: [SWAP][:n] if job.set == "swap" else problem_set(job.set, seed, n) for job, n in counts.items()}
-    longest = max(map(len, lists.values()))
-    work = [(job, problems[k]) for k in range(longest) for job, problems in lists.items() if k < len(problems)]
+    work = interleaved([[(job, problem) for problem in problems] for job, problems in lists.items()])
     return {f"{job.topology} {problem.name}": (job, problem) for job, problem in work}
 
 
@@ -95,7 +94,7 @@ SUITE = Suite(
     measure,
     {job.name: job.sample for job in JOBS},
     {job.name: job.full for job in JOBS},
-    options={"algorithm": None, "cost_model": "tpu", "schedule": None, "null": False},
+    options={"cost_model": "tpu", "null": False},
     problems=problems_of,
     missing=lambda _: None if importlib.util.find_spec("libtpu") else "it needs libtpu: pip install libtpu",
     limit=60.0,

@@ -6,7 +6,6 @@ The first rank gets the tasks and broadcasts them. A rank that fails ends the jo
 from __future__ import annotations
 
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -15,22 +14,16 @@ import numpy as np
 from mpi4py import MPI
 
 from bench.children import serve
+from bench.elements import numbered
 from bench.library import describe, plan_of
 from bench.problems import Problem
+from bench.rounds import alternate
 from bench.summary import OURS, XLA
 from redistrib.backends.mpi import to_mpi
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Box = tuple[tuple[int, int], ...]
 Part = Callable[[dict[str, Any]], None]
-
-
-def tile(problem: Problem, box: Box) -> Array:
-    """A tile of the array that counts its elements, as far as float32 counts exactly."""
-    total = np.zeros((), dtype=np.int64)
-    for size, (low, high) in zip(problem.shape, box, strict=True):
-        total = total[..., None] * size + np.arange(low, high)
-    return (total % 8388593).astype(np.float32)
 
 
 def boxes(problem: Problem, after: bool) -> list[Box]:
@@ -76,8 +69,8 @@ def plain(comm: MPI.Intracomm, problem: Problem, x: Array, out: Array) -> Callab
 
 def handle(comm: MPI.Intracomm, task: dict[str, Any], part: Part) -> None:
     problem = Problem.from_json(task["problem"])
-    x = tile(problem, boxes(problem, False)[comm.rank])
-    expected = tile(problem, boxes(problem, True)[comm.rank])
+    x = numbered(problem.shape, problem.box(problem.source_axes, comm.rank))
+    expected = numbered(problem.shape, problem.box(problem.target_axes, comm.rank))
     out = np.empty_like(expected)
     plan, seconds = plan_of(problem, task)  # the same on every rank
     part({OURS: describe(plan, seconds, task["topology"])})
@@ -88,13 +81,8 @@ def handle(comm: MPI.Intracomm, task: dict[str, Any], part: Part) -> None:
         program()
         if not comm.allreduce(np.array_equal(out, expected), MPI.LAND):
             part({"wrong": {name: "wrong elements"}})
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    for turn in range(task["rounds"]):
-        for name in list(programs)[:: 1 if turn % 2 == 0 else -1]:
-            comm.Barrier()
-            start = time.perf_counter()
-            programs[name]()
-            times[name].append(float(comm.allreduce(time.perf_counter() - start, MPI.MAX)))
+    local = alternate(programs, task["rounds"], comm.Barrier)
+    times = {name: [comm.allreduce(seconds, MPI.MAX) for seconds in rounds] for name, rounds in local.items()}
     run.free()
     part({"times": times, "transports": [str(name) for name in run.transports]})
 

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import redistrib as rd
 from bench.children import serve
+from bench.elements import numbered
 from bench.library import model_of
 from bench.pairing import DTYPE, Part, run_paired
 from bench.sets import CASES, DIRECT, HOST, SOCKETS, Side
@@ -64,20 +65,16 @@ class Case:
 
     def array(self) -> jax.Array:
         """The input: each element is its row-major number."""
-        return jax.make_array_from_callback(self.shape, self.source, self._values, dtype=DTYPE)
+        return jax.make_array_from_callback(self.shape, self.source, partial(numbered, self.shape), dtype=DTYPE)
 
     def check(self, result: jax.Array) -> str | None:
         """The first error of a result, or None. Every element on every device of this process is compared."""
         if result.sharding != self.target:
             return f"sharding {result.sharding}, expected {self.target}"
         for shard in result.addressable_shards:
-            if not np.array_equal(np.asarray(shard.data), self._values(shard.index)):
+            if not np.array_equal(np.asarray(shard.data), numbered(self.shape, shard.index)):
                 return f"wrong elements on device {shard.device.id}"
         return None
-
-    def _values(self, index: tuple[slice, ...]) -> np.ndarray:
-        row, column = (np.arange(*part.indices(size)) for part, size in zip(index, self.shape, strict=True))
-        return ((row[:, None] * self.shape[1] + column) % 8388593).astype(DTYPE)
 
 
 def _sharding(side: Side) -> NamedSharding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,10 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, _redistribute, p
 
 import redistrib as rd
 from bench.children import serve
+from bench.elements import numbered
 from bench.library import model_of
 from bench.problems import Cut, Problem
+from bench.rounds import alternate
 from bench.summary import OURS
 
 MESHES: dict[tuple[int, ...], DeviceMesh] = {}
@@ -52,16 +53,6 @@ def placements(problem: Problem, cut: Cut) -> list[Any]:
     return result
 
 
-def tile(problem: Problem, cut: Cut, rank: int) -> torch.Tensor:
-    """The rank's tile of the array that counts its elements."""
-    position = problem.position(rank)
-    parts = [torch.arange(*problem.interval(i, axes, position)) for i, axes in enumerate(cut)]
-    total = torch.zeros((), dtype=torch.int64)
-    for size, part in zip(problem.shape, parts, strict=True):
-        total = total[..., None] * size + part
-    return (total % 8388593).to(torch.float32)
-
-
 def moved(way: str, x: DTensor, target: list[Any], task: dict[str, Any]) -> torch.Tensor:
     """The local tensor after the move, by the method `way`."""
     if way == OURS:
@@ -79,21 +70,17 @@ def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None
     if sizes not in MESHES:
         MESHES[sizes] = init_device_mesh("cpu", sizes)
     rank = dist.get_rank()
-    source, target = placements(problem, problem.source_axes), placements(problem, problem.target_axes)
-    x = DTensor.from_local(tile(problem, problem.source_axes, rank), MESHES[sizes], source, run_check=False)
-    expected = tile(problem, problem.target_axes, rank)
+    cuts = (problem.source_axes, problem.target_axes)
+    source, target = (placements(problem, cut) for cut in cuts)
+    tiles = [torch.from_numpy(numbered(problem.shape, problem.box(cut, rank))) for cut in cuts]
+    x = DTensor.from_local(tiles[0], MESHES[sizes], source, run_check=False)
     ways = (OURS, *task["ways"])
-    times: dict[str, list[float]] = {way: [] for way in ways}
     with torch.no_grad():
         for way in ways:
-            if not torch.equal(moved(way, x, target, task), expected):
+            if not torch.equal(moved(way, x, target, task), tiles[1]):
                 part({"wrong": {way: f"wrong elements on rank {rank}"}})
-        for _ in range(task["rounds"]):
-            for way in ways:
-                dist.barrier()
-                start = time.perf_counter()
-                moved(way, x, target, task)
-                times[way].append(time.perf_counter() - start)
+        calls = {way: functools.partial(moved, way, x, target, task) for way in ways}
+        times = alternate(calls, task["rounds"], dist.barrier)
     part({"torch": torch.__version__, "times": times})
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import redistrib as rd
 from bench import models
 from bench.children import serve
+from bench.rounds import alternate
 from bench.worker_cluster import ADDRESS, barrier, start
 
 OURS, PUT, JIT = "ours", "device_put", "jit"
@@ -127,19 +128,19 @@ def first_calls(tree: Tree, turns: int) -> dict[str, list[float]]:
 
 
 def timed(tree: Tree, calls: dict[str, Callable[[], Any]], rounds: int, several: bool) -> dict[str, list[float]]:
-    """Seconds per call, in alternating order; one call each before."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(-1, rounds):
-        for name in calls if turn % 2 == 0 else reversed(list(calls)):
-            tree.renew()
-            if several:
-                barrier()
-            begin = time.perf_counter()
-            moved = jax.block_until_ready(calls[name]())
-            if turn >= 0:
-                times[name].append(time.perf_counter() - begin)
-            del moved
-    return times
+    """Seconds of each call per round, after one call that is not counted."""
+
+    def before() -> None:
+        tree.renew()
+        if several:
+            barrier()
+
+    def finished(call: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: jax.block_until_ready(call())
+
+    blocking = {name: finished(call) for name, call in calls.items()}
+    alternate(blocking, 1, before)
+    return alternate(blocking, rounds, before)
 
 
 def resident(tree: Tree) -> int:

@@ -6,28 +6,18 @@ counts from the compiled HLO hold on any network.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from functools import cache
 
 from bench.children import Child, progress
-from bench.problems import MEGABYTE, Problem
+from bench.problems import MEGABYTE, SETS, Problem
 from bench.results import Record
 from bench.suite import Settings, Suite
 
 SAMPLE = {"H222": 20, "U222": 30, "U234": 10, "U46": 8, "U444": 4, "U88": 4, "S234": 20, "paper": 4, "layouts": 14}
-FULL = {
-    "H222": 500,
-    "U222": 500,
-    "U444": 60,
-    "U88": 60,
-    "U46": 60,
-    "U234": 60,
-    "U2222": 60,
-    "S223": 300,
-    "S233": 300,
-    "S234": 300,
-    "paper": 4,
-    "layouts": 15,
-}
+DRAWN = ("H222", "U222", "U444", "U88", "U46", "U234", "U2222", "S223", "S233", "S234")
+FULL = {**{name: SETS[name].count for name in DRAWN}, "paper": 4, "layouts": 15}
 TIMED_BYTES = MEGABYTE  # with smaller arrays the launch of a collective between threads dominates the time
 TIMED_DEVICES = 24  # with more virtual devices per core the times have no meaning, so only counts are taken
 
@@ -41,20 +31,20 @@ def environment(devices: int) -> dict[str, str]:
     }
 
 
+def children(stack: ExitStack) -> Callable[[int], Child]:
+    """A function from a number of virtual CPU devices to a child that compiles for them; the stack ends it."""
+    return cache(lambda devices: stack.enter_context(Child("bench.worker_compiled", environment(devices))))
+
+
 def measure(problems: list[Problem], settings: Settings, limit: float) -> Generator[Record]:
     """One record per problem; problems of one device count share a child."""
-    children: dict[int, Child] = {}
-    try:
+    with ExitStack() as stack:
+        child_of = children(stack)
         for problem in progress(problems, "XLA on CPU"):
-            count = problem.devices
-            child = children.setdefault(count, Child("bench.worker_compiled", environment(count)))
             small = problem.scaled(int(settings["megabytes"] * MEGABYTE))
-            timed = count <= TIMED_DEVICES and small.nbytes >= TIMED_BYTES
-            answer = child.ask({**settings, "rounds": settings["rounds"] * timed, "problem": small.to_json()}, limit)
-            yield {**small.record(), **answer}
-    finally:
-        for child in children.values():
-            child.stop()
+            timed = problem.devices <= TIMED_DEVICES and small.nbytes >= TIMED_BYTES
+            task = {**settings, "rounds": settings["rounds"] * timed, "problem": small.to_json()}
+            yield {**small.record(), **child_of(problem.devices).ask(task, limit)}
 
 
 SUITE = Suite(
@@ -62,5 +52,5 @@ SUITE = Suite(
     measure,
     SAMPLE,
     FULL,
-    options={"rounds": 9, "megabytes": 32.0, "algorithm": None, "cost_model": "cpu", "schedule": None, "null": False},
+    options={"rounds": 9, "megabytes": 32.0, "cost_model": "cpu", "null": False},
 )

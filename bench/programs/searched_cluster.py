@@ -13,9 +13,10 @@ from typing import Any
 
 from bench import results
 from bench.children import progress
-from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
+from bench.cluster import DEVICES_PER_HOST, HOSTS
 from bench.library import model_of
-from bench.network import Network, why_not
+from bench.network import why_not
+from bench.programs.cluster import jobs
 from bench.programs.written import LAYOUTS, SEARCHED, is_trained, programs, written
 from bench.results import Record
 from bench.suite import Settings, Suite, once
@@ -94,20 +95,16 @@ def searches(names: list[str], size: str, limit: float) -> dict[str, Record]:
 
 def measure(schedules: list[Record], settings: Settings, limit: float) -> Generator[Record]:
     """One record per program; a layout that kills XLA's process is left out of a second run."""
-    by_name = programs(settings["size"])
-    for devices in sorted({by_name[record["name"]].devices for record in schedules}):
-        chosen = [record for record in schedules if by_name[record["name"]].devices == devices]
-        with (
-            Network(HOSTS, settings["rate"]) as network,
-            jax_job(network, devices // HOSTS, "bench.programs.worker_searched") as job,
-        ):
-            for record in progress(chosen, f"searched programs on {devices} devices"):
-                task = {**settings, "case": record["name"], "schedule": record["schedule"], "skip": []}
-                answer = job.ask(task, limit)
-                failed = answer.get("stage")
-                if "times" not in answer and failed in LAYOUTS[record["name"]][1]:
-                    answer = {**job.ask({**task, "skip": [failed]}, limit), "failed": failed}
-                yield {key: record[key] for key in ("name", "mesh", "predicted", "bound", "complete")} | answer
+    by_name, cases = {record["name"]: record for record in schedules}, programs(settings["size"])
+    devices = {name: cases[name].devices for name in by_name}
+    for name, job in jobs(devices, settings["rate"], "bench.programs.worker_searched"):
+        record = by_name[name]
+        task = {**settings, "case": name, "schedule": record["schedule"], "skip": []}
+        answer = job.ask(task, limit)
+        failed = answer.get("stage")
+        if "times" not in answer and failed in LAYOUTS[name][1]:
+            answer = {**job.ask({**task, "skip": [failed]}, limit), "failed": failed}
+        yield {key: record[key] for key in ("name", "mesh", "predicted", "bound", "complete")} | answer
 
 
 def prepared(settings: Settings) -> Settings:

@@ -7,15 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bench.language_models import normed
 from bench.programs.case import Case, case, f32, sgd
 
 MEGATRON = {"wq": 1, "wk": 1, "wv": 1, "wo": 0, "up": 1, "down": 0}
 FIRST = {"wq": 0, "wk": 0, "wv": 0, "wo": 0, "up": 0, "down": 0, "norm1": 0, "norm2": 0}
 BESIDE = {**FIRST, "wo": 2, "down": 1}  # the first dimension that Megatron does not cut
-
-
-def normed(x: Any, scale: Any) -> Any:
-    return x * scale * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
 
 
 def block(params: Any, x: Any) -> Any:
