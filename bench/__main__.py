@@ -33,7 +33,7 @@ COMMANDS = {
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: no wrong result, no crash"),
-    "mutants": ("bench.mutants", "mutants of the code, and the tests that kill them"),
+    "mutants": ("tests.mutants.bench", "mutants of the code, and the tests that kill them"),
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
     "sample": ("bench.everything", "a sample of every suite, then the report: minutes"),
     "full": ("bench.everything", "every suite in full, then the report: hours"),

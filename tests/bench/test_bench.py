@@ -19,12 +19,10 @@ from pathlib import Path
 import pytest
 
 import redistrib as rd
-from bench import goals, network, partial, results, sets, summary, survivors, tables, trees, watched
-from bench import mutants as bench_mutants
+from bench import goals, network, partial, results, sets, summary, survivors, tables, trees
 from bench.__main__ import COMMANDS, parser_for, suite_of
 from bench.children import ROOT, Child
 from bench.everything import SUITES
-from bench.mutations import Mutant, mutants
 from bench.problems import (
     ALIGNED_TILE,
     SETS,
@@ -42,6 +40,9 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import Placement, placement_of
+from tests.mutants import bench as bench_mutants
+from tests.mutants import watched
+from tests.mutants.mutations import Mutant, mutants
 
 FIXED = [*paper_problems(), *layout_problems(), swap_problem(4, 6, 48)]
 

@@ -81,7 +81,7 @@ def _pytest(arguments: list[str], folder: str, environment: dict[str, str], memo
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     os.chdir(folder)
     os.environ.update(environment)
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).resolve().parents[2])
     sys.path[:] = [folder, *(path for path in sys.path if path not in ("", here))]
     file = os.open(out, os.O_WRONLY | os.O_APPEND)
     for number in (1, 2):

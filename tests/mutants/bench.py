@@ -1,7 +1,7 @@
 """Mutation testing: a seeded sample of mutants of every room of the package, and the tests that kill them.
 
 Each mutant is written into a copy of the repository, where the room's tests run until one fails. A mutant that survives
-all tests shows a hole in the tests or changes no visible behaviour; `mutants.toml` lists the latter with reasons.
+all tests shows a hole in the tests or changes no visible behaviour; `bench/mutants.toml` lists the latter with reasons.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import results, survivors, watched
+from bench import results, survivors
 from bench.children import ROOT
-from bench.mutations import Mutant, mutants
+from tests.mutants import watched
+from tests.mutants.mutations import Mutant, mutants
 
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
 NO_TESTS = 5  # exit status of pytest for a path without tests, as a folder without doctests
