@@ -30,11 +30,12 @@ COMMANDS = {
     "searched": ("bench.programs.searched", "the same programs by rd.search, counted"),
     "searched-cluster": ("bench.programs.searched_cluster", "searched schedules against XLA's layouts, paired"),
     "scale": ("bench.scale", "language models of real size on up to 8,192 devices, searched"),
+    "answers": ("bench.answers", "worked answers of others on how to cut transformers, beside those of searches"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: no wrong result, no crash"),
     "mutants": ("tests.mutants.bench", "mutants of the code, and the tests that kill them"),
-    "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
+    "report": ("bench.report", "write docs/benchmarks.md, its pictures and docs/real-size.md from the results"),
     "sample": ("bench.everything", "a sample of every suite, then the report: minutes"),
     "full": ("bench.everything", "every suite in full, then the report: hours"),
 }

@@ -34,6 +34,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("searched-cluster", 12, 30),
     ("planning", 2, 2),
     ("scale", 5, 10),
+    ("answers", 3, 3),
     ("distir", 5, 60),
     ("fuzz", 5, 60),
 )

@@ -107,3 +107,25 @@ def training(model: Model, batch: int, time: int, *, stacked: bool) -> tuple[Cal
     """The step and its arguments for `batch` sequences of `time` tokens."""
     tokens = jax.ShapeDtypeStruct((batch, time), "int32")
     return train, (model.parameters(stacked=stacked), tokens, tokens)
+
+
+def decode(params: Any, cache: Any, tokens: Any, position: Any) -> Any:
+    """One token more of each sequence: the cache after it, and the tokens."""
+
+    def one_layer(x: Any, own: Any) -> Any:
+        p, (keys, values) = own
+        p = {name: weight.astype(x.dtype) for name, weight in p.items()}  # where weights are stored in fewer bits
+        h = normed(x, p["norm1"])
+        q = jnp.einsum("be,ekgd->bkgd", h, p["wq"])
+        k, v = (jnp.einsum("be,ekd->bkd", h, p[name])[:, :, None] for name in ("wk", "wv"))
+        keys = jax.lax.dynamic_update_slice_in_dim(keys, k, position, 2)
+        values = jax.lax.dynamic_update_slice_in_dim(values, v, position, 2)
+        scores = jnp.einsum("bkgd,bktd->bkgt", q, keys) * q.shape[-1] ** -0.5
+        scores = jnp.where(jnp.arange(keys.shape[2]) <= position, scores, -1e9)
+        x = x + jnp.einsum("bkgd,kgde->be", jnp.einsum("bkgt,bktd->bkgd", jax.nn.softmax(scores), values), p["wo"])
+        h = normed(x, p["norm2"])
+        return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], (keys, values)
+
+    x = params["embedding"][tokens].astype(DTYPE)
+    x, cache = jax.lax.scan(one_layer, x, (params["layers"], cache))
+    return cache, jnp.argmax((x @ params["head"].astype(DTYPE)).astype("float32"), -1)

@@ -1,7 +1,7 @@
-"""Write docs/benchmarks.md and its pictures from the saved results; the page lists suites without results.
+"""Write docs/benchmarks.md, its pictures and docs/real-size.md from the saved results; the first lists suites without.
 
-The text of the page is in `page.md`, beside this module. A line `{{ NAME }}` there stands for the table of a suite,
-or for one of `PARTS`.
+The texts of the pages are in `page.md` and `real_size.md`, beside this module. A line `{{ NAME }}` there stands for the
+table of a suite, or for one of `PARTS`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bench.stats import spearman
 
 PAIRED = ("cluster", "partial_cluster", "cluster_mpi", "xla_cpu", "cluster_null", "xla_cpu_null")
 TEXT = Path(__file__).parent / "page.md"
+REAL_SIZE = Path(__file__).parent / "real_size.md"
 
 
 def verdicts(results: Results) -> str:
@@ -88,23 +89,24 @@ def load() -> Results:
     return Results({name: file for name in names if (file := load_file(name))})
 
 
-def page(results: Results) -> str:
-    """The text of the page with its tables."""
+def page(results: Results, template: Path = TEXT) -> str:
+    """The text of a page with its tables."""
 
     def part(match: re.Match[str]) -> str:
         name = match[1]
         return (PARTS[name](results) if name in PARTS else tables.of(name, results)).rstrip()
 
-    text = re.sub(r"^\{\{ (.+) \}\}$", part, TEXT.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^\{\{ (.+) \}\}$", part, template.read_text(), flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def write(results: Results, path: Path) -> None:
-    """Write the page, and its pictures into the folder `benchmarks` beside it."""
+    """Write the page, and beside it real-size.md and the folder `benchmarks` with pictures."""
     from bench import pictures  # imports matplotlib, which the page does not need
 
     pictures.draw(results, path.parent / "benchmarks")
     path.write_text(page(results))
+    (path.parent / "real-size.md").write_text(page(results, REAL_SIZE))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

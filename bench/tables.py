@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -249,23 +250,29 @@ def worst(results: Results, count: int = 3) -> Table:
 
 
 def scale(results: Results, name: str) -> Table:
-    """Models at real size, searched: seconds to the first schedule and in all, seconds of both steps, and the bound."""
+    """Models at real size, searched: processor seconds, seconds of the steps found, the bound, and memory."""
     rows = []
     for record in results.records(name):
         if "error" in record:
-            rows.append([record["name"], record["error"], *[""] * 6])
+            rows.append([record["name"], record["error"], *[""] * 7])
             continue
+        steps = [record["first_step_s"], record["step_s"], record.get("last_step_s", math.nan), record["joint_bound_s"]]
         rows.append([
-            record["name"], f"{record['first_s']:.1f} ({record['first_processor_s']:.1f})",
-            f"{record['search_s']:.0f} ({record['processor_s']:.0f})", f"{record['first_step_s']:.3f}",
-            f"{record['step_s']:.3f}", f"{record['joint_bound_s']:.3f}", f"{record['bytes'] / 1e9:.1f}",
-            f"{record['rss'] / MEGABYTE:,.0f}",
+            record["name"], f"{record['first_processor_s']:.1f}", f"{record['processor_s']:.0f}",
+            *("" if math.isnan(seconds) else f"{seconds:.3f}" for seconds in steps),
+            f"{record['bytes'] / 1e9:.1f}", f"{record['rss'] / MEGABYTE:,.0f}",
         ])  # fmt: skip
     return Table(
-        ["model", "s to the first schedule (of the processor)", "s of the search (of the processor)", "s of its step",
-         "s of the best step", "bound", "GB on a device", "MB of the search"],
+        ["model", "s to the first schedule", "s of the search", "s of the first step", "of the best",
+         "of the best after four times as long", "bound", "GB on a device", "MB of the search"],
         rows,
     )  # fmt: skip
+
+
+def answers(results: Results, name: str) -> Table:
+    """Worked answers of others, beside those that searches find."""
+    rows = [[record["name"], record["theirs"], record["ours"]] for record in results.records(name)]
+    return Table(["question", "theirs", "ours"], rows)
 
 
 TABLES: dict[str, Callable[..., Table]] = {
@@ -274,6 +281,7 @@ TABLES: dict[str, Callable[..., Table]] = {
     "weights": weights,
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
     "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
+    "answers": answers,
 }  # fmt: skip
 
 

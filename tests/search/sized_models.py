@@ -69,23 +69,3 @@ def mixture_args(batch: int, time: int) -> Any:
     layers = {name: form(LAYERS, *shape) for name, shape in shapes.items()}
     params = {"embedding": form(VOCABULARY, WIDTH), "head": form(WIDTH, VOCABULARY), "layers": layers}
     return params, form(batch, time, dtype="int32"), form(batch, time, dtype="int32")
-
-
-def decode(params: Any, cache: Any, tokens: Any, position: Any) -> Any:
-    """One token more of each sequence: the cache after it, and the tokens."""
-
-    def layer(x: Any, own: Any) -> Any:
-        p, (keys, values) = own
-        h = normed(x, p["norm1"])
-        q = jnp.einsum("be,ekgd->bkgd", h, p["wq"])
-        k, v = (jnp.einsum("be,ekd->bkd", h, p[name])[:, :, None] for name in ("wk", "wv"))
-        keys = jax.lax.dynamic_update_slice_in_dim(keys, k, position, 2)
-        values = jax.lax.dynamic_update_slice_in_dim(values, v, position, 2)
-        scores = jnp.einsum("bkgd,bktd->bkgt", q, keys) * q.shape[-1] ** -0.5
-        scores = jnp.where(jnp.arange(keys.shape[2]) <= position, scores, -1e9)
-        x = x + jnp.einsum("bkgd,kgde->be", jnp.einsum("bkgt,bktd->bkgd", jax.nn.softmax(scores), values), p["wo"])
-        h = normed(x, p["norm2"])
-        return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], (keys, values)
-
-    x, cache = jax.lax.scan(layer, params["embedding"][tokens], (params["layers"], cache))
-    return cache, jnp.argmax((x @ params["head"]).astype("float32"), -1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import redistrib as rd
-from bench.language_models import LLAMA_70B
+from bench.language_models import LLAMA_70B, decode
 from tests.search import sized_models
 
 SECONDS = 5.0
@@ -36,10 +36,10 @@ def test_decoding_with_a_cache_of_32768_tokens_on_64_chips() -> None:
     cache = (sized_models.form(80, 64, 8, 32768, 128),) * 2
     args = (params, cache, sized_models.form(64, dtype="int32"), sized_models.form(dtype="int32"))
     mesh, options = {"data": 8, "model": 8}, {"state": {"cache": 0}}
-    first, seconds = searched(sized_models.decode, args, mesh, limit=0.1, **options)
+    first, seconds = searched(decode, args, mesh, limit=0.1, **options)
     assert seconds < SECONDS
     assert first.memory <= 95 * 10**9
-    found, seconds = searched(sized_models.decode, args, mesh, limit=60, **options)
+    found, seconds = searched(decode, args, mesh, limit=60, **options)
     assert seconds < 4 * SECONDS
     assert found.joint_bound <= found.seconds < 1.5 * found.joint_bound
     cut = found.result.decisions.ins
