@@ -158,3 +158,16 @@ def test_logits_cut_along_the_vocabulary_are_not_gathered_to_decode() -> None:
     assert f.program.received_bytes < ROWS * 512 * 4
     for found, wanted in zip(f(*args), decode(*args), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_the_largest_along_the_first_dimension(cut: int) -> None:
+    x = np.random.default_rng(5).integers(0, 9, (48, 8)).astype(np.int32)
+    args = jax.make_jaxpr(lambda x: lax.top_k(x, 2))(x).eqns[0].params
+    if "axis" not in args:
+        pytest.skip("this JAX takes the largest of the last dimension alone")
+    for function in (lambda x: lax.top_k(x, 2, axis=0), lambda x: lax.approx_max_k(x, 2, reduction_dimension=0)):
+        f = rd.distribute(function, (x.astype(np.float32),), {"d": 8}, schedule=rd.along("d", {"x": cut}))
+        np.testing.assert_array_equal(f(x.astype(np.float32))[0], function(x.astype(np.float32))[0])
+        if cut == 1:
+            assert f.program.received_bytes == 0

@@ -73,8 +73,7 @@ def _function(eqn: Any, aval: Any, parts: int) -> Callable[[Any], Any] | None:
         axes = params["axes"]
         counts = _blocks([shape[axis] for axis in axes], parts)
         return _product(eqn.primitive, params, dict(zip(axes, counts, strict=True))) if max(counts) > 1 else None
-    axis = params["axis"] if "axis" in params else params["reduction_dimension"]
-    axis = axis % len(shape)
+    axis = params.get("axis", params.get("reduction_dimension", -1)) % len(shape)
     blocks = _most_blocks(shape[axis], parts, shape[axis] // 2)
     if blocks == 1:
         return None
@@ -143,14 +142,14 @@ def _cumulative(primitive: Any, params: Any, axis: int, blocks: int) -> Callable
 
 def _largest(primitive: Any, params: Any, axis: int, blocks: int) -> Callable[[Any], Any]:
     """Values and indices; `axis` is the last dimension of values and indices too."""
-    where = "axis" if "axis" in params else "reduction_dimension"
+    where = [name for name in ("axis", "reduction_dimension") if name in params]  # top_k of some JAX has the last alone
 
     def function(x: Any) -> Any:
         length, joined = x.shape[axis] // blocks, [*x.shape]
         joined[axis] = blocks * params["k"]
-        values, indices = primitive.bind(_in_blocks(x, axis, blocks), **{**params, where: axis + 1})
+        values, indices = primitive.bind(_in_blocks(x, axis, blocks), **{**params, **dict.fromkeys(where, axis + 1)})
         indices = indices + lax.broadcasted_iota(indices.dtype, indices.shape, axis) * length
-        values, at = primitive.bind(values.reshape(joined), **{**params, where: axis})
+        values, at = primitive.bind(values.reshape(joined), **{**params, **dict.fromkeys(where, axis)})
         return values, jnp.take_along_axis(indices.reshape(joined), at, axis, mode="promise_in_bounds")
 
     return function

@@ -60,7 +60,8 @@ def _along(equation: Equation) -> Nest:
 @rule("sort", "top_k", "approx_top_k")
 def _sorted(equation: Equation) -> Nest:
     rank = len(equation.ins[0].shape)
-    fixed = equation.params["dimension"] if equation.kind == "sort" else rank - 1
+    params = equation.params
+    fixed = next((params[name] for name in ("dimension", "axis", "reduction_dimension") if name in params), -1) % rank
     sizes, dims = _uncut(equation, [k != fixed for k in range(rank)])
     return equation.nest(sizes, [dims] * len(equation.ins), [dims] * len(equation.outs), flops=10)
 
