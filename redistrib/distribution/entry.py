@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from redistrib.backends.jax.sharding import JaxMesh
@@ -12,6 +13,7 @@ from redistrib.distribution.devices import platform_of
 from redistrib.distribution.distributed import Distributed
 from redistrib.distribution.divided import along_cuts
 from redistrib.distribution.prepared import Prepared
+from redistrib.distribution.uneven import with_uneven_cuts
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -54,16 +56,14 @@ def distributed(
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
     """
     starts, ends, sources = prepared.starts, prepared.ends, None
-    propagation = _pinned(prepared, axes)
     if isinstance(schedule, Schedule):
+        propagation = _pinned(prepared, axes)
         schedule.decide(propagation)
         starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
     else:
-        apply(schedule, propagation)
+        prepared, propagation = _cut(prepared, schedule, axes)
         if names_no_operations(schedule) and (numbers := along_cuts(prepared.traced, propagation)):
-            prepared = prepared.divided(numbers)
-            propagation = _pinned(prepared, axes)
-            apply(schedule, propagation)
+            prepared, propagation = _cut(prepared.divided(numbers), schedule, axes)
         for axis in axes.names:
             reshard_instead(propagation, axis)
         for axis in axes.names:
@@ -89,6 +89,16 @@ def distributed(
                 f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
     return Distributed(program, prepared, propagation, mesh, in_order=tight)
+
+
+def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:
+    """The function, with uneven cuts where its schedule has some, and the cuts that the schedule decides."""
+    uneven = with_uneven_cuts(prepared.traced.graph, schedule, axes)
+    prepared = replace(prepared, traced=replace(prepared.traced, graph=uneven.graph))
+    propagation = _pinned(prepared, axes)
+    propagation.uneven = uneven.tiles
+    apply(schedule, propagation)
+    return prepared, propagation
 
 
 def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]:

@@ -52,6 +52,8 @@ class Propagation:
         wants: the same for outputs.
         constants: arrays that depend on no input, each with the operation that makes it: they are made again where they
             are needed otherwise, and so never moved.
+        uneven: for a dimension of an input that is cut unevenly the operations that cut it, by number, each with its
+            iteration dimension; the input is whole.
         order: the axes as tactics came to them; the first is the most major where several cut one dimension.
         choices: where it had to choose.
     """
@@ -61,6 +63,7 @@ class Propagation:
     cuts: list[dict[str, str]] = field(init=False)
     pins: dict[str, dict[str, int | None]] = field(default_factory=dict)
     wants: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    uneven: Mapping[tuple[str, int], tuple[tuple[int, str], ...]] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
 
@@ -103,6 +106,11 @@ class Propagation:
             if not -len(array.shape) <= dim < len(array.shape):
                 raise CutError("", name, "Schedule", f"there is no dimension {dim}; its shape is {list(array.shape)}")
             dim %= len(array.shape)
+            if tiles := self.uneven.get((name, dim)):
+                for number, point in tiles:
+                    if self.cuts[number].get(axis) != point:
+                        self.cut_operation(number, axis, point)
+                return
         into = self.wants if name in self.maker else self.pins
         dims = into.setdefault(name, {})
         if dim is not None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from redistrib.errors import CutError
 from redistrib.partitioning.propagate import Propagation
-from redistrib.programs.graph import Array
+from redistrib.programs.graph import Array, Operation
 
 Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"
 
@@ -53,11 +53,7 @@ class Work:
     def begin(self, propagation: Propagation) -> None:
         """Cut the operations."""
         for pattern, dim in self.operations:
-            numbers = [
-                k
-                for k, operation in enumerate(propagation.graph.operations)
-                if fnmatch.fnmatchcase(operation.name, pattern) or operation.source.endswith(pattern)
-            ]
+            numbers = operations_of(pattern, propagation.graph.operations)
             if not numbers:
                 raise CutError(pattern, "", "Schedule", "there is no such operation, by name or by source line")
             for k in numbers:
@@ -75,7 +71,8 @@ def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
         axis: of the mesh.
         arrays: for arguments, by name, the dimension to cut. A name is that of a parameter of the function, which
             stands for all leaves of the argument, the path of a leaf (`params/layers/0/up`), the end of one (`up`), or
-            a pattern (`params/*/up`). A dimension is a number; `"first"`, the first that the axis divides, if any;
+            a pattern (`params/*/up`). A dimension is a number, of a dimension that the axis need not divide in
+            `rd.distribute`; `"first"`, the first that the axis divides, if any;
             None, never cut along this axis; or a function of path and shape. An axis that cuts an array
             already does not cut another dimension of it: `"first"` keeps the present one, a number is refused.
 
@@ -110,6 +107,15 @@ def matching(pattern: str, arrays: Sequence[Array]) -> list[Array]:
     if not arguments:
         raise CutError("", pattern, "Schedule", f"no argument is called so; there are {_some(arrays)}")
     return arguments
+
+
+def operations_of(pattern: str, operations: Sequence[Operation]) -> list[int]:
+    """The operations that a name, a pattern or a source line stands for, by number; see `work`."""
+    return [
+        k
+        for k, operation in enumerate(operations)
+        if fnmatch.fnmatchcase(operation.name, pattern) or operation.source.endswith(pattern)
+    ]
 
 
 def _dim(dim: Dim, array: Array, propagation: Propagation, axis: str) -> int | None:
