@@ -100,9 +100,9 @@ def test_an_error_names_operation_line_array_and_rule(
     assert bool(error.array) == bool(array)
 
 
-def test_a_cut_that_does_not_divide_names_operation_line_and_rule() -> None:
+def test_a_cut_of_one_element_names_operation_line_and_rule() -> None:
     with pytest.raises(CutError) as caught:
-        rd.distribute(product, (X,), {"d": 3}, schedule=rd.work("d", {"dot_general": "m0"}))
+        rd.distribute(product, (X[:1],), {"d": 3}, schedule=rd.work("d", {"dot_general": "m0"}))
     assert (caught.value.operation, caught.value.rule) == ("dot_general", "Nest")
     assert caught.value.source.endswith(f"test_errors.py:{product.__code__.co_firstlineno + 1}")
     assert "operation 'dot_general': the cut of (m0, k0, n0): " in str(caught.value)
