@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from redistrib.pipelines.entry import pipeline
     from redistrib.pipelines.layout import Layout
     from redistrib.plans.plan import Plan
+    from redistrib.plans.points import owners, point_of
     from redistrib.plans.reference import tile_of
     from redistrib.programs.program import Program
     from redistrib.programs.spec import nest
@@ -73,8 +74,10 @@ _HOME = {
     "load": "redistrib.weights.loading",
     "load_plan": "redistrib.weights.planning",
     "nest": "redistrib.programs.spec",
+    "owners": "redistrib.plans.points",
     "partition": "redistrib.partitioning.entry",
     "pipeline": "redistrib.pipelines.entry",
+    "point_of": "redistrib.plans.points",
     "proxy": "redistrib.distribution.regions",
     "rule": "redistrib.distribution.rules",
     "reshard": "redistrib.resharding.entry",
@@ -116,8 +119,10 @@ __all__ = [
     "load",
     "load_plan",
     "nest",
+    "owners",
     "partition",
     "pipeline",
+    "point_of",
     "proxy",
     "reshard",
     "reshard_plan",

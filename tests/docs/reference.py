@@ -54,8 +54,8 @@ PAGES = {
         "Plans, types and meshes",
         "Plans between two types, and what types, meshes, topologies and cost models are.",
         (
-            *("synthesize", "verify", "Plan", "tile_of", "Mesh", "Axis", "DistType", "DimType", "Topology"),
-            *("CostModel", "LatencyBandwidth"),
+            *("synthesize", "verify", "Plan", "tile_of", "owners", "point_of", "Mesh", "Axis", "DistType"),
+            *("DimType", "Topology", "CostModel", "LatencyBandwidth"),
         ),
     ),
 }
