@@ -90,7 +90,7 @@ def searches(names: list[str], size: str, limit: float) -> dict[str, Record]:
     missing = [name for name in names if name not in {record["name"] for record in records}]
     if missing:
         records = results.collect(SCHEDULES, search(missing, size, limit), settings, earlier=records)
-    return {record["name"]: record for record in records}
+    return {record["name"]: record for record in records if record["name"] in names}
 
 
 def measure(schedules: list[Record], settings: Settings, limit: float) -> Generator[Record]:

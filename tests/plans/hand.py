@@ -41,11 +41,26 @@ def shares(*rows: tuple[int, int, int, list[int], list[int]]) -> Shares:
     return Shares(src, dst, start, size, number)  # type: ignore[arg-type]  # the table makes them arrays
 
 
+class Rounds:
+    """The rounds of an exchange: in a round a device sends once and receives once, and all boxes have one size."""
+
+    def __init__(self) -> None:
+        self._busy: set[tuple[int, str, int]] = set()
+        self._sizes: dict[int, list[int]] = {}
+
+    def first(self, src: int, dst: int, size: list[int]) -> int:
+        """The first round that has room for a message; it is taken."""
+        k = 0
+        while not {(k, "src", src), (k, "dst", dst)}.isdisjoint(self._busy) or self._sizes.setdefault(k, size) != size:
+            k += 1
+        self._busy |= {(k, "src", src), (k, "dst", dst)}
+        return k
+
+
 def pulled(before: Placement, after: Placement) -> Exchange:
     """The direct exchange: every device takes what it lacks from the first device that holds it."""
     rows: list[tuple[int, int, int, list[int], list[int]]] = []
-    busy: set[tuple[int, str, int]] = set()
-    sizes: dict[int, list[int]] = {}
+    rounds = Rounds()
     for dst in range(after.devices):
         seen = {tuple(before.index[dst].tolist())}
         for src in range(before.devices):
@@ -55,11 +70,7 @@ def pulled(before: Placement, after: Placement) -> Exchange:
                 continue
             seen.add(tuple(before.index[src].tolist()))
             size = (stop - start).tolist()
-            k = 0
-            while (k, "src", src) in busy or (k, "dst", dst) in busy or sizes.setdefault(k, size) != size:
-                k += 1
-            busy |= {(k, "src", src), (k, "dst", dst)}
-            rows.append((src, dst, k, start.tolist(), size))
+            rows.append((src, dst, rounds.first(src, dst, size), start.tolist(), size))
     return Exchange(before, after, shares(*rows))
 
 

@@ -22,7 +22,7 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 from redistrib.theory.placement import Placement
-from tests.plans.hand import place, plan, shares
+from tests.plans.hand import Rounds, place, plan, shares
 
 
 def pulled_sums(before: Placement, after: Placement) -> ReduceExchange | Exchange:
@@ -33,8 +33,7 @@ def pulled_sums(before: Placement, after: Placement) -> ReduceExchange | Exchang
     p, q = before.summands, after.summands
     splits = tuple(range(0, p + 1, p // q)) if p % q == 0 else (0, *[p] * q)
     rows: list[tuple[int, int, int, list[int], list[int]]] = []
-    busy: set[tuple[int, str, int]] = set()
-    sizes: dict[int, list[int]] = {}
+    rounds = Rounds()
     for dst in range(after.devices):
         into = int(after.label[dst])
         mine = range(splits[into], splits[into + 1])
@@ -48,11 +47,7 @@ def pulled_sums(before: Placement, after: Placement) -> ReduceExchange | Exchang
                 continue
             seen.add(slab)
             size = (stop - start).tolist()
-            k = 0
-            while (k, "src", src) in busy or (k, "dst", dst) in busy or sizes.setdefault(k, size) != size:
-                k += 1
-            busy |= {(k, "src", src), (k, "dst", dst)}
-            rows.append((src, dst, k, start.tolist(), size))
+            rows.append((src, dst, rounds.first(src, dst, size), start.tolist(), size))
     empty = np.zeros(0, dtype=np.int64)
     table = np.zeros((0, before.rank), dtype=np.int64)
     made = shares(*rows) if rows else Shares(empty, empty, table, table, empty)

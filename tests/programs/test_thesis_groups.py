@@ -28,6 +28,11 @@ INIT = Nest(
 )
 REDUCE = rd.nest("oi->o", {"o": 16, "i": 8}, name="REDUCE_MAP", reads=["x"], writes="_out")
 CALL = {"call_25": ["INIT_MAP", "REDUCE_MAP"]}
+REDUCTION_INSIDE = (
+    "operation 'call_25', array '_out': nest 'INIT_MAP' has '_out' as [8{r0}16] and nest 'REDUCE_MAP' needs [8{r0}16] "
+    "sum{r1}, which a reduction would have to come between; a group may not communicate inside, so cut both alike, or "
+    "take the nests out of the group (rule Group)"
+)
 
 
 def test_t7_nested_maps_that_agree() -> None:
@@ -59,25 +64,9 @@ def test_t7_nested_maps_that_disagree() -> None:
 def test_t7_only_identities_may_stand_for_summands() -> None:
     ones = replace(INIT, fills=None)
     grids = {"REDUCE_MAP": (2, 4), "INIT_MAP": (2,)}
-    with pytest.raises(
-        InconsistentGroupError,
-        match=exactly(
-            "operation 'call_25', array '_out': nest 'INIT_MAP' has '_out' as [8{r0}16] and nest "
-            "'REDUCE_MAP' needs [8{r0}16] sum{r1}, which a reduction would have to come between; a "
-            "group may not communicate inside, so cut both alike, or take the nests out of the "
-            "group (rule Group)"
-        ),
-    ):
+    with pytest.raises(InconsistentGroupError, match=exactly(REDUCTION_INSIDE)):
         rd.partition([ones, REDUCE], grids, groups=CALL)
-    with pytest.raises(
-        InconsistentGroupError,
-        match=exactly(
-            "operation 'call_25', array '_out': nest 'INIT_MAP' has '_out' as [8{r0}16] and nest "
-            "'REDUCE_MAP' needs [8{r0}16] sum{r1}, which a reduction would have to come between; a "
-            "group may not communicate inside, so cut both alike, or take the nests out of the "
-            "group (rule Group)"
-        ),
-    ):
+    with pytest.raises(InconsistentGroupError, match=exactly(REDUCTION_INSIDE)):
         rd.partition([replace(INIT, fills="max"), REDUCE], grids, groups=CALL)
     whole = rd.partition([ones, REDUCE], {"REDUCE_MAP": (2, 1), "INIT_MAP": (2,)}, groups=CALL)
     assert not whole.moves

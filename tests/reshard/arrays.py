@@ -16,6 +16,10 @@ GRID = jax_mesh((("a", 2), ("b", 4)), tuple(range(8)))
 TURNED = jax_mesh((("p", 2), ("q", 2), ("r", 2)), (3, 1, 4, 0, 5, 2, 7, 6))
 ROWS = NamedSharding(EIGHT, P("x"))
 COLUMNS = NamedSharding(GRID, P(None, "b"))
+DELETED = (
+    "the array has been donated or deleted; pass one that is alive (arrays made of its buffers go with an array: its "
+    "shards, and what jax.device_put returned where nothing had to move)"
+)
 
 
 def matrix(shape: tuple[int, ...] = (16, 32), sharding: Any = ROWS, dtype: Any = np.float32) -> jax.Array:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
@@ -18,11 +17,10 @@ from redistrib.errors import LeafError, NotationError, ReductionError, TracedErr
 from redistrib.lang.notation import parse_type
 from redistrib.lang.types import DistType
 from tests.messages import exactly
+from tests.reshard.meshes import AUTO, EXPLICIT, on
 
 MESH = "x=4,y=2"
-DEVICES = np.array(jax.devices()[:8]).reshape(4, 2)
-EXPLICIT = Mesh(DEVICES, ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
-AUTO = Mesh(DEVICES, ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+pytestmark = pytest.mark.usefixtures("on_explicit_axes")
 
 TWO_KINDS = "[8] sum{x} max{y}"
 ONE_KIND = f"""\
@@ -40,19 +38,9 @@ UNKNOWN = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _on_explicit_axes() -> Iterator[None]:
-    with jax.set_mesh(EXPLICIT):
-        yield
-
-
-def on(mesh: Mesh, *entries: Any, **axes: Any) -> NamedSharding:
-    return NamedSharding(mesh, P(*entries, **axes))
-
-
 def summands(value: Any) -> jax.Array:
     """On every device the same value, as a summand along x."""
-    tiles = [jax.device_put(value, device) for device in DEVICES.flat]
+    tiles = [jax.device_put(value, device) for device in EXPLICIT.devices.flat]
     return jax.make_array_from_single_device_arrays(np.shape(value), on(EXPLICIT, unreduced={"x"}), tiles)
 
 

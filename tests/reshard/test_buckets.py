@@ -36,15 +36,11 @@ PLANS = {
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Leaves whose tiles have so many rows, on some devices."""
+class Moving:
+    """Leaves of one plan, on some devices."""
 
-    rows: int
-    devices: tuple[int, ...]
-
-    @property
-    def plan(self) -> Plan:
-        return PLANS[self.rows]
+    plan: Plan
+    devices: tuple[int, ...] = DEVICES
 
     @property
     def source_bytes(self) -> int:
@@ -64,25 +60,12 @@ class Sized:
     plan: Plan = PLANS[1]
 
 
-@dataclass(frozen=True)
-class Moving:
-    """Leaves of one plan."""
-
-    plan: Plan
-
-    @property
-    def source_bytes(self) -> int:
-        return self.plan.before.tile_size * self.plan.itemsize
-
-    @property
-    def target_bytes(self) -> int:
-        return self.plan.after.tile_size * self.plan.itemsize
-
-
 def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[LeafMove]:
     """So many leaves of each kind: rows of the tile, and whether the source is given up."""
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
-    return [LeafMove(k, str(k), Rows(rows, devices), devices, donated) for k, (rows, donated) in enumerate(kinds)]
+    return [
+        LeafMove(k, str(k), Moving(PLANS[rows], devices), devices, donated) for k, (rows, donated) in enumerate(kinds)
+    ]
 
 
 def size(launch: Bucket) -> int:
@@ -185,7 +168,7 @@ def test_what_frees_memory_travels_first() -> None:
             ("[1024, 1024]", "[128{x}1024, 1024]"),
         )
     )
-    even = Rows(256, DEVICES)
+    even = Moving(PLANS[256])
     items = [
         LeafMove(0, "grow", grow, DEVICES, donated=True),
         LeafMove(1, "undonated", shrink, DEVICES),

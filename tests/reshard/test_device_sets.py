@@ -44,6 +44,15 @@ def _check(source: jax.Array, target: NamedSharding, **options: Any) -> jax.Arra
     return moved
 
 
+def _check_at_the_bound(array: jax.Array, target: NamedSharding) -> None:
+    plan = rd.reshard_plan(array, target, cost_model="exact")
+    if plan.put:  # whole tiles are copied to other devices
+        assert np.array_equal(rd.reshard(array, target), array)
+    else:
+        assert plan.received_bytes == plan.lower_bound_bytes
+        _check(array, target, cost_model="exact")
+
+
 @pytest.mark.parametrize("name", MOVED)
 def test_pairs_move_at_the_bound_without_the_host(name: str) -> None:
     shape, source, target = _ends(name)
@@ -67,30 +76,14 @@ def test_same_tiles_on_other_devices_are_copied_by_device_put() -> None:
 def test_nccls_cases_move_at_the_bound(half: int) -> None:
     for ends in m2n(half):
         source, target = (_sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)) for mesh, devices, text in ends)
-        array = jax.device_put(_values((40, 40), jnp.bfloat16), source)
-        plan = rd.reshard_plan(array, target, cost_model="exact")
-        if plan.put:  # tiles that go to other devices as they are
-            assert np.array_equal(rd.reshard(array, target), array)
-        else:
-            assert plan.received_bytes == plan.lower_bound_bytes
-            _check(array, target, cost_model="exact")
+        _check_at_the_bound(jax.device_put(_values((40, 40), jnp.bfloat16), source), target)
 
 
 @pytest.mark.long
 def test_alpas_cases_move_at_the_bound() -> None:
     for ends in alpa_on_eight():
-        (mesh, devices, text), (other, others, there) = ends
-        source, target = (
-            _sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)),
-            _sharding(rd.Mesh.of(other, others), rd.DistType.parse(there)),
-        )
-        array = jax.device_put(_values((48, 16, 8), jnp.float32), source)
-        plan = rd.reshard_plan(array, target, cost_model="exact")
-        if plan.put:  # tiles that go to other devices as they are
-            assert np.array_equal(rd.reshard(array, target), array)
-        else:
-            assert plan.received_bytes == plan.lower_bound_bytes
-            _check(array, target, cost_model="exact")
+        source, target = (_sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)) for mesh, devices, text in ends)
+        _check_at_the_bound(jax.device_put(_values((48, 16, 8), jnp.float32), source), target)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8, jnp.int4, jnp.complex64, jnp.bool_])

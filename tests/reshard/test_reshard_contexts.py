@@ -18,18 +18,12 @@ from redistrib.backends.jax import private
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, TracedError
 from tests.messages import exactly
+from tests.reshard.meshes import AUTO, EXPLICIT, on
 
 NAMES = ("x", "y")
-GRID = np.array(jax.devices()[:8]).reshape(4, 2)
-EXPLICIT = Mesh(GRID, NAMES, axis_types=(AxisType.Explicit,) * 2)
-AUTO = Mesh(GRID, NAMES, axis_types=(AxisType.Auto,) * 2)
 ABSTRACT = EXPLICIT.abstract_mesh
 NUMBERS = np.arange(64, dtype=np.float32).reshape(8, 8)
 Move = Callable[[Any, Any], Any]
-
-
-def on(mesh: Any, *entries: Any) -> NamedSharding:
-    return NamedSharding(mesh, P(*entries))
 
 
 def placed(values: Any = NUMBERS, mesh: Mesh = EXPLICIT, spec: P | None = None) -> jax.Array:
@@ -293,7 +287,7 @@ def test_a_limit_inside_a_shard_map_is_refused() -> None:
 def test_abstract_meshes_outside_jit() -> None:
     """The array has the devices, or the mesh that is set."""
     other = AbstractMesh((2, 4), NAMES, axis_types=(AxisType.Explicit,) * 2)
-    turned = Mesh(GRID[::-1], NAMES, axis_types=EXPLICIT.axis_types)
+    turned = Mesh(EXPLICIT.devices[::-1], NAMES, axis_types=EXPLICIT.axis_types)
     for mesh, abstract in ((EXPLICIT, ABSTRACT), (EXPLICIT, other), (turned, ABSTRACT)):
         array, target = placed(mesh=mesh), on(abstract, "y", "x")
         alike(rd.reshard(array, target), jax.sharding.reshard(array, target))

@@ -18,12 +18,9 @@ from redistrib.errors import ChoiceError, MemoryLimitError
 from redistrib.resharding import eager
 from redistrib.resharding.packing import buckets
 from tests.messages import exactly
+from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS
 
-from .cases import jax_mesh
-
-EIGHT = jax_mesh((("x", 8),), tuple(range(8)))
-GRID = jax_mesh((("a", 2), ("b", 4)), tuple(range(8)))
-ROWS, COLUMNS, WHOLE = NamedSharding(EIGHT, P("x")), NamedSharding(GRID, P(None, "b")), NamedSharding(GRID, P())
+WHOLE = NamedSharding(GRID, P())
 KIB = 1024
 
 

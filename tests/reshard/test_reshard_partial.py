@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,23 +18,13 @@ from redistrib.errors import LeafError, MemoryLimitError, ReductionError, Replic
 from redistrib.lang.specs import spec_entries
 from redistrib.testing import check_replicas
 from tests.messages import exactly
+from tests.reshard.meshes import AUTO, EXPLICIT, on
 
 NAMES = ("x", "y")
-EXPLICIT = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), NAMES, axis_types=(AxisType.Explicit,) * 2)
-AUTO = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), NAMES, axis_types=(AxisType.Auto,) * 2)
+pytestmark = pytest.mark.usefixtures("on_explicit_axes")
 TURNED = Mesh(
     np.array(jax.devices())[[3, 1, 4, 0, 5, 2, 7, 6]].reshape(2, 4), ("p", "q"), axis_types=(AxisType.Explicit,) * 2
 )
-
-
-@pytest.fixture(autouse=True)
-def _on_explicit_axes() -> Iterator[None]:
-    with jax.set_mesh(EXPLICIT):
-        yield
-
-
-def on(mesh: Mesh, *entries: Any, **axes: Any) -> NamedSharding:
-    return NamedSharding(mesh, P(*entries, **axes))
 
 
 def unreduced(stack: np.ndarray, sharding: NamedSharding) -> jax.Array:
