@@ -34,7 +34,7 @@ OF_ALL: dict[str, Function] = {
     "product": lambda x: x.prod(0),
     "any": lambda x: (x > 1).any(0),
     "all": lambda x: (x > -9).all(0),
-    "count": lambda x: (x == x).sum(0),
+    "count": lambda x: (x != 1).sum(0),
     "cumsum": lambda x: jnp.cumsum(x, 0),
     "cumsum of rows": lambda x: jnp.cumsum(x, 1),
     "cummax": lambda x: lax.cummax(x, 0),
@@ -70,6 +70,7 @@ OF_ALL: dict[str, Function] = {
     "along": lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1),
     "rows added to": lambda x: x.at[jnp.array([0, 1, 0, 99])].add(x[:1, :]),
     "rows added": lambda x: jnp.zeros((3, 4), x.dtype).at[(jnp.arange(x.shape[0]) * 2) % 3].add(x),
+    "rows added at the end": lambda x: x.at[jnp.array([0, 90])].add(x[:1], mode="clip"),
     "rows set": lambda x: x.at[jnp.array([1])].set(0),
     "rows at most": lambda x: x.at[jnp.array([0, -1])].min(0),
     "scan over columns": lambda x: lax.scan(lambda c, row: (c + row, c * row), x[:, 0], x.T),
@@ -251,7 +252,7 @@ def test_the_argument_is_whole_and_the_result_has_its_shape() -> None:
     assert [op.kind for op in computes(f)] == ["uneven_tiles", "exp", "uneven_whole"]
 
 
-@pytest.mark.parametrize("name", ["softmax", "argmax", "rows added to", "gradient of rows", "scan over rows"])
+@pytest.mark.parametrize("name", ["softmax", "argmax", "rows added to", "rows added at the end", "gradient of rows"])
 def test_ranks_agree_with_the_function(name: str) -> None:
     function, array = named({**OF_ALL, **OF_FLOATS}[name]), hostile(5, "float32")
     f = rd.distribute(function, (array,), {"d": 4}, schedule=rd.along("d", {"x": 0}))

@@ -29,6 +29,8 @@ from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
 OPERATIONS = (*operations.OPERATIONS, *structured.OPERATIONS, *windows.OPERATIONS)
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 MESHES: tuple[dict[str, int], ...] = ({"d": 4}, {"d": 4}, {"d": 2}, {"d": 2, "t": 2}, {"d": 8}, {"d": 4, "t": 2})
+UNEVEN: tuple[dict[str, int], ...] = ({"d": 3}, {"d": 5}, {"d": 3, "t": 2}, {"d": 2, "t": 3})
+UNEVENLY = 0.2  # of the functions, cut by axes that do not divide their dimensions
 MOST = 6  # operations of a function
 SEARCHED = 0.15  # of the functions, whose schedule is found by a search
 
@@ -46,7 +48,10 @@ def check(seed: int, index: int) -> str:
     function = drawn(seed, index)
     rng = random.Random(f"schedule/{seed}/{index}")
     mesh = rng.choice(MESHES)
-    schedule: Any = _schedule(function, mesh, rng)
+    unevenly = random.Random(f"uneven/{seed}/{index}")
+    if is_uneven := unevenly.random() < UNEVENLY:
+        mesh = unevenly.choice(UNEVEN)
+    schedule: Any = _schedule(function, mesh, rng, is_uneven)
     if rng.random() < 0.3:
         schedule = [*_work(function, mesh, rng), *schedule]
     exact = rng.random() < 0.2
@@ -125,12 +130,12 @@ def _mesh(axes: tuple[tuple[str, int], ...]) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(devices, tuple(name for name, _ in axes))
 
 
-def _schedule(function: Function, mesh: dict[str, int], rng: random.Random) -> list[Any]:
+def _schedule(function: Function, mesh: dict[str, int], rng: random.Random, is_uneven: bool) -> list[Any]:
     tactics = []
     for axis, size in mesh.items():
         cut: dict[str, int] = {}
         for k, value in enumerate(function.values[: len(function.arguments)]):
-            dims = [dim for dim, n in enumerate(value.shape) if n % size == 0]
+            dims = [dim for dim, n in enumerate(value.shape) if n % size == 0 or (is_uneven and n > 1)]
             if dims and (k == 0 or rng.random() < 0.4):
                 cut[f"arg{k}"] = 0 if k == 0 and 0 in dims and rng.random() < 0.7 else rng.choice(dims)
         if cut:

@@ -286,7 +286,7 @@ def _scatter(equation: Equation) -> Nest | None:
                 first = first & (jnp.asarray(at[name].start) == 0)
             base = jnp.where(first, base, sum_identity(base.dtype))
         params = dict(equation.params)
-        if looked_up is not None and len(at["p"]) < shape[looked_up]:
+        if looked_up is not None and len(at["p"]) != shape[looked_up]:  # longer with the tails of an uneven cut
             start, count = at["p"].start, len(at["p"])
             index, outside = _looked_up(rows, shape, looked_up, equation)
             inside = (index >= start) & (index < start + count)
