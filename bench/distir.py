@@ -151,11 +151,33 @@ def figures(records: list[Record], memory: int) -> dict[str, int]:
     return count
 
 
+def differing(records: list[Record], memory: int) -> list[list[str]]:
+    """The rows whose winners differ: both, the simulated time of theirs over ours, what theirs receives over ours where
+    neither has stages, and the gigabytes of both."""
+    cells, rows = _cells(records), []
+    for model, batch, theirs, ours, ratio, _ in winners(records, memory):
+        if theirs == ours:
+            continue
+        group = cells[model, int(batch)]
+        received = ""
+        if model in MLP and theirs.endswith("/1/1") and ours.endswith("/1/1"):
+            of_theirs, of_ours = (_received(layout, MLP[model][1], int(batch)) for layout in (theirs, ours))
+            received = f"{of_theirs / of_ours:.3f}"
+        held = (f"{group[layout]['peak_bytes'] / 1e9:.1f}" if layout in group else "-" for layout in (theirs, ours))
+        rows.append([model, batch, theirs, ours, ratio, received, *held])
+    return rows
+
+
+def _received(layout: str, width: int, batch: int) -> int:
+    """Elements that a layout without stages receives, up to a factor: gradients of replicas, activations of shards."""
+    replicas, shards, *_ = map(int, layout.split("/"))
+    return width * (replicas - 1) + batch * (shards - 1)
+
+
 def _receives_least(layout: str, width: int, batch: int) -> bool:
-    """Whether no layout without stages receives less: gradients of D replicas plus activations of T shards."""
-    replicas, shards, stages, _ = map(int, layout.split("/"))
-    least = min(width * (d - 1) + batch * (16 // d - 1) for d in (1, 2, 4, 8, 16))
-    return stages == 1 and width * (replicas - 1) + batch * (shards - 1) == least
+    """Whether no layout without stages receives less."""
+    least = min(_received(f"{d}/{16 // d}", width, batch) for d in (1, 2, 4, 8, 16))
+    return layout.endswith("/1/1") and _received(layout, width, batch) == least
 
 
 def speedups(records: list[Record]) -> tuple[list[float], list[float]]:

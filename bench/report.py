@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import goals, tables
 from bench.children import ROOT
-from bench.distir import figures, speedups, winners
+from bench.distir import differing, figures, speedups, winners
 from bench.results import DIRECTORY, Results
 from bench.results import load as load_file
 from bench.stats import spearman
@@ -62,6 +62,13 @@ def distir(results: Results) -> str:
     )
 
 
+def distir_rows(results: Results) -> str:
+    """The rows of DistIR's tables whose winner is another than ours."""
+    rows = differing(results.records("distir"), results.settings("distir").get("memory", 0))
+    header = ["model", "batch", "theirs", "ours", "time of theirs / ours", "received by theirs / ours"]
+    return str(tables.Table([*header, "GB of theirs", "GB of ours"], rows))
+
+
 def provenance(results: Results) -> str:
     """Dates and commits of the results."""
     by_date: dict[str, list[str]] = {}
@@ -79,7 +86,7 @@ def not_run(results: Results) -> str:
 
 PARTS: dict[str, Callable[[Results], str]] = {
     "goals": verdicts, "worst": worst, "counted": counted, "paired": paired, "distir": distir, "provenance": provenance,
-    "not run": not_run,
+    "not run": not_run, "distir rows": distir_rows,
 }  # fmt: skip
 
 
