@@ -39,7 +39,7 @@ def derived(case: Any, model: str) -> dict[str, Any]:
     function = case.distributed(cost_model=model)
     program = function.program
     moves = [op for op in program.ops if isinstance(op, Move)]
-    table = re.sub(r" +\S+\.py:\d+| +", " ", str(function))
+    table = re.sub(r" +\S+\.py:\d+|[ -]{2,}| +", " ", str(function))  # widths of columns depend on names of files
     simulated = rd.simulate(program, "gpu", record=False)
     return {
         "moves": [_told(move) for move in moves],
