@@ -32,6 +32,8 @@ class _Slid(NamedTuple):
         padding: Any = rng.choice(("SAME", "SAME", "SAME", "VALID", "drawn"))
         if padding == "drawn":
             padding = (rng.randint(-1, 4), rng.randint(-1, 4))
+            if padding[0] < 0 < padding[1]:  # XLA for CPUs computes wrong sums
+                padding = (0, padding[1])
         return cls(taps, rng.choice((1, 1, 1, 2, 2, 3)), dilation, rng.choice((1, 1, 1, 2)), padding)
 
     def __str__(self) -> str:
