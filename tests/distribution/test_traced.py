@@ -226,3 +226,18 @@ def test_an_operation_has_the_name_of_its_first_result() -> None:
     assert [op.flops for op in f.program.ops if isinstance(op, Compute) and op.name == "pure_callback"] == [0]
     for found, wanted in zip(f(*args), function(*args), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("target", [(None, None, None), (None, "d", None)])
+def test_a_transform_of_one_row_is_gathered(target: tuple[str | None, ...]) -> None:
+    """XLA for CPUs gives the dimension of size 1 another place in memory, and then refuses the transform."""
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    schedule = [rd.along("d", {"x": 1}), rd.along("t", {"x": 1})]
+
+    def transformed(x: Any) -> Any:
+        return jnp.fft.rfft(x)
+
+    f = rd.distribute(transformed, (x,), {"d": 2, "t": 2}, schedule=schedule, out_shardings=P(*target))
+    np.testing.assert_allclose(f(x), np.fft.rfft(x), rtol=1e-5, atol=1e-5)
+    slope = jax.grad(lambda x: jnp.abs(f(x)).sum())(x)
+    np.testing.assert_allclose(slope, jax.grad(lambda x: jnp.abs(transformed(x)).sum())(x), rtol=1e-5, atol=1e-5)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from jax.experimental.layout import Layout, with_layout_constraint
+
 from redistrib.backends.jax.trace.equation import At, Dims, Equation, letters, rule
 from redistrib.programs.nest import Nest
 from redistrib.programs.ops import reshaping
@@ -160,7 +162,13 @@ def _windows(equation: Equation) -> Nest:
 def _fft(equation: Equation) -> Nest:
     rank, turned = len(equation.ins[0].shape), len(equation.params["fft_lengths"])
     sizes, dims = _uncut(equation, [k < rank - turned for k in range(rank)])
-    return equation.nest(sizes, [dims], [dims], flops=5)
+
+    def body(
+        at: At, *tiles: Any
+    ) -> Any:  # XLA for CPUs transforms row-major arrays only, and may choose another layout
+        return with_layout_constraint(equation.run(tiles), Layout(tuple(range(rank))))
+
+    return equation.nest(sizes, [dims], [dims], body=body, flops=5)
 
 
 _OF_VECTORS = ("tridiagonal_solve", "lu_pivots_to_permutation")  # whose first operand is a vector for each matrix
