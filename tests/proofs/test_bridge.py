@@ -28,6 +28,8 @@ from tests.plans.corrupt_devices import WAITING_IN_TEXTS
 from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
 from tests.plans.hand_partial import PARTIAL
 
+pytestmark = pytest.mark.long  # its sample of plans takes longer to make than most tests to run
+
 GATHER = {
     "source": {"type": "[2{x}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},
     "target": {"type": "[4, 3]", "mesh": {"axes": [["y", 1], ["x", 2]], "devices": [1, 0]}},
