@@ -21,7 +21,7 @@ from redistrib.partitioning.build import build
 from redistrib.partitioning.conflicts import carry_whole, reshard_instead
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.schedule import Schedule
-from redistrib.partitioning.tactics import apply, matching, names_no_operations
+from redistrib.partitioning.tactics import apply, matching, names_no_operations, together
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.graph import Array
 from redistrib.programs.live import highest_peak_bytes
@@ -61,6 +61,7 @@ def distributed(
         schedule.decide(propagation)
         starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
     else:
+        schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)
         if names_no_operations(schedule) and (numbers := along_cuts(prepared.traced, propagation)):
             prepared, propagation = _cut(prepared.divided(numbers), schedule, axes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from redistrib.backends.jax.trace.equation import At, Primitive
 from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction
-from redistrib.partitioning.tactics import Along, Work, matching, operations_of
+from redistrib.partitioning.tactics import Along, Work, matching, operations_of, together
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.reduction import identity
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
@@ -82,8 +83,8 @@ def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], d
     """The dimensions of inputs and operations that tactics cut, each with the number of parts."""
     places: dict[Place, dict[str, int]] = {}
     points: dict[Point, dict[str, int]] = {}
-    for tactic in _tactics(schedule):
-        if tactic.axis not in mesh.names:
+    for tactic in chain.from_iterable(together(schedule)):
+        if not isinstance(tactic, Along | Work) or tactic.axis not in mesh.names:
             continue  # refused when it is applied
         size = mesh.axis(tactic.axis).size
         if isinstance(tactic, Along):
@@ -102,15 +103,6 @@ def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], d
         {place: math.prod(axes.values()) for place, axes in places.items()},
         {point: math.prod(axes.values()) for point, axes in points.items()},
     )
-
-
-def _tactics(schedule: Any) -> Iterator[Along | Work]:
-    entries = (schedule,) if isinstance(schedule, Along | Work) else schedule
-    for entry in entries if isinstance(entries, list | tuple) else ():
-        if isinstance(entry, list | tuple):
-            yield from (tactic for tactic in entry if isinstance(tactic, Along | Work))
-        elif isinstance(entry, Along | Work):
-            yield entry
 
 
 @dataclass(frozen=True, eq=False)

@@ -136,14 +136,15 @@ def _some(arrays: Iterable[Array]) -> str:
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
+def together(schedule: Any) -> tuple[tuple[Any, ...], ...]:
+    """The tactics of a schedule in order, those that begin together in one tuple."""
+    entries = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
+    return tuple(tuple(entry) if isinstance(entry, list | tuple) else (entry,) for entry in entries)
+
+
 def names_no_operations(schedule: Any) -> bool:
     """Whether a schedule cuts arguments alone."""
-    entries = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
-    return all(
-        isinstance(tactic, Along)
-        for entry in entries
-        for tactic in (entry if isinstance(entry, list | tuple) else [entry])
-    )
+    return all(isinstance(tactic, Along) for tactics in together(schedule) for tactic in tactics)
 
 
 def apply(schedule: Any, propagation: Propagation) -> None:
@@ -152,13 +153,12 @@ def apply(schedule: Any, propagation: Propagation) -> None:
     Raises:
         CutError: if an entry is no tactic, or a tactic cannot be applied.
     """
-    for entry in (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule):
-        together = tuple(entry) if isinstance(entry, list | tuple) else (entry,)
-        for tactic in together:
+    for tactics in together(schedule):
+        for tactic in tactics:
             if not isinstance(tactic, Along | Work):
                 raise CutError(
                     "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
                 )
             tactic.begin(propagation)
-        for axis in dict.fromkeys(tactic.axis for tactic in together):
+        for axis in dict.fromkeys(tactic.axis for tactic in tactics):
             propagation.spread(axis)

@@ -171,3 +171,14 @@ def test_the_largest_along_the_first_dimension(cut: int) -> None:
         np.testing.assert_array_equal(f(x.astype(np.float32))[0], function(x.astype(np.float32))[0])
         if cut == 1:
             assert f.program.received_bytes == 0
+
+
+def test_a_schedule_may_be_an_iterator() -> None:
+    """Though the function is cut twice: as it is, and with what is worth dividing divided."""
+    x = np.arange(256, dtype=np.int32)
+    schedule = [rd.along("d", {"x": 0})]
+    f, same = (
+        rd.distribute(lambda x: jnp.cumsum(x), (x,), {"d": 4}, schedule=given) for given in (schedule, iter(schedule))
+    )
+    assert str(same.program) == str(f.program)
+    assert "cumsum" in str(f.program) and same.opaque == f.opaque
