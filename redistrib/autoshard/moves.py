@@ -189,11 +189,7 @@ class Moves:
         return DimType(size // self._tiles(axes), axes, size)
 
     def _tiles(self, axes: tuple[str, ...]) -> int:
-        return math.prod([self._size_of.get(axis) or self.mesh.axis(axis).size for axis in axes])
-
-    @cached_property
-    def _size_of(self) -> dict[str, int]:
-        return {axis.name: axis.size for axis in self.mesh.axes}
+        return math.prod([self.mesh.axis(axis).size for axis in axes])
 
     def _price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         if self.by_axes is not None:

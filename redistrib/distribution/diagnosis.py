@@ -204,7 +204,7 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         Print it for a table; `as_dict()` is for JSON.
     """
     (args,) = over_virtual_devices(args)
-    compiled, before, mesh = _compiled(fn, args)
+    compiled, before, lowered = _compiled(fn, args)
     text = compiled.as_text() or ""
     module, seen, lines = parse_module(text), inspect(compiled), Lines.read(text)
     by_name = {
@@ -217,16 +217,16 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
     for collective in seen.collectives:
         instruction = by_name[collective.name]
         groups[lines.of(instruction), label(instruction)].append(collective)
-    plans = _reshards(before, chosen, _mesh_of(args) or mesh, groups) if before else {}
+    plans = _reshards(before, chosen, _mesh_of(args, lowered), groups) if before else {}
     findings = [_finding(key, collectives, plans.get(key, ())) for key, collectives in groups.items()]
     findings.sort(key=lambda finding: (not finding.involuntary, -finding.received))
     name = str(getattr(fn, "__name__", "") or "function")
     return Diagnosis(name, module.devices, tuple(findings), seen.scratch, bool(before))
 
 
-def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Mesh | None]:
+def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Any]:
     """The compiled function, the text of the module before it was partitioned, where the compiler writes it, and the
-    mesh of its shardings, if they name a single one."""
+    lowered function; None for one that comes compiled."""
     if hasattr(function, "as_text") and not hasattr(function, "compile"):
         return function, "", None
     if hasattr(function, "compile"):
@@ -241,8 +241,8 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Mesh | None
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # a compiler without this option
             compiled = lowered.compile(compiler_options=options)
             texts = sorted(Path(folder).glob("*before_spmd-partitioning*.txt"))
-            return compiled, texts[0].read_text() if texts else "", mesh_named(str(lowered.as_text()))
-    return lowered.compile(), "", None
+            return compiled, texts[0].read_text() if texts else "", lowered
+    return lowered.compile(), "", lowered
 
 
 def _require_devices(args: Sequence[Any]) -> None:
@@ -262,13 +262,13 @@ def _require_devices(args: Sequence[Any]) -> None:
             )  # fmt: skip
 
 
-def _mesh_of(args: Sequence[Any]) -> Mesh | None:
-    """The mesh of the arguments, where they have one."""
+def _mesh_of(args: Sequence[Any], lowered: Any) -> Mesh | None:
+    """The mesh of the arguments, or else that of the lowered function's shardings, if they name a single one."""
     for leaf in jax.tree.leaves(args):
         sharding = getattr(leaf, "sharding", None)
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             return Mesh.of(sharding.mesh)
-    return None
+    return mesh_named(str(lowered.as_text()))
 
 
 def _reshards(
