@@ -200,20 +200,20 @@ class _Anytime:
         _, problem, result, evaluation = self.best
         self.report_progress("bound")
         free = replace(problem, memory_multipliers={}, keep=None)
-        result = replace(bounded(free, replace(result, price=self._price(evaluation)), self.deadline), stopped=stopped)
+        result = replace(
+            bounded(free, replace(result, price=evaluation.price(problem.moves.objective)), self.deadline),
+            stopped=stopped,
+        )
         result = replace(result, complete=self.complete and not stopped)
         return AnytimeResult(problem, result, evaluation, tuple(self.improvements))
 
     # ------------------------------------------------------------------------------------------ candidates
 
-    def _price(self, evaluation: Evaluation) -> float:
-        return evaluation.seconds if self.problem.moves.objective == "seconds" else float(evaluation.received)
-
     def _consider(self, decisions: Decisions, sources: dict[tuple[str, DistType], DistType], keep: int | None) -> bool:
         """Take a schedule where it is better than all before; whether it was."""
         problem = replace(self.problem, keep=keep)
         evaluation = evaluated(problem, decisions, sources, keep, self.most)
-        price = self._price(evaluation)
+        price = evaluation.price(problem.moves.objective)
         if not math.isfinite(evaluation.seconds) or not is_spread(problem, decisions):
             return False
         schedule = SearchResult(decisions, sources, price, False)

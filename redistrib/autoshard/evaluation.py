@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from redistrib.autoshard.candidates import Option, of_decided
-from redistrib.autoshard.moves import Price
+from redistrib.autoshard.candidates import Option
+from redistrib.autoshard.moves import Objective, Price
 from redistrib.autoshard.overlap import Overlap, WalkTask, clamped, leaving, variants
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
@@ -46,6 +46,10 @@ class Evaluation(NamedTuple):
     moving: float = 0.0
     computing: float = 0.0
     overlap: Overlap | None = None
+
+    def price(self, objective: Objective) -> float:
+        """Seconds, or bytes that all devices receive."""
+        return self.seconds if objective == "seconds" else float(self.received)
 
 
 @dataclass
@@ -119,9 +123,6 @@ class _Walk:
 
     def result(self) -> Evaluation:
         problem, propagation, graph = self.problem, self.decisions.propagation, self.problem.graph
-        timed = problem.moves.objective == "seconds" or problem.machine.rates is not None
-        options = problem.decided_options
-        kinds = problem.kinds
         for array in graph.inputs:
             form = problem.starts.get(array.name, propagation.type_of(array.shape, self.decisions.ins[array.name]))
             self.versions[array.name] = [_Version(form, -1, -1)]
@@ -130,13 +131,10 @@ class _Walk:
             at = self.decisions.outs[number]
             ends[name].append(problem.ends.get(number) or propagation.type_of(propagation.arrays[name].shape, at))
         for k, operation in enumerate(graph.operations):
-            key = (kinds[k], _items(propagation.cuts[k]), _items(propagation.carries[k]))
-            if key not in options:
-                try:
-                    options[key] = of_decided(propagation, k, problem.machine if timed else None, problem.kernel(k))
-                except ProgramError:
-                    return Evaluation(float("inf"), 0, 0, k)
-            option = options[key]
+            try:
+                option = problem.decided(propagation, k)
+            except ProgramError:
+                return Evaluation(float("inf"), 0, 0, k)
             read = self.reads(k, option)
             self.seconds += problem.times[k] * option.seconds
             makes = self.computes(k, option, read)
@@ -379,7 +377,3 @@ class _Walk:
         other = folded.cells[last] if last < len(folded.cells) else None
         is_inside = cell is not None and other is not None and cell[0] == other[0]
         return 1 if is_inside else folded.times[version.born]
-
-
-def _items(cuts: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
-    return tuple(sorted(cuts.items()))

@@ -11,7 +11,7 @@ from functools import cached_property
 from redistrib.autoshard.anytime import AnytimeResult, Improvement, Start, is_large, searched_anytime, unfold
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import SearchResult, bounded, program_of, searched
-from redistrib.autoshard.evaluation import Evaluation
+from redistrib.autoshard.evaluation import Evaluation, evaluated
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.overlap import Overlap
 from redistrib.autoshard.problem import Decisions, SearchProblem
@@ -20,7 +20,7 @@ from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
 from redistrib.programs.data import Compute, Loop, ProgramData
-from redistrib.programs.live import Liveness, steps_of
+from redistrib.programs.live import moments, steps_of
 from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
 
@@ -73,10 +73,9 @@ class FeasibleResult:
     @property
     def price(self) -> float:
         """Predicted seconds of a call, or bytes that all devices receive."""
-        seconds = self.problem.moves.objective == "seconds"
         if self.evaluation is not None:
-            return self.evaluation.seconds if seconds else float(self.evaluation.received)
-        if not seconds:
+            return self.evaluation.price(self.problem.moves.objective)
+        if self.problem.moves.objective == "bytes":
             return float(self.program.received_bytes)
         return simulate(self.program, self.problem.machine, record=False).seconds
 
@@ -139,9 +138,10 @@ def _beside(
 
 
 def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadline) -> list[FeasibleResult]:
-    """Programs of the best of the schedules that people write, by an estimate of seconds and bytes.
+    """The best of the schedules that people write, by an estimate of seconds and bytes.
 
-    At least one is built. More are built while there is time: a few, and further ones until one fits the limit.
+    There is at least one. There are more while there is time: a few, and further ones until one fits the limit. Their
+    programs are built where there is a limit, or no time to search for better ones.
     """
     ranked: list[tuple[int, float, Decisions]] = []
     deriving, fits = deadline.part(DERIVED), False
@@ -157,9 +157,13 @@ def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadlin
     for _, _, decisions in sorted(ranked, key=lambda entry: entry[:2]):
         if starts and (deadline.passed or (fits and (building.passed or len(starts) >= STARTS))):
             break
+        result = SearchResult(decisions, {}, math.inf, False)
+        if most is None and not deadline.passed:
+            price = evaluated(problem, decisions).price(problem.moves.objective)
+            starts.append(FeasibleResult(problem, replace(result, price=price), name))
+            continue
         for keep in (None, KEPT):
             with_keep = replace(problem, keep=keep)
-            result = SearchResult(decisions, {}, math.inf, False)
             start = FeasibleResult(with_keep, result, name, program_of(with_keep, result, name))
             starts.append(replace(start, result=replace(result, price=start.price)))
             if most is None or peak(start.program)[0] <= most:
@@ -174,18 +178,17 @@ def peak(program: ProgramData) -> tuple[int, str]:
     Programs of a search call no others, and every value lies on all devices alike, so that one device stands for
     all.
     """
-    live = worst = sum(value.tile_bytes for value in program.inputs)
-    moment, waits = "", True
-    for op, change in zip(program.ops, Liveness().lifetimes(program).changes, strict=True):
-        live += sum(value.tile_bytes for value in change.born)
-        if live + change.scratch > worst:
-            worst, moment, waits = live + change.scratch, "", True
-        if waits and isinstance(op, Compute):
-            moment, waits = op.name, False
-        elif waits and isinstance(op, Loop):
-            moment, waits = max(map(peak, steps_of(op)))[1], False
-        live -= sum(value.tile_bytes for value in change.died)
-    return worst, moment
+    live = sum(value.tile_bytes for value in program.inputs)
+    worst, computation, waits = live, "", True
+    for moment in moments(program):
+        live = moment.held[program.devices[0]] + moment.scratch
+        if live > worst:
+            worst, computation, waits = live, "", True
+        if waits and isinstance(moment.op, Compute):
+            computation, waits = moment.op.name, False
+        elif waits and isinstance(moment.op, Loop):
+            computation, waits = max(map(peak, steps_of(moment.op)))[1], False
+    return worst, computation
 
 
 @dataclass

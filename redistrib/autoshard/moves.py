@@ -20,6 +20,8 @@ from redistrib.programs.windows import Held
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import direct_stages, plan_stages
 from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory.bounds import least_received
+from redistrib.theory.placement import placement_of
 
 Objective: TypeAlias = Literal["seconds", "bytes"]
 
@@ -76,6 +78,7 @@ class Moves:
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
     _halos: dict[tuple[object, ...], Price] = field(default_factory=dict)
     _scratch: dict[tuple[DistType, DistType, str], int] = field(default_factory=dict)
+    _counts: dict[tuple[str, ...], int] = field(default_factory=dict)  # devices of axes
     _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
 
     @cached_property
@@ -95,6 +98,13 @@ class Moves:
         if key not in self._prices:
             self._prices[key] = self._price(*ends, dtype)
         return self._prices[key]
+
+    def travels(self, source: DistType, target: DistType, dtype: str) -> bool:
+        """Whether the lower bound on received elements says that no plan of a move is local; it needs no plan."""
+        ends = self.normal(source, target)
+        if self.by_axes is not None or (*ends, dtype) in self._prices:
+            return False
+        return least_received(*(placement_of(end, self.mesh) for end in ends)) > 0
 
     def scratch(self, source: DistType, target: DistType, dtype: str) -> int:
         """Bytes of a device's buffers in a move; copies after a gather depend on the order of dimensions."""
@@ -156,6 +166,8 @@ class Moves:
                 if source == target or (source not in starts and layouts[source].partial):
                     continue
                 deadline.check()
+                if source not in starts and self.travels(layouts[source], layouts[target], dtype):
+                    continue
                 price = self.price(layouts[source], layouts[target], dtype)
                 if price is None:
                     continue
@@ -189,7 +201,9 @@ class Moves:
         return DimType(size // self._tiles(axes), axes, size)
 
     def _tiles(self, axes: tuple[str, ...]) -> int:
-        return math.prod([self.mesh.axis(axis).size for axis in axes])
+        if axes not in self._counts:
+            self._counts[axes] = math.prod([self.mesh.axis(axis).size for axis in axes])
+        return self._counts[axes]
 
     def _price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         if self.by_axes is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from redistrib.autoshard.candidates import Option, summed
+from redistrib.autoshard.candidates import Option, of_decided, summed
 from redistrib.autoshard.folding import Folded
 from redistrib.autoshard.fusion import Kernel, kernels_of, mark
 from redistrib.autoshard.isomorphism import isomorphism_classes
@@ -197,10 +197,19 @@ class SearchProblem:
         """The compiled kernel of an operation."""
         return None if self.kernels is None else self.kernels[number]
 
-    @property
-    def decided_options(self) -> dict[object, Option]:
-        """Operations as they were cut in schedules that were evaluated, by kind and cuts."""
-        return self._fact("decided options", dict)
+    def decided(self, propagation: Propagation, number: int) -> Option:
+        """An operation as it is cut; operations of a kind that are cut alike are priced once.
+
+        Raises:
+            ProgramError: if it cannot be cut so.
+        """
+        options: dict[tuple[object, ...], Option] = self._fact("decided options", dict)
+        cuts = (propagation.cuts[number], propagation.carries[number])
+        key = (self.kinds[number], *(tuple(sorted(by_axis.items())) for by_axis in cuts))
+        if key not in options:
+            timed = self.moves.objective == "seconds" or self.machine.rates is not None
+            options[key] = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
+        return options[key]
 
     @property
     def kinds(self) -> tuple[int, ...]:

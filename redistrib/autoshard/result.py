@@ -107,26 +107,7 @@ class Candidate(Timed):
     def schedule(self) -> Schedule:
         """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
         problem, result = self.feasible.whole
-        decisions, graph = result.decisions, problem.graph
-        names = [operation.name for operation in graph.operations]
-        if self.feasible.evaluation is None:
-            values = self.program.values
-            starts = {value.name: value.type for value in self.program.inputs}
-            ends = {number: values[name].type for number, name in enumerate(self.program.outputs)}
-        else:
-            starts, ends = ends_of(problem, result)
-        return Schedule(
-            self.problem.moves.mesh,
-            {name: dict(cuts) for name, cuts in zip(names, decisions.propagation.cuts, strict=True) if cuts},
-            {
-                name: dict(carries)
-                for name, carries in zip(names, decisions.propagation.carries, strict=True)
-                if carries
-            },
-            starts,
-            ends,
-            result.sources,
-        )
+        return Schedule.of(result.decisions.propagation, *ends_of(problem, result), result.sources)
 
     @cached_property
     def distributed(self) -> Distributed:

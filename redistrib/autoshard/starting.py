@@ -13,7 +13,6 @@ from operator import add
 from typing import NamedTuple
 
 from redistrib.autoshard.axes import dim_of
-from redistrib.autoshard.candidates import Option, of_decided
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.memory import last_held
 from redistrib.autoshard.problem import Decisions, SearchProblem
@@ -118,7 +117,6 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     propagation, graph, size = decisions.propagation, problem.graph, problem.moves.mesh.size
     seconds = problem.moves.objective == "seconds"
     speeds, latency = _speeds(problem) if seconds else (dict.fromkeys(problem.moves.mesh.names, 1.0 / size), 0.0)
-    options: dict[object, Option] = {}
     first_types = {
         array.name: problem.starts.get(array.name, propagation.type_of(array.shape, decisions.ins[array.name]))
         for array in graph.inputs
@@ -134,11 +132,8 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
         live[last.get(name, 0) + 1] -= _bytes(propagation, name, form)
     price, extra = 0.0, [0] * len(graph.operations)
     for number, operation in enumerate(graph.operations):
-        key = (problem.kinds[number], repr((propagation.cuts[number], propagation.carries[number])))
-        if key not in options:
-            options[key] = of_decided(propagation, number, problem.machine if seconds else None, problem.kernel(number))
-        option = options[key]
-        price += problem.times[number] * option.seconds
+        option = problem.decided(propagation, number)
+        price += problem.times[number] * option.seconds if seconds else 0.0
         reads = [*zip(operation.ins, option.ins, strict=True)][: {"leave": 0, "carry": 1}.get(operation.role)]
         ending = (graph.operations[k] for k in graph.closing.get(number, ()))
         for array, form in zip(operation.outs, option.outs, strict=True):

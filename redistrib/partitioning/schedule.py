@@ -41,6 +41,20 @@ class Schedule:
     ends: dict[int, DistType]
     sources: Mapping[tuple[str, DistType], DistType] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        propagation: Propagation,
+        starts: Mapping[str, DistType],
+        ends: Mapping[int, DistType],
+        sources: Mapping[tuple[str, DistType], DistType],
+    ) -> Schedule:
+        """The schedule of a propagation's cuts, which `decide` sets again; the types and sources are attributes."""
+        names = [operation.name for operation in propagation.graph.operations]
+        cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
+        carries = {name: dict(axes) for name, axes in zip(names, propagation.carries, strict=True) if axes}
+        return cls(propagation.mesh, cuts, carries, dict(starts), dict(ends), sources)
+
     def decide(self, propagation: Propagation) -> None:
         """Set every cut of a propagation.
 
