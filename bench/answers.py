@@ -51,15 +51,15 @@ STATE = {"weights": 0, "x": 1, "slope": 2}  # what follows a block is cut as wha
 
 def searched(function: Any, args: Any, mesh: dict[str, int], *, overlap: bool = True, **options: Any) -> Candidate:
     """The best schedule that is found in `SECONDS`."""
-    found = rd.search(function, args, mesh, progress=False, overlap=overlap, limit=SECONDS, **options)[0]
-    if not isinstance(found, Candidate):
+    candidate = rd.search(function, args, mesh, progress=False, overlap=overlap, limit=SECONDS, **options)[0]
+    if not isinstance(candidate, Candidate):
         raise AssertionError("only a search for pipelines finds one")
-    return found
+    return candidate
 
 
-def is_bound(found: Candidate) -> bool:
+def is_bound(candidate: Candidate) -> bool:
     """Whether links are busy longer than the devices compute."""
-    evaluation = found.feasible.evaluation
+    evaluation = candidate.feasible.evaluation
     if evaluation is None:
         raise AssertionError("a search of machines of today has an evaluation")
     return evaluation.moving > evaluation.computing
@@ -67,8 +67,8 @@ def is_bound(found: Candidate) -> bool:
 
 def on_torus(dims: int) -> Any:
     """v5p, with an axis `a` on so many dimensions of its torus."""
-    on = machine("v5p")
-    return replace(on, links=replace(on.links, axis_bandwidth={"a": dims * 180e9}))  # type: ignore[type-var]
+    chip = machine("v5p")
+    return replace(chip, links=replace(chip.links, axis_bandwidth={"a": dims * 180e9}))  # type: ignore[type-var]
 
 
 def sharded_data(dims: int) -> str:
@@ -84,8 +84,8 @@ def sharded_data(dims: int) -> str:
 def tensor(dims: int) -> str:
     """Chips, powers of two, that 2,304 tokens are cut over without being bound by links."""
     powers = [2**k for k in range(1, 8)]
-    found = {n: searched(step, step_args(2304), {"a": n}, state=STATE, profile=on_torus(dims)) for n in powers}
-    return f"{max(n for n in powers if not is_bound(found[n]))} chips"
+    by_chips = {n: searched(step, step_args(2304), {"a": n}, state=STATE, profile=on_torus(dims)) for n in powers}
+    return f"{max(n for n in powers if not is_bound(by_chips[n]))} chips"
 
 
 def on_cube(data: int) -> list[Candidate]:
@@ -98,9 +98,9 @@ def on_cube(data: int) -> list[Candidate]:
 
 def cube() -> str:
     """Cuts of tokens that are not bound by links, and the fastest."""
-    found = {data: on_cube(data) for data in (2, 4, 8, 16, 32, 64)}
-    free = [data for data, listed in found.items() if not all(map(is_bound, listed))]
-    best = min(found, key=lambda data: found[data][0].seconds)
+    by_data = {data: on_cube(data) for data in (2, 4, 8, 16, 32, 64)}
+    free = [data for data, listed in by_data.items() if not all(map(is_bound, listed))]
+    best = min(by_data, key=lambda data: by_data[data][0].seconds)
     return f"tokens cut by {min(free)} to {max(free)}, best by {best}"
 
 
@@ -121,9 +121,9 @@ def least(dtype: str) -> str:
     return f"{next(n for n in (2, 4, 8, 16, 32) if decoding(dtype, n, 8))} chips"
 
 
-def are_gathered(found: Candidate, weights: int) -> bool:
+def are_gathered(candidate: Candidate, weights: int) -> bool:
     """Whether devices receive more than half of what they hold of weights."""
-    return found.received_bytes > weights / 2
+    return candidate.received_bytes > weights / 2
 
 
 def full() -> str:
@@ -132,13 +132,15 @@ def full() -> str:
     while high - low > 16:
         middle = (low + high) // 32 * 16
         low, high = (middle, high) if decoding("bfloat16", 16, middle) else (low, middle)
-    found = decoding("bfloat16", 16, low)
-    if found is None:
+    candidate = decoding("bfloat16", 16, low)
+    if candidate is None:
         return "nothing fits"
-    weights = "weights gathered" if are_gathered(found, 140 * 10**9) else "weights stay"
-    evaluation = found.feasible.evaluation
+    weights = "weights gathered" if are_gathered(candidate, 140 * 10**9) else "weights stay"
+    evaluation = candidate.feasible.evaluation
     computing = evaluation.computing if evaluation else 0.0
-    return f"{weights}, batch {low}: {computing * 1e3:.0f} ms, and {(found.seconds - computing) * 1e3:.0f} ms of links"
+    return (
+        f"{weights}, batch {low}: {computing * 1e3:.0f} ms, and {(candidate.seconds - computing) * 1e3:.0f} ms of links"
+    )
 
 
 def stack(weights: Any, x: Any) -> Any:
@@ -152,8 +154,8 @@ def stationary(mesh: dict[str, int], tokens: int, layers: int) -> str:
     Memory has no room for a second copy of the weights, so that an axis that cuts tokens is one that gathers weights.
     """
     args = (form(layers, 18432, 73728), form(layers, 73728, 18432)), form(tokens, 18432)
-    found = searched(stack, args, mesh, overlap=False, profile="v4", memory_limit=32 * 2**30, state={"x": 0})
-    cuts = found.schedule.cuts["dot_general"]
+    candidate = searched(stack, args, mesh, overlap=False, profile="v4", memory_limit=32 * 2**30, state={"x": 0})
+    cuts = candidate.schedule.cuts["dot_general"]
     gathered = 1
     for axis, size in mesh.items():
         gathered *= size if cuts.get(axis) == "m0" else 1
@@ -165,8 +167,8 @@ def stationary(mesh: dict[str, int], tokens: int, layers: int) -> str:
 def growing() -> str:
     """64 chips and 118 layers, as tokens grow."""
     mesh = {"x": 4, "y": 4, "z": 4}
-    found = [(2**k, stationary(mesh, 2**k, 118)) for k in range(6, 24, 2)]
-    changes = [pair for k, pair in enumerate(found) if not k or pair[1] != found[k - 1][1]]
+    answers = [(2**k, stationary(mesh, 2**k, 118)) for k in range(6, 24, 2)]
+    changes = [pair for k, pair in enumerate(answers) if not k or pair[1] != answers[k - 1][1]]
     return "; ".join(f"{tokens:,} tokens: {answer}" for tokens, answer in changes)
 
 

@@ -112,8 +112,8 @@ def training(model: Model, batch: int, time: int, *, stacked: bool) -> tuple[Cal
 def decode(params: Any, cache: Any, tokens: Any, position: Any) -> Any:
     """One token more of each sequence: the cache after it, and the tokens."""
 
-    def one_layer(x: Any, own: Any) -> Any:
-        p, (keys, values) = own
+    def one_layer(x: Any, weights: Any) -> Any:
+        p, (keys, values) = weights
         p = {name: weight.astype(x.dtype) for name, weight in p.items()}  # where weights are stored in fewer bits
         h = normed(x, p["norm1"])
         q = jnp.einsum("be,ekgd->bkgd", h, p["wq"])

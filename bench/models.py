@@ -76,9 +76,9 @@ def serving(shapes: Shapes, ways: int) -> dict[str, NamedSharding]:
     return layout
 
 
-def _cut(shape: tuple[int, ...], on: Mesh, axis: str, dims: Any) -> NamedSharding:
-    chosen = next((i for i in dims if shape[i] % on.shape[axis] == 0), None)
-    return NamedSharding(on, PartitionSpec(*(axis if i == chosen else None for i in range(len(shape)))))
+def _cut(shape: tuple[int, ...], mesh: Mesh, axis: str, dims: Any) -> NamedSharding:
+    chosen = next((i for i in dims if shape[i] % mesh.shape[axis] == 0), None)
+    return NamedSharding(mesh, PartitionSpec(*(axis if i == chosen else None for i in range(len(shape)))))
 
 
 def values(shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray[Any, Any]:

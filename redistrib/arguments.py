@@ -52,8 +52,8 @@ def typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType,
             raise GlobalShapeError("missing shape", value=value)
         if is_sharding(value):
             return from_named_sharding(value, tuple(shape))
-        own = as_mesh(mesh)
-        return from_partition_spec(value, tuple(shape), own), own
+        own_mesh = as_mesh(mesh)
+        return from_partition_spec(value, tuple(shape), own_mesh), own_mesh
     if are_placements(value):
         if shape is None:
             raise GlobalShapeError("missing shape", value=value)
@@ -86,8 +86,8 @@ def require_mesh_of(sharding: Any, mesh: Any, name: str) -> None:
         MeshDevicesError: if it has other axes.
     """
     if mesh is not None and Mesh.of(mesh).axes != Mesh.of(sharding.mesh).axes:
-        own = str(Mesh.of(sharding.mesh))
-        raise MeshDevicesError("other mesh", name=name, given=str(Mesh.of(mesh)), own=own)
+        sharding_mesh = str(Mesh.of(sharding.mesh))
+        raise MeshDevicesError("other mesh", name=name, given=str(Mesh.of(mesh)), own=sharding_mesh)
 
 
 def numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:

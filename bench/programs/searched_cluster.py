@@ -47,7 +47,7 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
     jax.config.update("jax_num_cpu_devices", HOSTS * DEVICES_PER_HOST)
     for name in progress(names, "searches"):
         case = programs(size)[name]
-        on = machine(case.devices)
+        chip = machine(case.devices)
         ends = None if is_trained(case) else case.outs
         state = {"params": 0} if is_trained(case) else None
         result = rd.search(
@@ -56,16 +56,21 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
             case.mesh,
             out_shardings=ends,
             state=state,
-            profile=on,
+            profile=chip,
             limit=limit,
             progress=False,
         )[0]
         predicted = {SEARCHED: {"seconds": result.seconds, "received": result.received_bytes, "peak": result.memory}}
         for layout, laid in written(name, size).items():
             f = rd.distribute(
-                laid.function, laid.args, laid.mesh, in_shardings=laid.ins, out_shardings=laid.outs, cost_model=on.links
+                laid.function,
+                laid.args,
+                laid.mesh,
+                in_shardings=laid.ins,
+                out_shardings=laid.outs,
+                cost_model=chip.links,
             )
-            simulated = rd.simulate(f.program, on, record=False)
+            simulated = rd.simulate(f.program, chip, record=False)
             predicted[layout] = {
                 "seconds": simulated.seconds,
                 "received": f.program.received_bytes,

@@ -172,10 +172,10 @@ class AxesProblem:
         readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, conversions.needed, strict=True))
         sizes = [self._size(form, dtype) for form in conversions.layouts]
         memory_prices = tuple(self.memory_prices.of_reader(each_use, end, sizes) for end in ends)
-        self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made])
+        self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made_in])
         name, count = each_use[0].value, sum(map(self._times, each_use))
         self.edges.append(
-            ReshardEdge(name, node, conversions.made, readers, prices, conversions.local, count, memory_prices)
+            ReshardEdge(name, node, conversions.made_in, readers, prices, conversions.local, count, memory_prices)
         )
         self.layouts.append(conversions.layouts)
         self.values.append(each_use)

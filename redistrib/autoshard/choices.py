@@ -76,15 +76,15 @@ class ReshardEdge:
         """The layouts that some option of a reader needs, in order."""
         return tuple(dict.fromkeys(layout for reader in self.readers for layout in reader.layouts))
 
-    def converted(self, made: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
+    def converted(self, made_in: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
         """The least price of a value in all layouts that are needed, and the source of each conversion.
 
         A layout is converted from the maker's, or cut out of another layout that is also needed.
         """
-        targets = [layout for layout in dict.fromkeys(needed) if layout != made]
+        targets = [layout for layout in dict.fromkeys(needed) if layout != made_in]
         total, converted_from = 0.0, {}
         for layout in targets:
-            ways = [(self.prices.get((made, layout), math.inf), made)]
+            ways = [(self.prices.get((made_in, layout), math.inf), made_in)]
             ways += [(self.prices[hub, layout], hub) for hub in targets if (hub, layout) in self.local]
             price, converted_from[layout] = min(ways, key=lambda way: way[0])
             total += price

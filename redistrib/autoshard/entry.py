@@ -102,7 +102,7 @@ def search(
     (8, 2)
     """
     most = None if memory_limit is None else parse_size(memory_limit)
-    on = profile_of(profile, mesh)
+    hardware = profile_of(profile, mesh)
     if (mesh is None) == (devices is None):
         raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
     if devices is not None and (in_shardings is not None or out_shardings is not None or pins):
@@ -118,11 +118,11 @@ def search(
     if overlap and (objective == "bytes" or pipeline):
         why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
         raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
-    tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, on)
+    tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
-    ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(on, candidate_mesh)]
+    ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
     with status_shown("searching", progress) as report_progress:
         how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
         prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
@@ -147,7 +147,7 @@ def search(
         pipelines: Iterable[Staged] = ()
         if pipeline and batch and devices:
             opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, **how)
-            pipelines = staged(opened, batch, devices, microbatches or (2, 128), on, objective)
+            pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective)
         for pipeline_result in pipelines:
             report_progress(pipeline_result.name)
             if most is None or pipeline_result.memory <= most:
@@ -189,7 +189,7 @@ def _platform(mesh: Any) -> str:
 
 
 def problem_of(
-    prepared: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective
+    prepared: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], hardware: Machine, objective: Objective
 ) -> SearchProblem:
     """The search problem on a mesh."""
     graph = prepared.traced.graph
@@ -203,7 +203,9 @@ def problem_of(
         name: dims for name, dims in propagation.pins.items() if name not in prepared.starts
     }
     work = {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
-    return SearchProblem(graph, on, Moves(mesh, on, objective), prepared.starts, prepared.ends, fixed, work, back)
+    return SearchProblem(
+        graph, hardware, Moves(mesh, hardware, objective), prepared.starts, prepared.ends, fixed, work, back
+    )
 
 
 def _flat(pins: Any) -> Iterator[Along | Work]:

@@ -49,14 +49,14 @@ class Conversions(NamedTuple):
 
     Attributes:
         layouts: the types.
-        made: for each way to make the value its type.
+        made_in: for each way to make the value its type.
         needed: for each reader, and each way that it may read, the type.
         prices: of converting one type to another, where that can be.
         local: pairs of which the second is a part of the first, on every device, so that nothing travels.
     """
 
     layouts: tuple[DistType, ...]
-    made: tuple[int, ...]
+    made_in: tuple[int, ...]
     needed: tuple[tuple[int, ...], ...]
     prices: dict[tuple[int, int], float]
     local: frozenset[tuple[int, int]]
@@ -132,7 +132,7 @@ class Moves:
 
     def conversions(
         self,
-        made: tuple[DistType, ...],
+        made_in: tuple[DistType, ...],
         needed: tuple[tuple[DistType, ...], ...],
         dtype: str,
         deadline: Deadline = NEVER,
@@ -140,7 +140,7 @@ class Moves:
         """The prices of a value's moves; those of values with equal types at both ends are looked up once.
 
         Args:
-            made: the types that it may be made in.
+            made_in: the types that it may be made in.
             needed: those that each of its readers may need.
             dtype: of its elements.
             deadline: to be kept.
@@ -148,16 +148,16 @@ class Moves:
         Raises:
             OutOfTime: after the deadline.
         """
-        key = (made, needed, dtype)
+        key = (made_in, needed, dtype)
         if key not in self._conversions:
-            self._conversions[key] = self._converted(made, needed, dtype, deadline)
+            self._conversions[key] = self._converted(made_in, needed, dtype, deadline)
         return self._conversions[key]
 
     def _converted(
-        self, made: tuple[DistType, ...], needed: tuple[tuple[DistType, ...], ...], dtype: str, deadline: Deadline
+        self, made_in: tuple[DistType, ...], needed: tuple[tuple[DistType, ...], ...], dtype: str, deadline: Deadline
     ) -> Conversions:
         number: dict[DistType, int] = {}
-        starts = tuple(number.setdefault(form, len(number)) for form in made)
+        starts = tuple(number.setdefault(form, len(number)) for form in made_in)
         ends = tuple(tuple(number.setdefault(form, len(number)) for form in forms) for forms in needed)
         layouts, prices, local = tuple(number), {}, set()
         targets = dict.fromkeys(form for forms in ends for form in forms)

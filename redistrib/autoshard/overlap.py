@@ -195,12 +195,12 @@ class _Timed:
     def _add(self, item: _Item, layer: int, cells: Mapping[object, _Item]) -> None:
         """Add the task of an item; `cells` are those of its layer, if it stands for several."""
         folded, reads = self.streams.problem.folded, []
-        own = self._run(item)
+        own_run = self._run(item)
         for other in self.streams.reads[item]:
             numbers = self.numbers[other]
             run = self._run(other)
-            if own is not None and run is not None and run != own:
-                turned = len(numbers) - 1 - layer if self._is_turned(own, run) else layer
+            if own_run is not None and run is not None and run != own_run:
+                turned = len(numbers) - 1 - layer if self._is_turned(own_run, run) else layer
                 numbers = numbers[turned : turned + 1] or numbers
             elif layer and folded is not None and len(numbers) == 1 and self._computes(other):
                 cell = folded.cells[self.streams.number(other)] if not other[0] else None
@@ -337,37 +337,37 @@ class _Timed:
             live.append((scope.first, at - 1, work.taken))
             live.append((from_, scope.stop - 1, work.taken))
             return
-        own = self._run(item)
-        if own is None:
+        own_run = self._run(item)
+        if own_run is None:
             live.append((from_, at - 1, work.taken))
             return
-        start, stop = self._span(own)
-        if run != own and layer == 0:
+        start, stop = self._span(own_run)
+        if run != own_run and layer == 0:
             live.append((from_, start - 1, work.taken))
-        if layer == last and run == own and in_layer == layer:
+        if layer == last and run == own_run and in_layer == layer:
             live.append((from_, at - 1, work.taken))
         elif layer == last:
             live.append((start, at - 1, work.taken))
-            live.extend([(start, stop, work.taken)] * (layer - in_layer - 1 if run == own else layer))
-            live.append((from_ if run == own else start, stop, work.taken))
+            live.extend([(start, stop, work.taken)] * (layer - in_layer - 1 if run == own_run else layer))
+            live.append((from_ if run == own_run else start, stop, work.taken))
 
     def _until(self, task: int, at: int, layer: int, last: int, item: _Item, size: int) -> None:
         """The operands of a move are live until a computation."""
         live = self.streams.held
         until, in_layer, run = self._place(task)
-        own = self._run(item)
-        if own is None:
+        own_run = self._run(item)
+        if own_run is None:
             live.append((at, until, size))
             return
-        start, stop = self._span(own)
-        if layer == last and run != own:
+        start, stop = self._span(own_run)
+        if layer == last and run != own_run:
             live.append((stop + 1, until, size))
         if layer == 0:
-            further = in_layer if run == own else last + 1
+            further = in_layer if run == own_run else last + 1
             live.append((at, until if not further else stop, size))
             live.extend([(start, stop, size)] * (further - 1))
             if further:
-                live.append((start, until if run == own else stop, size))
+                live.append((start, until if run == own_run else stop, size))
 
     def _span(self, run: int) -> tuple[int, int]:
         """The first and the last operation of the layer that stands for those of a run."""

@@ -37,14 +37,14 @@ class Candidate(Timed):
 
     Attributes:
         feasible: the search problem and its solution.
-        given: the function.
+        prepared: the function.
         mesh: as it was given.
         most: bytes that a device may hold; None for no limit.
         limit: seconds that the search may take; None for no limit.
     """
 
     feasible: FeasibleResult = field(repr=False)
-    given: Prepared = field(repr=False)
+    prepared: Prepared = field(repr=False)
     mesh: Any
     most: int | None = None
     limit: float | None = None
@@ -113,7 +113,7 @@ class Candidate(Timed):
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
         propagation, short = self.feasible.whole[1].decisions.propagation, self.problem.keep is not None
-        return Distributed(self.program, self.given, propagation, meshes(self.mesh)[0], in_order=short)
+        return Distributed(self.program, self.prepared, propagation, meshes(self.mesh)[0], in_order=short)
 
     @cached_property
     def memory(self) -> int:
@@ -149,7 +149,7 @@ class Candidate(Timed):
         Args:
             limit: seconds for each search.
         """
-        return pin_costs(self.feasible, self.given.name, self.most, limit)
+        return pin_costs(self.feasible, self.prepared.name, self.most, limit)
 
     def picture(self, path: str | Path) -> Path:
         """Draw the program into a file; see `redistrib.explain.draw_program`."""
@@ -254,7 +254,7 @@ class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
         for name, number in (("top", top), ("repeats", repeats)):
             if number < 1:
                 raise ProgramError("", "", "Arguments", f"{name} is {number!r}; give a positive number")
-        arguments = tuple(self[0].given.args if args is None else args)
+        arguments = tuple(self[0].prepared.args if args is None else args)
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(arguments)):
             raise ProgramError("", "", "Arguments", "shapes cannot be run; give measure(args) arrays")
         with status_shown("running", progress) as report_progress:

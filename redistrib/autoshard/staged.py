@@ -30,7 +30,7 @@ from redistrib.simulator.machine import Machine
 AXES = 3  # of a mesh, at most
 
 
-def meshes_of(devices: int, on: Machine) -> list[Mesh]:
+def meshes_of(devices: int, machine: Machine) -> list[Mesh]:
     """The meshes of so many devices, of up to three axes; their order counts where some links are slower.
 
     >>> from redistrib.simulator.constants import machine
@@ -46,7 +46,7 @@ def meshes_of(devices: int, on: Machine) -> list[Mesh]:
                 yield from ((first, *rest) for rest in factors(left // first, first, most - 1))
 
     shapes = dict.fromkeys(factors(devices, 2, AXES))
-    if on.links.topology(Mesh((Axis("a", devices),))).hosts is not None:
+    if machine.links.topology(Mesh((Axis("a", devices),))).hosts is not None:
         shapes = dict.fromkeys(order for shape in shapes for order in sorted(set(permutations(shape))))
     return [Mesh(tuple(map(Axis, "abc", shape))) for shape in shapes]
 
@@ -60,7 +60,7 @@ class Staged(Timed):
         program: the program of every device.
         machine: the simulated machine.
         batch: the program that it was made of, seen from its batch.
-        given: the function.
+        prepared: the function.
         objective: the figure by which candidates are ordered.
     """
 
@@ -68,7 +68,7 @@ class Staged(Timed):
     program: Program = field(repr=False)
     machine: Machine = field(repr=False)
     batch: BatchedProgram = field(repr=False)
-    given: Prepared = field(repr=False)
+    prepared: Prepared = field(repr=False)
     objective: Objective = "seconds"
 
     @property
@@ -80,7 +80,7 @@ class Staged(Timed):
     def distributed(self) -> Any:
         """The function, run by the program that was simulated; it needs as many devices as the layout takes."""
         spread = Spread(check(self.program), self.batch, self.layout)
-        return Pipelined(self.given, spread, devices_of(None, self.layout))
+        return Pipelined(self.prepared, spread, devices_of(None, self.layout))
 
     @property
     def rank(self) -> tuple[float, str]:
@@ -92,11 +92,11 @@ class Staged(Timed):
 
 
 def staged(
-    given: Prepared,
+    prepared: Prepared,
     batch: Mapping[str, int],
     devices: int,
     microbatches: tuple[int, int],
-    on: Machine,
+    machine: Machine,
     objective: Objective,
 ) -> Iterator[Staged]:
     """Every layout of powers of two, its stages as even as dynamic programming makes them.
@@ -104,19 +104,19 @@ def staged(
     Raises:
         ProgramError: if the function cannot be run in microbatches.
     """
-    seen = batch_of(*on_one_device(given, batch))
+    seen = batch_of(*on_one_device(prepared, batch))
     for layout in layouts(devices, seen.size, microbatches[1]):
         if layout.pipeline > 1 and layout.microbatches < microbatches[0]:
             continue
-        chosen = replace(layout, starts=starts_of(seen, layout, on))
+        chosen = replace(layout, starts=starts_of(seen, layout, machine))
         try:
-            program = spread_over(seen, chosen, on.links)
+            program = spread_over(seen, chosen, machine.links)
         except ProgramError:  # more stages than operations, parts that do not divide
             continue
-        yield Staged(chosen, program, on, seen, given, objective)
+        yield Staged(chosen, program, machine, seen, prepared, objective)
 
 
-def starts_of(seen: BatchedProgram, layout: Layout, on: Machine) -> tuple[str, ...]:
+def starts_of(seen: BatchedProgram, layout: Layout, machine: Machine) -> tuple[str, ...]:
     """The values at which stages begin: contiguous stages, the longest of them, with its sends, as short as can be."""
     forward, count = forward_of(seen), layout.pipeline * layout.chunks
     if count == 1 or len(forward) < count:
@@ -128,9 +128,9 @@ def starts_of(seen: BatchedProgram, layout: Layout, on: Machine) -> tuple[str, .
         names = (*step.reads.values(), *(value.name for _, value in step.op.outs))
         size = sum(seen.values[name].tile_bytes for name in dict.fromkeys(names))
         dtypes = (seen.values[name].dtype for name in step.reads.values())
-        done.append(done[-1] + on.seconds_of(step.op.name, dtypes, size // parts, step.flops // parts))
+        done.append(done[-1] + machine.seconds_of(step.op.name, dtypes, size // parts, step.flops // parts))
     element = max(itemsize_of(value.dtype) for value in seen.inputs)
-    speed = float(getattr(on.links, "bandwidth", float("inf")))
+    speed = float(getattr(machine.links, "bandwidth", float("inf")))
     sent = np.array([size * element / parts / speed for size in crossing(seen, forward)][: len(forward) + 1])
     cuts = even(np.array(done), sent, count)
     return tuple(seen.steps[forward[cut]].op.outs[0][1].name for cut in cuts)

@@ -35,12 +35,12 @@ class Timed(ShownInNotebooks, ABC):
     """A function spread over devices, with its time and memory.
 
     Attributes:
-        given: the function.
+        prepared: the function.
         program: the program of every device.
         machine: the machine of the search.
     """
 
-    given: Prepared
+    prepared: Prepared
     program: Program
     machine: Machine
 
@@ -91,7 +91,7 @@ class Timed(ShownInNotebooks, ABC):
     def summary(self) -> str:
         """A line with its time and memory."""
         return (
-            f"{self.given.name} on {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.prepared.name} on {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
             f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
         )
 

@@ -216,5 +216,5 @@ def additions_in_order(stage: Stage) -> list[int | None]:
     label = stage.step.before.label
     order = sorted(range(len(stage.receives)), key=lambda k: int(label[stage.receives[k][0]]))
     before = sum(label[stage.receives[k][0]] < label[stage.device] for k in order)
-    own: list[int | None] = [None] if stage.retained else []
-    return [*order[:before], *own, *order[before:]]
+    slots: list[int | None] = [None] if stage.retained else []
+    return [*order[:before], *slots, *order[before:]]

@@ -133,7 +133,7 @@ class Diagnosis(ShownInNotebooks):
                 "NamedSharding(mesh, spec)), or get virtual devices, redistrib diagnose --devices 8"
             ]
         planned = [(finding, finding.planned) for finding in self.findings]
-        saving = [(one.received - ours, one) for one, ours in planned if ours is not None and ours < one.received]
+        saving = [(row.received - ours, row) for row, ours in planned if ours is not None and ours < row.received]
         return [finding.advice for _, finding in sorted(saving, key=lambda pair: -pair[0])]
 
     def as_dict(self) -> dict[str, Any]:
@@ -286,14 +286,14 @@ def _reshards(
             if instruction.opcode not in _SAME:
                 continue
             for operand in dict.fromkeys(instruction.operands):
-                given = computation.instructions.get(operand)
-                if given is None:
+                operand_instruction = computation.instructions.get(operand)
+                if operand_instruction is None:
                     continue
-                plan = _plan(given, instruction, module, model, mesh)
+                plan = _plan(operand_instruction, instruction, module, model, mesh)
                 if plan is not None and any(plan.received):
-                    reader, maker = ((lines.of(end), label(end)) for end in (instruction, given))
+                    reader, maker = ((lines.of(end), label(end)) for end in (instruction, operand_instruction))
                     by_key[maker if reader not in groups and maker in groups else reader].append(
-                        (plan, name_of(given, lines))
+                        (plan, name_of(operand_instruction, lines))
                     )
     return {key: tuple(reshards) for key, reshards in by_key.items()}
 

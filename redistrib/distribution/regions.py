@@ -76,13 +76,13 @@ class _Region:
             parts = {name: TracedRange(over.start, len(over)) for name, over in operation.nest.ranges}
             for number, factor in enumerate(self.factors):
                 if k in factor.work:
-                    dim, own = factor.work[k], at[f"f{number}"]
+                    dim, points = factor.work[k], at[f"f{number}"]
                     times = operation.nest.size(dim) // factor.size
-                    parts[dim] = TracedRange(own.start * times, len(own) * times)
+                    parts[dim] = TracedRange(points.start * times, len(points) * times)
             assert operation.nest.body is not None
-            made = operation.nest.body(parts, *(held[name] for name in operation.ins))
-            made = made if isinstance(made, tuple) else (made,)
-            held.update({array.name: tile for array, tile in zip(operation.outs, made, strict=True)})
+            results = operation.nest.body(parts, *(held[name] for name in operation.ins))
+            results = results if isinstance(results, tuple) else (results,)
+            held.update({array.name: tile for array, tile in zip(operation.outs, results, strict=True)})
         return [held[name] for name in self.graph.outputs]
 
 
@@ -173,8 +173,8 @@ def _scan(equation: Equation) -> Nest | None:
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
         def step(carry: Any, entries: Any) -> Any:
-            found = region.run(parts, [*operands[:consts], *carry, *entries])
-            return found[:carried], found[carried:]
+            results = region.run(parts, [*operands[:consts], *carry, *entries])
+            return results[:carried], results[carried:]
 
         carry, left = lax.scan(
             step,
@@ -208,20 +208,20 @@ def _while(equation: Equation) -> Nest | None:
     region.factors = [  # all devices must take the same number of steps
         factor for factor in region.factors if all(factor.outs[k] is None and k not in factor.summed for k in looked_at)
     ]
-    found = [
+    while_factors = [
         replace(factor, ins=(*[None] * tests, *factor.ins), begins=frozenset(k + tests for k in factor.begins))
         for factor in region.factors
     ]
 
     def run(parts: At, operands: Sequence[Any]) -> Any:
-        given, fixed = operands[:tests], operands[tests : tests + consts]
+        condition_constants, fixed = operands[:tests], operands[tests : tests + consts]
         return lax.while_loop(
-            lambda state: test.run({}, [*given, *state])[0],
+            lambda state: test.run({}, [*condition_constants, *state])[0],
             lambda state: region.run(parts, [*fixed, *state]),
             list(operands[tests + consts :]),
         )
 
-    return _nest(equation, found, run, region.flops)
+    return _nest(equation, while_factors, run, region.flops)
 
 
 def _cond(equation: Equation) -> Nest | None:
@@ -245,13 +245,15 @@ def _cond(equation: Equation) -> Nest | None:
         first = last
 
     def run(parts: At, operands: Sequence[Any]) -> Any:
-        index, *given = operands
-        return lax.switch(index, [lambda *own, one=region: one.run(parts, own) for region in regions], *given)
+        index, *branch_operands = operands
+        return lax.switch(
+            index, [lambda *tiles, branch=region: branch.run(parts, tiles) for region in regions], *branch_operands
+        )
 
-    found = [
+    cond_factors = [
         replace(factor, ins=(None, *factor.ins), begins=frozenset(k + 1 for k in factor.begins)) for factor in shared
     ]
-    return _nest(equation, found, run, max(region.flops for region in regions))
+    return _nest(equation, cond_factors, run, max(region.flops for region in regions))
 
 
 def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[Form]) -> Graph:
@@ -311,24 +313,24 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
             raise ProgramError(
                 equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
             )
-        others = {kind: own for kind, own in equation.rules.items() if not isinstance(own, CallRule)}
+        others = {kind: other for kind, other in equation.rules.items() if not isinstance(other, CallRule)}
         region = _Region(pure, equation.ins, others, exact=equation.exact)  # a function may call its operation
         arrays = region.graph.arrays()
-        made = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
+        shapes = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
         expected = [(form.shape, form.dtype) for form in equation.outs]
-        if made != expected:
+        if shapes != expected:
             raise ProgramError(
                 equation.kind,
                 "",
                 "Proxy",
-                f"its proxy makes {made} and not {expected}; give a function with its results",
+                f"its proxy makes {shapes} and not {expected}; give a function with its results",
             )
 
         def call(parts: At, operands: Sequence[Any]) -> Sequence[Any]:
             if run is not None:
                 return list(jax.tree.leaves(run(*operands)))
-            found = equation.primitive.bind(*operands, **equation.params)
-            return list(found) if equation.primitive.multiple_results else [found]
+            results = equation.primitive.bind(*operands, **equation.params)
+            return list(results) if equation.primitive.multiple_results else [results]
 
         return _nest(equation, region.factors, call, region.flops)
 

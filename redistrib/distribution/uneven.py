@@ -154,13 +154,13 @@ class _Rewriting:
     def _linked(self, kind: _Class, place: Place) -> list[Point]:
         """The iteration dimensions that an array dimension is made from, or read along."""
         name, i = place
-        found = []
+        dims = []
         if name in self.graph.makers:
             number, write = self.graph.makers[name]
-            found += [(number, self._major(number, self.graph.operations[number].nest.writes[write], i))]
+            dims += [(number, self._major(number, self.graph.operations[number].nest.writes[write], i))]
         for number, read in self.graph.readers.get(name, ()):
-            found += [(number, self._major(number, self.graph.operations[number].nest.reads[read], i))]
-        return [(number, dim) for number, dim in found if dim]
+            dims += [(number, self._major(number, self.graph.operations[number].nest.reads[read], i))]
+        return [(number, dim) for number, dim in dims if dim]
 
     def _major(self, number: int, access: Access, i: int) -> str:
         """The most major factor of an array dimension that has more than one element; empty where there is none."""
@@ -223,16 +223,16 @@ def _places_of(access: Access, dim: str, name: str) -> Iterator[Place]:
 class _Writer:
     """The operations of the new graph, in order."""
 
-    def __init__(self, found: _Rewriting) -> None:
-        self.found = found
+    def __init__(self, rewriting: _Rewriting) -> None:
+        self.rewriting = rewriting
         self.operations: list[Operation] = []
         self.numbers: list[int] = []
-        self.arrays = dict(found.graph.arrays())
+        self.arrays = dict(rewriting.graph.arrays())
         self.versions: dict[tuple[str, frozenset[tuple[int, _Class]]], str] = {}
 
     def add(self, number: int, operation: Operation) -> None:
         """Add an operation, after those that make the versions of its operands which it reads."""
-        dims = self.found.dims.get(number, {})
+        dims = self.rewriting.dims.get(number, {})
         nest = operation.nest
         reads = zip(nest.reads, operation.ins, strict=True)
         ins = tuple(self.version(name, _tails(access, dims)) for access, name in reads)
@@ -262,7 +262,7 @@ class _Writer:
 
     def version(self, name: str, tails: Mapping[int, _Class]) -> str:
         """The array with tails along these dimensions and no others, made where it is not there."""
-        there = {i: kind for (array, i), kind in self.found.places.items() if array == name}
+        there = {i: kind for (array, i), kind in self.rewriting.places.items() if array == name}
         if there == tails:
             return name
         key = (name, frozenset(tails.items()))
@@ -274,7 +274,7 @@ class _Writer:
         return self.versions[key]
 
     def _whole(self, name: str, dims: Mapping[int, _Class]) -> str:
-        array, old = self.arrays[name], self.found.graph.arrays()[name]
+        array, old = self.arrays[name], self.rewriting.graph.arrays()[name]
         shape = tuple(old.shape[i] if i in dims else size for i, size in enumerate(array.shape))
         return self._between("uneven_whole", array, shape, dims, _taken_out(shape))
 
@@ -293,7 +293,7 @@ class _Writer:
         written = tuple((name,) if cuts or i not in dims else () for i, name in enumerate(names))
         nest = Nest(
             self._new(kind, {operation.name for operation in self.operations}
-                      | {operation.name for operation in self.found.graph.operations}),
+                      | {operation.name for operation in self.rewriting.graph.operations}),
             tuple((name, range(shape[i])) for i, name in enumerate(names) if cuts or i not in dims),
             (Access("a0", read, tuple(array.shape[i] for i in sorted(dims))),),
             (Access("out", written, () if cuts else tuple(shape[i] for i in sorted(dims))),),
@@ -302,17 +302,17 @@ class _Writer:
             body=body,
             flops=0,
         )  # fmt: skip
-        made = Array(self._new(f"{array.name}.{'tiles' if cuts else 'whole'}", self.arrays), shape, array.dtype)
-        self.arrays[made.name] = made
-        self.operations.append(Operation(nest, kind, (array.name,), (made,)))
-        return made.name
+        array_out = Array(self._new(f"{array.name}.{'tiles' if cuts else 'whole'}", self.arrays), shape, array.dtype)
+        self.arrays[array_out.name] = array_out
+        self.operations.append(Operation(nest, kind, (array.name,), (array_out,)))
+        return array_out.name
 
     def _new(self, name: str, there: Collection[str]) -> str:
-        number, found = 0, name
-        while found in there:
+        number, unused = 0, name
+        while unused in there:
             number += 1
-            found = f"{name}_{number}"
-        return found
+            unused = f"{name}_{number}"
+        return unused
 
 
 def _tails(access: Access, dims: Mapping[str, _Class]) -> dict[int, _Class]:

@@ -42,19 +42,19 @@ def build(
 
 @dataclass
 class _Build:
-    found: Propagation
+    propagation: Propagation
     place: Place
     builder: LayoutBuilder
 
     def __post_init__(self) -> None:
         self.builder.rematerialise = self._rematerialised
         if self.builder.outside is None:
-            self.builder.halos = shared_halos(self.found)
+            self.builder.halos = shared_halos(self.propagation)
 
     def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], donated: Iterable[str]) -> Program:
-        graph, builder = self.found.graph, self.builder
+        graph, builder = self.propagation.graph, self.builder
         for array in graph.inputs:
-            form = inputs[array.name] if array.name in inputs else self.found.input_type(array.name)
+            form = inputs[array.name] if array.name in inputs else self.propagation.input_type(array.name)
             builder.begin(array.name, self._value(array, form))
         ends: dict[int, Value] = {}
 
@@ -62,7 +62,7 @@ class _Build:
             for number, output in enumerate(graph.outputs):
                 if output == array.name:
                     value = builder.versions[output][0]
-                    form = outputs.get(number) or self.found.output_type(output, value.type)
+                    form = outputs.get(number) or self.propagation.output_type(output, value.type)
                     ends[number] = builder.needed(output, self._value(array, form))
 
         for array in self._operations(range(len(graph.operations)), None):
@@ -78,7 +78,7 @@ class _Build:
 
     def _operations(self, numbers: range, scope: int | None) -> Iterator[Array]:
         """Add the operations of a loop, or those outside all loops, and the loops in it; yields their results."""
-        graph, number = self.found.graph, numbers.start
+        graph, number = self.propagation.graph, numbers.start
         while number < numbers.stop:
             inside = graph.scopes[number]
             if inside != scope:
@@ -90,7 +90,7 @@ class _Build:
                 continue
             operation = graph.operations[number]
             if not operation.role:
-                for value in self._compute(operation, self.found.part(number)):
+                for value in self._compute(operation, self.propagation.part(number)):
                     self.builder.hold(value.name, value)
                 yield from operation.outs
             number += 1
@@ -106,7 +106,7 @@ class _Build:
             (
                 access.array,
                 array,
-                replace(self._value(self.found.arrays[array], needed), windows=group.windows[access.array]),
+                replace(self._value(self.propagation.arrays[array], needed), windows=group.windows[access.array]),
             )
             for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True)
         ]
@@ -124,12 +124,12 @@ class _Build:
 
     def _loop(self, number: int) -> Iterator[Array]:
         """Add a loop; yields its results."""
-        graph, loop = self.found.graph, self.found.graph.loops[number]
+        graph, loop = self.propagation.graph, self.propagation.graph.loops[number]
         roles: dict[Role, list[int]] = {role: [] for role in ("carry", "entry", "test", "stack", "leave")}
         for k in range(loop.first, loop.stop):
             if graph.scopes[k] == number and graph.operations[k].role:
                 roles[graph.operations[k].role].append(k)
-        forms = {k: self.found.part(k).signature(self.place.mesh) for role in roles.values() for k in role}
+        forms = {k: self.propagation.part(k).signature(self.place.mesh) for role in roles.values() for k in role}
         carried = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["carry"]]
         entries = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["entry"]]
         starts = [self._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["carry"]]
@@ -176,17 +176,17 @@ class _Build:
     def _inside(self, name: str, begins: Sequence[Value]) -> _Build:
         """The builder of a loop's step that begins with these values, or of its condition."""
         builder = self.builder.inside(name)
-        builder.reserve(self.found.arrays)
+        builder.reserve(self.propagation.arrays)
         for value in begins:
             builder.begin(value.name, value)
-        return _Build(self.found, self.place, builder)
+        return _Build(self.propagation, self.place, builder)
 
     def _all(self, numbers: range, scope: int) -> None:
         for _ in self._operations(numbers, scope):
             pass
 
     def _needed(self, array: str, form: DistType) -> Value:
-        return self.builder.needed(array, self._value(self.found.arrays[array], form))
+        return self.builder.needed(array, self._value(self.propagation.arrays[array], form))
 
     def _constants(self, ends: Sequence[Value]) -> list[Value]:
         """The values from outside that a step reads; results that nothing reads are left out."""
@@ -196,10 +196,10 @@ class _Build:
 
     def _rematerialised(self, key: Hashable, target: Value) -> Value | None:
         """An array that depends on no input, computed once more as it is wanted now."""
-        number = self.found.constants.get(target.name)
+        number = self.propagation.constants.get(target.name)
         if number is None or target.type.partial:
             return None
-        operation = self.found.graph.operations[number]
+        operation = self.propagation.graph.operations[number]
         cut = _cut_that_gives(operation.nest, target.type)
         if cut is None:
             return None

@@ -218,7 +218,7 @@ class Cutter:
     def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> CutOperation | None:
         """The operation cut so; None where it cannot be."""
         cut = cut_of(nest, axes, self.mesh)
-        dims = [name for name, own in axes.items() if own]
+        dims = [name for name, names in axes.items() if names]
         if cut is None or any(slides(access, dims) for access in nest.reads):
             return None
         part = ScheduledNest(nest, cut)

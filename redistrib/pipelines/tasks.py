@@ -90,10 +90,10 @@ class Writer:
         ]
         writes = [(array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs]
         self.builder.add(step.op.name, (part,), self.place, reads, writes, step.op.kind)
-        for (_, original), (_, made) in zip(step.op.outs, writes, strict=True):
-            self.hold(original.name, made)
+        for (_, original), (_, computed) in zip(step.op.outs, writes, strict=True):
+            self.hold(original.name, computed)
             form = cutter.types[original.name]
-            if form != made.type:
+            if form != computed.type:
                 self.hold(original.name, self.needed(original.name, form))
 
     def add(self, name: str, total: Value) -> None:
@@ -131,7 +131,7 @@ class TaskProgram:
         totals: the sums over the microbatches before to which it adds; they are its last inputs.
         outs: for each output the value of the whole program.
         batched: the values of `ins` with examples, each with its number there.
-        made: for each output the value inside the program.
+        inner_outs: for each output the value inside the program.
     """
 
     program: Program
@@ -139,7 +139,7 @@ class TaskProgram:
     totals: tuple[str, ...]
     outs: tuple[str, ...]
     batched: tuple[tuple[int, str], ...]
-    made: tuple[Value, ...]
+    inner_outs: tuple[Value, ...]
 
 
 def task_program(

@@ -135,7 +135,7 @@ class _Spreading:
             return reusable
         outs = tuple(
             writer.value(self.named(name, microbatch), inner.type, name)
-            for name, inner in zip(called.outs, called.made, strict=True)
+            for name, inner in zip(called.outs, called.inner_outs, strict=True)
         )
         call = self.staging.calls[id(called), microbatch] = Call(called.program, ins, outs)
         return call

@@ -45,13 +45,13 @@ def owners(dist_type: DistType | str, mesh: Any, point: Sequence[int]) -> list[O
     """
     placement, over = _placed(dist_type, mesh)
     at = _index(point, placement.shape, f"an array of shape {placement.shape}")
-    found = []
+    owners_of_point = []
     for device in sorted(over.devices):
         box = placement.box(device)
         local = tuple(k - start for k, start in zip(at, box.start, strict=True))
         if all(0 <= k < size for k, size in zip(local, box.size, strict=True)):
-            found.append(Owner(device, tuple(over.coordinates[device].tolist()), local))
-    return found
+            owners_of_point.append(Owner(device, tuple(over.coordinates[device].tolist()), local))
+    return owners_of_point
 
 
 def point_of(dist_type: DistType | str, mesh: Any, device: int, index: Sequence[int]) -> tuple[int, ...]:
@@ -85,9 +85,9 @@ def _placed(dist_type: DistType | str, mesh: Any) -> tuple[Placement, Mesh]:
 def _index(index: Sequence[int], shape: Sequence[int], holder: str) -> tuple[int, ...]:
     """An index as integers, checked."""
     numbers = [as_integer(k) for k in index] if isinstance(index, Sequence) else []
-    found = tuple(k for k, size in zip(numbers, shape, strict=False) if k is not None and 0 <= k < size)
-    if not isinstance(index, Sequence) or not len(found) == len(numbers) == len(shape):
+    inside = tuple(k for k, size in zip(numbers, shape, strict=False) if k is not None and 0 <= k < size)
+    if not isinstance(index, Sequence) or not len(inside) == len(numbers) == len(shape):
         raise TilesError(
             f"{shown(index)} is no index of {holder}; give a number from 0 for each dimension, less than its size"
         )
-    return found
+    return inside

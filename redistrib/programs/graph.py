@@ -185,7 +185,7 @@ class Graph:
         for k, operation in enumerate(self.operations):
             if operation.role == "carry":
                 inside.setdefault(self.loops[self.scopes[k] or 0].stop - 1, []).append(k)
-        return {k: tuple(own) for k, own in inside.items()}
+        return {k: tuple(numbers) for k, numbers in inside.items()}
 
     @cached_property
     def conditions(self) -> dict[int, int]:
@@ -240,10 +240,10 @@ class Graph:
 
     def _outermost(self, name: str, number: int) -> LoopScope | None:
         """The outermost loop around an operation that a value which it reads comes from outside of."""
-        own, scope, found = self.scope_of(name), self.scopes[number], None
-        while scope is not None and scope != own:
-            found, scope = self.loops[scope], self.loops[scope].parent
-        return found
+        own_scope, scope, outermost = self.scope_of(name), self.scopes[number], None
+        while scope is not None and scope != own_scope:
+            outermost, scope = self.loops[scope], self.loops[scope].parent
+        return outermost
 
     @cached_property
     def accumulators(self) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ class HaloRound:
 @lru_cache(maxsize=1 << 12)
 def halo_rounds(form: DistType, mesh: Mesh, windows: tuple[Held, ...]) -> tuple[HaloRound, ...]:
     """The messages, in order, after which devices with tiles of a type hold the halos of their windows too."""
-    return tuple(one for one in halo_copies(form, mesh, windows) if one.distance)
+    return tuple(copy for copy in halo_copies(form, mesh, windows) if copy.distance)
 
 
 def halo_copies(form: DistType, mesh: Mesh, windows: Sequence[Held]) -> Iterator[HaloRound]:

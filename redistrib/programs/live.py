@@ -177,13 +177,13 @@ def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, 
         start = op.ins[op.constants : op.constants + op.carried]
         reads = [first_names[name] for name in op.ins]
         for name, out in zip(start, op.outs, strict=False):
-            own, before = first_names[name], program.values[first_names[name]]
-            is_free = last.get(own) == k and reads.count(own) == 1 and first_names[out.name] == out.name
+            first_name, before = first_names[name], program.values[first_names[name]]
+            is_free = last.get(first_name) == k and reads.count(first_name) == 1 and first_names[out.name] == out.name
             if is_free and (before.tile_bytes, before.place.devices) == (out.tile_bytes, out.place.devices):
-                first_names = {one: own if same == out.name else same for one, same in first_names.items()}
-                last.pop(own)
+                first_names = {one: first_name if same == out.name else same for one, same in first_names.items()}
+                last.pop(first_name)
                 if out.name in last:
-                    last[own] = last.pop(out.name)
+                    last[first_name] = last.pop(out.name)
     return first_names
 
 

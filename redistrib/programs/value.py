@@ -150,11 +150,11 @@ def pulled(value: Value, out: Value) -> dict[int, int]:
         return dict.fromkeys(out.place.devices, 0)
     if out.has_halos:
         received = dict.fromkeys(out.place.devices, 0)
-        for one in halo_rounds(out.type, out.place.mesh, out.windows):
-            for receiver in one.pairs[:, 1].tolist():
-                received[out.place.devices[receiver]] += one.elements
+        for message in halo_rounds(out.type, out.place.mesh, out.windows):
+            for receiver in message.pairs[:, 1].tolist():
+                received[out.place.devices[receiver]] += message.elements
         return received
-    before, after = ({device: k for k, device in enumerate(one.place.devices)} for one in (value, out))
+    before, after = ({device: k for k, device in enumerate(message.place.devices)} for message in (value, out))
     stays = [device for device in after if device in before]
     counts = dict.fromkeys(after, math.prod(out.tile))
     kept = value.boxes[_rows(before, stays)].meet(out.boxes[_rows(after, stays)])

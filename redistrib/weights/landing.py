@@ -50,10 +50,10 @@ def spread(array: jax.Array, sharding: Sharding) -> jax.Array:
         return array
     shape = array.shape
     held = {box_of(shard.index, shape): shard.data for shard in array.addressable_shards}
-    own = {shard.device: shard.data for shard in array.addressable_shards}
+    data_of_device = {shard.device: shard.data for shard in array.addressable_shards}
     places = sharding.addressable_devices_indices_map(shape)
     tiles = [
-        own[device] if device in own else jax.device_put(held[box_of(index or (), shape)], device)
+        data_of_device[device] if device in data_of_device else jax.device_put(held[box_of(index or (), shape)], device)
         for device, index in places.items()
     ]
     return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)

@@ -228,7 +228,7 @@ def test_what_is_found_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     result = rd.search(step, args, {"d": 2, "t": 2}, state={"params": 0}, profile="tpu", progress=False)[0]
     assert result.feasible.evaluation is not None
-    assert len(result.problem.graph.operations) < len(result.given.traced.graph.operations)
+    assert len(result.problem.graph.operations) < len(result.prepared.traced.graph.operations)
     for own, want in zip(result.distributed(*args), step(*args), strict=True):
         np.testing.assert_allclose(own, want, rtol=2e-5, atol=1e-5)
     again = rd.distribute(step, args, {"d": 2, "t": 2}, schedule=result.schedule)

@@ -22,7 +22,7 @@ def with_halos(value: Value, tile: jax.Array, context: LoweringContext) -> jax.A
     def run(tile: jax.Array) -> jax.Array:
         for dim, held in enumerate(value.windows):
             if isinstance(held, Reach):
-                along = [one for one in copies if one.dim == dim]
+                along = [copy for copy in copies if copy.dim == dim]
                 join = _joined if held.step == tile.shape[dim] else _placed
                 tile = join(along, held, tile, dim, context)
         return tile
@@ -36,11 +36,11 @@ def part_of_halos(value: Value, out: Value, tile: jax.Array) -> jax.Array:
     return lax.slice(tile, starts, [start + size for start, size in zip(starts, out.tile, strict=True)])
 
 
-def _message(one: HaloRound, tile: jax.Array, context: LoweringContext) -> jax.Array:
+def _message(message: HaloRound, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """The arrivals of a round; zeros where nothing arrives."""
-    (start,) = context.offsets(one.taken[:, None])
-    part = lax.dynamic_slice_in_dim(tile, start, one.length, one.dim)
-    return context.permute(part, one.pairs) if one.distance else part
+    (start,) = context.offsets(message.taken[:, None])
+    part = lax.dynamic_slice_in_dim(tile, start, message.length, message.dim)
+    return context.permute(part, message.pairs) if message.distance else part
 
 
 def _joined(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int, context: LoweringContext) -> jax.Array:
@@ -51,13 +51,13 @@ def _joined(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int,
         if count:
             pieces.append(jnp.zeros((*tile.shape[:dim], count, *tile.shape[dim + 1 :]), tile.dtype))
 
-    for one in copies:
-        first = max(held.start, one.distance * size)
+    for message in copies:
+        first = max(held.start, message.distance * size)
         zeros(first - at)
-        begin = first - one.distance * size  # in every sender's tile
-        part = lax.slice_in_dim(tile, begin, begin + one.length, axis=dim)
-        pieces.append(context.permute(part, one.pairs) if one.distance else part)
-        at = first + one.length
+        begin = first - message.distance * size  # in every sender's tile
+        part = lax.slice_in_dim(tile, begin, begin + message.length, axis=dim)
+        pieces.append(context.permute(part, message.pairs) if message.distance else part)
+        at = first + message.length
     zeros(held.start + held.length - at)
     return jnp.concatenate(pieces, dim) if len(pieces) > 1 else pieces[0]
 
@@ -67,10 +67,10 @@ def _placed(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int,
     rows = jnp.arange(held.length)
     shape = [held.length if k == dim else 1 for k in range(tile.ndim)]
     result = jnp.zeros((*tile.shape[:dim], held.length, *tile.shape[dim + 1 :]), tile.dtype)
-    for one in copies:
-        part = _message(one, tile, context)
-        (at,) = context.offsets(one.placed[:, None])
-        low, high = context.offsets(one.wanted)
-        moved = jnp.take(part, jnp.clip(rows - at, 0, one.length - 1), axis=dim)
+    for message in copies:
+        part = _message(message, tile, context)
+        (at,) = context.offsets(message.placed[:, None])
+        low, high = context.offsets(message.wanted)
+        moved = jnp.take(part, jnp.clip(rows - at, 0, message.length - 1), axis=dim)
         result = jnp.where(((rows >= low) & (rows < high)).reshape(shape), moved, result)
     return result

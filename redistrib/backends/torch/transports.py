@@ -149,18 +149,18 @@ class NativeCollective(TensorRunner):
         self.into.unpack(into, target)
 
 
-def boxes_by_member(stage: Stage, step: GroupStep, shared: Sequence[tuple[int, Box]], own: Box) -> list[Box]:
+def boxes_by_member(stage: Stage, step: GroupStep, shared: Sequence[tuple[int, Box]], own_box: Box) -> list[Box]:
     """The box shared with each member of the device's group, ranks ascending; `own` for the device itself."""
     boxes = dict(shared)
-    return [boxes.get(member, own) for member in sorted(step.group_of(stage.device))]
+    return [boxes.get(member, own_box) for member in sorted(step.group_of(stage.device))]
 
 
 class NativeGather(NativeCollective):
     """`all_gather_into_tensor`."""
 
     def __init__(self, stage: Stage, step: AllGather, links: Links) -> None:
-        own = stage.retained[0]
-        super().__init__(stage, step, [own], boxes_by_member(stage, step, stage.receives, own), links)
+        own_box = stage.retained[0]
+        super().__init__(stage, step, [own_box], boxes_by_member(stage, step, stage.receives, own_box), links)
         # In place, the collective would send from the memory that it receives into.
         self.in_place = stage.reads == stage.writes and self.into.start is not None
         if self.in_place:

@@ -81,7 +81,7 @@ class Counting:
         The dimension of the array must have one element for each position, so that no index is outside of it.
         """
         name = dict(zip(equation.reads, ins, strict=True)).get(1)
-        known = self.columns.get(name, {}) if name is not None else {}
+        columns = self.columns.get(name, {}) if name is not None else {}
         numbers, shape, indices = equation.params["dimension_numbers"], equation.ins[0].shape, equation.ins[1].shape
         gathers = equation.kind == "gather"
         picked = tuple(numbers.start_index_map if gathers else numbers.scatter_dims_to_operand_dims)
@@ -89,7 +89,7 @@ class Counting:
         mine = tuple(numbers.start_indices_batching_dims if gathers else numbers.scatter_indices_batching_dims)
         pairs = dict(zip(numbers.operand_batching_dims, mine, strict=True))
         left = list(range(len(picked)))
-        for column, dim in known.items():
+        for column, dim in columns.items():
             at = picked[column]
             if at in removed and dim not in pairs.values() and shape[at] == indices[dim] and len(left) > 1:
                 pairs[at] = dim
@@ -175,18 +175,20 @@ def with_batch(tracer: LookupTracer, equation: Equation, ins: Sequence[str], sou
     if lookup is None:
         return equation, names
     place, form = equation.reads.index(1), equation.ins[1]
-    batch, one = form.shape[:-1], form._replace(shape=(*form.shape[:-1], 1))
+    batch, column = form.shape[:-1], form._replace(shape=(*form.shape[:-1], 1))
     columns, parts = list[str](), tracer.counting.parts.get(names[place], {})
     for number in lookup.columns:
         if number in parts:
             columns.append(parts[number])
             continue
         limits = {"start_indices": (*[0] * len(batch), number), "limit_indices": (*batch, number + 1), "strides": None}
-        columns += tracer.add(Equation(lax.slice_p, limits, (form,), (one,), {}), [names[place]], source)
+        columns += tracer.add(Equation(lax.slice_p, limits, (form,), (column,), {}), [names[place]], source)
     if len(columns) > 1:
         joined = lookup.equation.ins[1]
         along = {"dimension": len(batch)}
-        columns = tracer.add(Equation(lax.concatenate_p, along, (one,) * len(columns), (joined,), {}), columns, source)
+        columns = tracer.add(
+            Equation(lax.concatenate_p, along, (column,) * len(columns), (joined,), {}), columns, source
+        )
     names[place] = columns[0]
     return lookup.equation, names
 

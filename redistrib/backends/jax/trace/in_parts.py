@@ -126,16 +126,16 @@ def _cumulative(primitive: Any, params: Any, axis: int, blocks: int) -> Callable
     join, reverse = _JOIN[primitive.name], params["reverse"]
 
     def function(x: Any) -> Any:
-        own = primitive.bind(_in_blocks(x, axis, blocks), **{**params, "axis": axis + 1})
-        last = 0 if reverse else own.shape[axis + 1] - 1
-        totals = lax.squeeze(lax.slice_in_dim(own, last, last + 1, axis=axis + 1), (axis + 1,))
+        in_block = primitive.bind(_in_blocks(x, axis, blocks), **{**params, "axis": axis + 1})
+        last = 0 if reverse else in_block.shape[axis + 1] - 1
+        totals = lax.squeeze(lax.slice_in_dim(in_block, last, last + 1, axis=axis + 1), (axis + 1,))
         before = primitive.bind(totals, **{**params, "axis": axis})
         shift = [(0, 0, 0)] * totals.ndim
         shift[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
         before = lax.pad(before, jnp.zeros((), x.dtype), shift)
-        spread = lax.broadcast_in_dim(before, own.shape, [k for k in range(own.ndim) if k != axis + 1])
-        begins = lax.broadcasted_iota(np.int32, own.shape, axis) == (blocks - 1 if reverse else 0)
-        return lax.select(begins, own, join(spread, own)).reshape(x.shape)
+        spread = lax.broadcast_in_dim(before, in_block.shape, [k for k in range(in_block.ndim) if k != axis + 1])
+        begins = lax.broadcasted_iota(np.int32, in_block.shape, axis) == (blocks - 1 if reverse else 0)
+        return lax.select(begins, in_block, join(spread, in_block)).reshape(x.shape)
 
     return function
 
@@ -160,9 +160,9 @@ def _extreme(kind: str, axis: int, index_dtype: Any) -> Callable[[Any], Any]:
 
     def function(x: Any) -> Any:
         of_all = lax.broadcast_in_dim(reduce(x, (axis,)), x.shape, [k for k in range(x.ndim) if k != axis])
-        found = (x == of_all) | (x != x)  # a NaN is found where the extreme is NaN
+        is_extreme = (x == of_all) | (x != x)  # a NaN is found where the extreme is NaN
         indices = lax.broadcasted_iota(index_dtype, x.shape, axis)
         last = lax.full_like(indices, x.shape[axis] - 1)
-        return lax.reduce_min(lax.select(found, indices, last), (axis,))
+        return lax.reduce_min(lax.select(is_extreme, indices, last), (axis,))
 
     return function

@@ -24,8 +24,8 @@ def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
         return rule(equation)
     if equation.kind not in _AS_KEYS:
         return None
-    apart = replace(equation, ins=_of_keys(equation.ins), outs=_of_keys(equation.outs))
-    nest = rule(apart)
+    as_integers = replace(equation, ins=_of_keys(equation.ins), outs=_of_keys(equation.outs))
+    nest = rule(as_integers)
     if nest is None or nest.body is None:
         return None
     body = nest.body

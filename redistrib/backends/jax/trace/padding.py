@@ -23,10 +23,10 @@ class Paddings:
     """Equations that may be joined with readers of their results.
 
     Attributes:
-        made: by the name of a result the equation, and the names of its operands.
+        equations: by the name of a result the equation, and the names of its operands.
     """
 
-    made: dict[str, tuple[Equation, tuple[str, ...]]] = field(default_factory=dict)
+    equations: dict[str, tuple[Equation, tuple[str, ...]]] = field(default_factory=dict)
 
     def joined(
         self, equation: Equation, names: Sequence[str], ranges: Mapping[str, ValueRange], *, is_alone: bool
@@ -38,9 +38,9 @@ class Paddings:
             ranges: known bounds of arrays.
             is_alone: whether nothing else reads the first of the arrays.
         """
-        if equation.kind not in (*_WINDOWED, "pad") or 0 in equation.literals or names[0] not in self.made:
+        if equation.kind not in (*_WINDOWED, "pad") or 0 in equation.literals or names[0] not in self.equations:
             return equation, names
-        before, operands = self.made[names[0]]
+        before, operands = self.equations[names[0]]
         if equation.kind == "pad":
             joined = _cropped(before, equation) if before.kind == "conv_general_dilated" and is_alone else None
             return (equation, names) if joined is None else (joined, operands)
@@ -52,7 +52,7 @@ class Paddings:
     def note(self, outs: Sequence[str], equation: Equation, names: Sequence[str]) -> None:
         """Remember an equation that something may be one with."""
         if equation.kind in ("pad", "conv_general_dilated") and not equation.literals.keys() - {1}:
-            self.made[outs[0]] = equation, tuple(names)
+            self.equations[outs[0]] = equation, tuple(names)
 
 
 def _padded(equation: Equation, pad: Equation) -> Equation | None:

@@ -89,7 +89,7 @@ def _conv(equation: Equation) -> Nest | None:
     along: dict[int, tuple[str, _Along]] = {}
     summed, taps = ["i"], 2
     for k, (a, b, c) in enumerate(zip(of_image[2:], of_kernel[2:], of_out[2:], strict=True)):
-        one = _Along(
+        window = _Along(
             image[a],
             out[c],
             kernel[b],
@@ -98,28 +98,28 @@ def _conv(equation: Equation) -> Nest | None:
             params["lhs_dilation"][k],
             params["padding"][k][0],
         )
-        by_taps = one.taps > one.points
-        taps *= one.points if by_taps else one.taps
-        if not min(one.extent, one.points, one.taps):
+        by_taps = window.taps > window.points
+        taps *= window.points if by_taps else window.taps
+        if not min(window.extent, window.points, window.taps):
             continue
         if by_taps:
-            name, size, windows[a] = f"r{k}", one.taps, one.of_taps
+            name, size, windows[a] = f"r{k}", window.taps, window.of_taps
             names[1][b] = name
             summed.append(name)
         else:
-            name, size, windows[a] = f"h{k}", one.points, one.of_points
+            name, size, windows[a] = f"h{k}", window.points, window.of_points
             names[2][c] = name
         names[0][a] = name
         sizes[name] = size
-        along[k] = name, one
+        along[k] = name, window
 
     def body(at: At, *tiles: Any) -> Any:
         padding = [*params["padding"]]
         images, kernels = equation.operands(tiles)[:2]
-        for k, (name, one) in along.items():
+        for k, (name, window) in along.items():
             if len(at[name]) < sizes[name]:
-                points = len(at[name]) if name[0] == "h" else one.points
-                padding[k] = one.padded(images.shape[of_image[2 + k]], points, kernels.shape[of_kernel[2 + k]])
+                points = len(at[name]) if name[0] == "h" else window.points
+                padding[k] = window.padded(images.shape[of_image[2 + k]], points, kernels.shape[of_kernel[2 + k]])
         for k, (low, high) in enumerate(padding):
             # XLA for CPUs computes wrong sums where elements are cropped at the begin and zeros added at the end.
             if low < 0 < high and params["lhs_dilation"][k] == 1 and -low <= images.shape[of_image[2 + k]]:
@@ -140,7 +140,7 @@ def _conv(equation: Equation) -> Nest | None:
 def _pooling(equation: Equation) -> Nest | None:
     params, shape = equation.params, equation.ins[0].shape
     along = _poolings(equation, shape, equation.outs[0].shape)
-    sizes = {f"d{k}": one.points for k, one in along.items()}
+    sizes = {f"d{k}": window.points for k, window in along.items()}
     dims = [f"d{k}" if k in along else "" for k in range(len(shape))]
     windows = [along[k].of_points if k in along else 1 for k in range(len(shape))]
     arrays = range(2 if equation.kind == "select_and_gather_add" else len(equation.outs))
@@ -149,13 +149,13 @@ def _pooling(equation: Equation) -> Nest | None:
 
     def body(at: At, *tiles: Any) -> Any:
         values, padding = equation.operands(tiles), [*params["padding"]]
-        for k, one in along.items():
-            if len(at[f"d{k}"]) < one.points and not one.is_plain:
-                padding[k] = one.padded(values[arrays[0]].shape[k], len(at[f"d{k}"]), one.taps)
+        for k, window in along.items():
+            if len(at[f"d{k}"]) < window.points and not window.is_plain:
+                padding[k] = window.padded(values[arrays[0]].shape[k], len(at[f"d{k}"]), window.taps)
                 for array in arrays:
                     fill = _beyond(equation, array, values)
                     if fill is not None:
-                        values[array] = _masked(values[array], k, one.of_points, one.points, at[f"d{k}"], fill)
+                        values[array] = _masked(values[array], k, window.of_points, window.points, at[f"d{k}"], fill)
         return equation.run([values[k] for k in equation.reads], padding=tuple(padding))
 
     ins = [dims if k in arrays else [""] * len(form.shape) for k, form in enumerate(equation.ins)]
@@ -166,7 +166,7 @@ def _pooling(equation: Equation) -> Nest | None:
         [dims] * len(equation.outs),
         body=body,
         windows=dict.fromkeys(arrays, windows),
-        indexed={f"d{k}" for k, one in along.items() if masks and not one.is_plain},
+        indexed={f"d{k}" for k, window in along.items() if masks and not window.is_plain},
         flops=math.prod(params["window_dimensions"]),
     )
 
@@ -180,35 +180,44 @@ def _scattering(equation: Equation) -> Nest | None:
     along = _poolings(equation, equation.ins[1].shape, equation.ins[0].shape)
     dims = [f"d{k}" if k in along else "" for k in range(len(shape))]
     windows: tuple[list[Window], list[Window]] = ([1] * len(shape), [1] * len(shape))
-    for k, one in along.items():
-        if not one.is_plain:
-            first, last = one.padding - one.taps + 1, one.padding
-            windows[0][k] = Stencil(one.points, first, last, 1, one.stride)
+    for k, window in along.items():
+        if not window.is_plain:
+            first, last = window.padding - window.taps + 1, window.padding
+            windows[0][k] = Stencil(window.points, first, last, 1, window.stride)
             windows[1][k] = Stencil(
-                one.extent, first, last, 1, one.stride, one.stride, -one.padding, one.taps - 1 - one.padding
+                window.extent,
+                first,
+                last,
+                1,
+                window.stride,
+                window.stride,
+                -window.padding,
+                window.taps - 1 - window.padding,
             )
 
     def body(at: At, *tiles: Any) -> Any:
         source, operand = equation.operands(tiles)
         padding, ends = [*params["padding"]], [(0, 0, 0)] * len(shape)
-        for k, one in along.items():
+        for k, window in along.items():
             points, stencil = at[f"d{k}"], windows[1][k]
-            if len(points) < one.extent and isinstance(stencil, Stencil):
-                operand = _masked(operand, k, stencil, one.extent, points, _least(params["select_prim"], operand.dtype))
+            if len(points) < window.extent and isinstance(stencil, Stencil):
+                operand = _masked(
+                    operand, k, stencil, window.extent, points, _least(params["select_prim"], operand.dtype)
+                )
                 reach = stencil.reach(len(points))
                 assert reach is not None
                 padding[k], ends[k] = (0, 0), (reach.start, len(points) - reach.start - reach.length, 0)
         operands = [source, operand]
-        found = equation.run([operands[k] for k in equation.reads], padding=tuple(padding))
-        return lax.pad(found, jnp.zeros((), found.dtype), ends) if any(map(any, ends)) else found
+        result = equation.run([operands[k] for k in equation.reads], padding=tuple(padding))
+        return lax.pad(result, jnp.zeros((), result.dtype), ends) if any(map(any, ends)) else result
 
     return equation.nest(
-        {f"d{k}": one.extent for k, one in along.items()},
+        {f"d{k}": window.extent for k, window in along.items()},
         [dims, dims],
         [dims],
         body=body,
         windows=dict(enumerate(windows)),
-        indexed={f"d{k}" for k, one in along.items() if not one.is_plain},
+        indexed={f"d{k}" for k, window in along.items() if not window.is_plain},
         flops=math.prod(params["window_dimensions"]),
     )
 
@@ -226,7 +235,7 @@ def _poolings(equation: Equation, shape: Sequence[int], out: Sequence[int]) -> M
         (low for low, _ in params["padding"]),
     )
     along = enumerate(map(_Along, *columns))
-    return {k: one for k, one in along if min(one.extent, one.points, one.taps)}
+    return {k: window for k, window in along if min(window.extent, window.points, window.taps)}
 
 
 def _beyond(equation: Equation, operand: int, values: Sequence[Any]) -> Any:
