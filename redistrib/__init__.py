@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         verify,
     )
     from redistrib.autoshard.entry import search
+    from redistrib.backends.jax.trace.constraints import cut
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
     from redistrib.distribution.diagnosis import diagnose
@@ -68,6 +69,7 @@ _HOME = {
     "along": "redistrib.partitioning.tactics",
     "cache_info": "redistrib.resharding.planning",
     "clear_caches": "redistrib.resharding.planning",
+    "cut": "redistrib.backends.jax.trace.constraints",
     "diagnose": "redistrib.distribution.diagnosis",
     "distribute": "redistrib.api",
     "like": "redistrib.resharding.paths",
@@ -113,6 +115,7 @@ __all__ = [
     "along",
     "cache_info",
     "clear_caches",
+    "cut",
     "diagnose",
     "distribute",
     "like",

@@ -76,11 +76,13 @@ class Propagation:
         for k, operation in enumerate(self.graph.operations):
             if _is_cheap(operation) and all(name in self.constants for name in operation.ins):
                 self.constants[operation.outs[0].name] = k
-            for axis, size, dim in operation.pinned.cut if operation.pinned else ():
-                if axis not in self.mesh.names or self.mesh.axis(axis).size != size:
-                    why = f"its sharding is over an axis {axis!r} of {size}, and the mesh is {self.mesh}; name its axes"
+            for axis, size, dim in operation.pinned.axes if operation.pinned else ():
+                if axis not in self.mesh.names or self.mesh.axis(axis).size != (size or self.mesh.axis(axis).size):
+                    of = f" of {size}" if size else ""
+                    why = f"its sharding is over an axis {axis!r}{of}, and the mesh is {self.mesh}; name its axes"
                     raise CutError(operation.name, "", "Schedule", why).at(operation.source)
-                self.cut_operation(k, axis, dim)
+                if dim is not None:
+                    self.cut_operation(k, axis, dim)
 
     def copy(self) -> Propagation:
         """The same decisions of the same graph, to be changed."""
@@ -225,7 +227,9 @@ class Propagation:
     def _agrees_with_pin(self, operation: Operation, axis: str, dim: str) -> bool:
         """Whether the sharding constraint of an operation, if it is one, leaves a cut free or asks for it."""
         pinned = operation.pinned
-        return not pinned or dim in pinned.free or (axis, dim) in ((a, d) for a, _, d in pinned.cut)
+        if not pinned or (axis, dim) in ((a, d) for a, _, d in pinned.cut):
+            return True
+        return dim in pinned.free and axis not in pinned.whole
 
     def _can_reach(self, number: int, axis: str, dim: str) -> bool:
         """Whether parts of a dimension can read their windows, if an axis cuts it too; partial sums have no halos."""

@@ -48,12 +48,19 @@ class Pinned(NamedTuple):
     """How an operation must be cut.
 
     Attributes:
-        cut: the axes that cut it, each with its size and an iteration dimension, the most major first.
+        cut: the axes that cut it, each with its size (0 for any) and an iteration dimension, the most major first.
         free: iteration dimensions that other axes may cut.
+        whole: axes that may cut none.
     """
 
     cut: tuple[tuple[str, int, str], ...]
     free: frozenset[str]
+    whole: frozenset[str] = frozenset()
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str | None], ...]:
+        """All axes that are named, each with its size (0 for any) and what it cuts, None for nothing."""
+        return (*self.cut, *((axis, 0, None) for axis in sorted(self.whole)))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ PAGES = {
                 "distribute",
                 "along",
                 "work",
+                "cut",
                 "proxy",
                 "rule",
                 "search",

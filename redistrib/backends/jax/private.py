@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -175,6 +176,10 @@ def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
         return None
 
 
+# A file of the library that binds an equation where the user calls it.
+_NOT_THE_USERS = str(Path("redistrib", "backends", "jax", "trace", "constraints.py"))
+
+
 def source_line(eqn: Any) -> str:
     """The user's line of an equation of a jaxpr, `file:line`; empty if unknown.
 
@@ -183,7 +188,8 @@ def source_line(eqn: Any) -> str:
     try:
         from jax._src import source_info_util
 
-        frame = source_info_util.user_frame(eqn.source_info.traceback)
+        frames = source_info_util.user_frames(eqn.source_info.traceback)
+        frame = next((frame for frame in frames if not frame.file_name.endswith(_NOT_THE_USERS)), None)
         return "" if frame is None else f"{frame.file_name}:{frame.start_line}"
     except (ImportError, AttributeError, TypeError):
         return ""

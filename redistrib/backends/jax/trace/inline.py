@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend import core as jex
-from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.private import source_line
 from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
@@ -23,6 +22,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     reduce,
     windows,
 )
+from redistrib.backends.jax.trace.constraints import CUT, constrained, cut_here
 from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
 from redistrib.backends.jax.trace.equation import (
     RULES,
@@ -46,7 +46,7 @@ from redistrib.backends.jax.trace.reduce import of_booleans
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
-from redistrib.programs.graph import Array, Graph, LoopScope, Operation, Pinned
+from redistrib.programs.graph import Array, Graph, LoopScope, Operation
 
 UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
 
@@ -215,12 +215,14 @@ class _Tracer:
             return ins
         if kind == "device_put" and kind not in self.rules:
             triples = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
-            return [self.constrained(atom, var.aval, to, frozenset(), source) for atom, var, to in triples]
+            return [constrained(self, atom, var.aval, to, frozenset(), source) for atom, var, to in triples]
         if kind == "optimization_barrier":  # a barrier for each operand suffices
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
         if kind == "sharding_constraint" and kind not in self.rules:
             unconstrained = frozenset(eqn.params["unconstrained_dims"])
-            return [self.constrained(ins[0], eqn.invars[0].aval, eqn.params["sharding"], unconstrained, source)]
+            return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["sharding"], unconstrained, source)]
+        if kind == CUT:
+            return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
         if isinstance(self.rules.get(called), CallRule):
             return self.equation(eqn, ins, source, called)
@@ -353,22 +355,6 @@ class _Tracer:
         if isinstance(atom, Lit):
             return atom
         return self.unary(jax.lax.optimization_barrier_p, {}, form, form, atom, source)
-
-    def constrained(self, atom: Atom, aval: Any, sharding: Any, unconstrained: frozenset[int], source: str) -> Atom:
-        """A copy of the value, cut as a sharding says."""
-        if isinstance(atom, Lit) or not isinstance(sharding, NamedSharding):
-            return atom
-        form = form_of(aval)._replace(key=None)
-        name = self.add(Equation(jax.lax.copy_p, {}, (form,), (form,), {}), [atom], source)[0]
-        sizes, cut = sharding.mesh.shape, []
-        for k, entry in enumerate(sharding.spec):
-            axes = (entry,) if isinstance(entry, str) else entry if isinstance(entry, tuple) else ()
-            cut += [(axis, sizes[axis], f"d{k}") for axis in axes]
-        free = frozenset(f"d{k}" for k in unconstrained)
-        operation = self.operations[-1]
-        nest = replace(operation.nest, linear=())
-        self.operations[-1] = replace(operation, nest=nest, pinned=Pinned(tuple(cut), free))
-        return name
 
     def materialized(self, atom: Atom, form: Form) -> str:
         """The name of a value; a constant becomes an operation without operands."""
