@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from redistrib.resharding.planning import cache_info, clear_caches
     from redistrib.resharding.value import TreePlan
     from redistrib.simulator.entry import simulate
+    from redistrib.theory.subsets import subset
     from redistrib.theory.topology import Topology
     from redistrib.viewer.entry import view
     from redistrib.weights.loading import load
@@ -87,6 +88,7 @@ _HOME = {
     "save": "redistrib.weights.saving",
     "search": "redistrib.autoshard.entry",
     "simulate": "redistrib.simulator.entry",
+    "subset": "redistrib.theory.subsets",
     "synthesize": "redistrib.api",
     "tile_of": "redistrib.plans.reference",
     "to_jax": "redistrib.api",
@@ -133,6 +135,7 @@ __all__ = [
     "save",
     "search",
     "simulate",
+    "subset",
     "synthesize",
     "tile_of",
     "to_jax",

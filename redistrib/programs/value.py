@@ -16,6 +16,7 @@ from redistrib.programs.halos import halo_rounds
 from redistrib.programs.windows import Held, Reach, held_shape, is_inside, reached
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, placement_of
+from redistrib.theory.subsets import Steps, text_of
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,14 @@ class Value:
     def form(self) -> str:
         """The type as text, and the windows."""
         return f"{self.type} windows ({', '.join(map(str, self.windows))})" if self.windows else str(self.type)
+
+    @property
+    def subset(self) -> str:
+        """What each device holds, with the axes of the place's mesh as variables; see `redistrib.theory.subsets`."""
+        steps: list[Steps] = []
+        for dim, held in zip(self.type.dims, self.windows or [1] * self.type.rank, strict=True):
+            steps.append(Steps(*held) if isinstance(held, Reach) else Steps(dim.tile, 0, dim.tile + held - 1))
+        return text_of(self.name, self.type, self.place.mesh, self.shape, steps)
 
     @property
     def shape(self) -> tuple[int, ...]:

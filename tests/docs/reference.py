@@ -55,7 +55,7 @@ PAGES = {
         "Plans, types and meshes",
         "Plans between two types, and what types, meshes, topologies and cost models are.",
         (
-            *("synthesize", "verify", "Plan", "tile_of", "owners", "point_of", "Mesh", "Axis", "DistType"),
+            *("synthesize", "verify", "Plan", "tile_of", "owners", "point_of", "subset", "Mesh", "Axis", "DistType"),
             *("DimType", "Topology", "CostModel", "LatencyBandwidth"),
         ),
     ),
