@@ -30,7 +30,7 @@ class Decision(NamedTuple):
     """One decision of a schedule.
 
     Attributes:
-        what: the operation or array; of several that share the decision, the first.
+        name: the operation or array; of several that share the decision, the first.
         times: for how many it stands.
         axis: the mesh axis.
         taken, other: how the axis cuts it, and the next best way, those around it decided anew for it.
@@ -38,7 +38,7 @@ class Decision(NamedTuple):
         where: the operation that loses most of that.
     """
 
-    what: str
+    name: str
     times: int
     axis: str
     taken: str
@@ -59,7 +59,7 @@ def ranked_decisions(problem: SearchProblem, result: SearchResult, deadline: Dea
             if axis.size > 1:
                 axes_problem = AxesProblem(problem, result.decisions, [axis.name], classes, deadline)
                 listed += _along(axes_problem, result, axis.name)
-    return sorted(listed, key=lambda decision: (-decision.loss, decision.what))
+    return sorted(listed, key=lambda decision: (-decision.loss, decision.name))
 
 
 def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[Decision]:
@@ -126,7 +126,7 @@ def table(listed: Sequence[Decision], unit: str) -> str:
     scale = 1e6 if unit == "seconds" else 1.0
     rows = [
         [
-            decision.what + (f" and {decision.times - 1} alike" if decision.times > 1 else ""),
+            decision.name + (f" and {decision.times - 1} alike" if decision.times > 1 else ""),
             decision.axis,
             decision.taken,
             decision.other,
@@ -143,13 +143,13 @@ class PinCost(NamedTuple):
     """The price of a pin.
 
     Attributes:
-        what: the pinned array or argument.
+        name: the pinned array or argument.
         held, free: with all pins, and without this one, in `unit`.
         moves: the moves that only the pin causes: the value, and bytes that all devices receive.
         unit: `"seconds"`, or `"bytes"` that all devices receive.
     """
 
-    what: str
+    name: str
     held: float
     free: float
     moves: tuple[tuple[str, int], ...]
@@ -158,21 +158,21 @@ class PinCost(NamedTuple):
     def __str__(self) -> str:
         moved = ", ".join(f"{name} ({size:,} bytes)" for name, size in self.moves[:3]) or "nothing else is moved"
         if self.unit == "bytes":
-            return f"{self.what}: with it {self.held:,.0f} bytes received, without {self.free:,.0f}: {moved}"
-        return f"{self.what}: with it {self.held * 1e3:,.3f} ms, without {self.free * 1e3:,.3f}: {moved}"
+            return f"{self.name}: with it {self.held:,.0f} bytes received, without {self.free:,.0f}: {moved}"
+        return f"{self.name}: with it {self.held * 1e3:,.3f} ms, without {self.free * 1e3:,.3f}: {moved}"
 
 
 def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:
     """The price of each pin, by a search without it; arguments of one parameter share a pin."""
     problem, listed = replace(base.problem.whole or base.problem, memory_multipliers={}, keep=None), []
-    for what, other in _without(problem).items():
+    for name, other in _without(problem).items():
         free = feasible_result(other, name, most, Deadline.after(limit))
         more: dict[str, int] = {}
         if base.evaluation is None and free.evaluation is None:
             before, after = _received(base.program), _received(free.program)
             more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
         moves = tuple(sorted(more.items(), key=lambda entry: (-entry[1], entry[0])))
-        listed.append(PinCost(what, base.result.price, free.result.price, moves, problem.moves.objective))
+        listed.append(PinCost(name, base.result.price, free.result.price, moves, problem.moves.objective))
     return listed
 
 

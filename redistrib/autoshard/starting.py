@@ -113,7 +113,11 @@ def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Dec
 
 
 def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
-    """Time and memory of a schedule; a move takes a latency, and the bytes a device receives over the bandwidth."""
+    """Time and memory of a schedule; a move takes a latency, and the bytes a device receives over the bandwidth.
+
+    This ranks schedules before any move is planned: plans take the time that the rank saves, and closed prices leave
+    out hosts that share links.
+    """
     propagation, graph, size = decisions.propagation, problem.graph, problem.moves.mesh.size
     seconds = problem.moves.objective == "seconds"
     speeds, latency = _speeds(problem) if seconds else (dict.fromkeys(problem.moves.mesh.names, 1.0 / size), 0.0)

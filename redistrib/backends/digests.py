@@ -10,14 +10,14 @@ from redistrib.programs.program import Program
 from redistrib.programs.text import to_text
 
 
-def digest_of(what: Plan | Program) -> str:
+def digest_of(runnable: Plan | Program) -> str:
     """A digest of a plan or a program, equal on all ranks with an equal one.
 
     Of the bodies of a program's nests only the names count.
     """
-    if isinstance(what, ProgramData):
-        return hashlib.sha256(to_text(what).encode()).hexdigest()
-    plan = what
+    if isinstance(runnable, ProgramData):
+        return hashlib.sha256(to_text(runnable).encode()).hexdigest()
+    plan = runnable
     sums = f"{plan.accumulate}|{plan.order}"
     digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
     for step in plan.steps:

@@ -10,10 +10,10 @@ from redistrib.programs.inline import with_steps
 from redistrib.programs.program import Compute, Program
 
 
-def refusal(require: Callable[[Plan | Program], None], what: Plan | Program) -> str | None:
+def refusal(require: Callable[[Plan | Program], None], runnable: Plan | Program) -> str | None:
     """The message of the error that `require` raises for a plan or a program; None if it raises none."""
     try:
-        require(what)
+        require(runnable)
     except RedistribError as error:
         return " ".join(str(error).split())
     return None

@@ -45,7 +45,7 @@ def carry_whole(propagation: Propagation, axis: str) -> None:
         is_needed = any(_needed_whole(propagation, propagation.graph.operations[j].outs[0].name, axis) for j in leaves)
         begins_whole = propagation.where(start, axis) is None or start in propagation.constants
         if inside and is_needed and begins_whole and all(_reads_whole(propagation, j, r, axis) for j, r in inside):
-            taken = "every step reads it whole, and so does what follows the loop"
+            taken = "every step reads it whole, and so do the operations after the loop"
             propagation.choices.append(Choice(operation.name, axis, "", f"carried whole: {taken}"))
             for j in (k, *leaves):
                 propagation.cuts[j].pop(axis, None)

@@ -62,7 +62,7 @@ def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) 
     """The grid that a schedule gives a nest, which it divides by.
 
     Raises:
-        CutError: as `parts_of` does; and if the grid does not divide the iteration space, or cuts what must stay whole.
+        CutError: as `parts_of` does; and if the grid does not divide the iteration space, or cuts a whole dimension.
     """
     grid = parts_of(nest, grids)
     for name, parts, size in zip(nest.position, grid, nest.sizes, strict=True):

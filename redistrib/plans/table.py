@@ -70,7 +70,7 @@ def render(plan: PlanData, width: int = 118) -> str:
 
 
 def step_name(step: Step) -> str:
-    """Kind and dimensions of a step: `alltoall 0->1` cuts dimension 1 by what cut dimension 0.
+    """Kind and dimensions of a step: `alltoall 0->1` cuts dimension 1 by the axes that cut dimension 0.
 
     A permute names none, since it changes no tile's shape.
     """

@@ -20,7 +20,7 @@ _SHOWN = 5  # of the paths that an error lists
 
 
 def is_static(value: Any) -> bool:
-    """Whether a leaf is a function, such as the activation of an Equinox module: it stays what it is."""
+    """Whether a leaf is a function, for example the activation of an Equinox module; it stays as it is."""
     return callable(value) and not isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
 
 

@@ -90,7 +90,7 @@ def candidate_content(candidate: Any) -> Content:
     content = simulation_content(simulate(candidate.program, candidate.machine))
     rows: list[list[Cell]] = [
         [
-            row.what,
+            row.name,
             number(row.times, str(row.times)),
             row.axis,
             row.taken,

@@ -47,7 +47,7 @@ def test_pins_hold_and_say_what_they_cost() -> None:
     assert [str(value.type) for value in found.program.inputs] == ["[64, 64{d}256]", "[256, 64{d}256]"]
     assert str(found.program.values[found.program.outputs[0]].type) == "[64, 64{d}256]"
     argument, operation = found.pin_costs()
-    assert (argument.what, operation.what) == ("argument x", "operation dot_general")
+    assert (argument.name, operation.name) == ("argument x", "operation dot_general")
     assert argument.free < argument.held == pytest.approx(found.seconds, rel=1e-3)
     assert argument.moves == (("x", 64 * 192 * 4 * 4),)
     assert str(argument).endswith("x (196,608 bytes)")
@@ -73,7 +73,7 @@ def test_types_of_arguments_and_results_are_pins() -> None:
     found = rd.search(product, ROW, {"d": 4}, profile="gpu", **ends)[0]
     assert str(found.program.inputs[0].type) == "[16{d}64, 256]"
     assert str(found.program.values[found.program.outputs[0]].type) == "[64, 64{d}256]"
-    assert [cost.what for cost in found.pin_costs()] == ["argument x", "results"]
+    assert [cost.name for cost in found.pin_costs()] == ["argument x", "results"]
 
 
 def test_what_costs_as_much_either_way_goes_to_every_device() -> None:
@@ -86,7 +86,7 @@ def test_a_report_has_the_bound_and_what_was_next_best() -> None:
     args = models.form(4096, 4096), models.form(4096, 4096)
     found = rd.search(product, args, {"d": 4}, profile="gpu", pins=rd.along("d", {"x": 0}))
     first = found[0].decisions[0]
-    assert (first.what, first.taken) == ("dot_general", "m0")
+    assert (first.name, first.taken) == ("dot_general", "m0")
     worse = rd.work("d", {"dot_general": first.other})
     other = rd.search(product, args, {"d": 4}, profile="gpu", pins=[rd.along("d", {"x": 0}), worse])
     assert first.loss > 0

@@ -17,25 +17,25 @@ from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
 
 
-def run(what: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> Callable[..., Any]:
+def run(runnable: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> Callable[..., Any]:
     """The function of global arrays of a plan or a program on a JAX mesh.
 
     Args:
-        what: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
+        runnable: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
         where: a JAX mesh with the axes of the plan's or the program's mesh.
         options: those of `to_jax` for a plan, of `program_to_jax` for a program.
 
     Raises:
         RedistribError: as these functions do.
     """
-    if isinstance(what, ProgramData):
-        return program_to_jax(what, where, **options)
-    return to_jax(what, where, **options)
+    if isinstance(runnable, ProgramData):
+        return program_to_jax(runnable, where, **options)
+    return to_jax(runnable, where, **options)
 
 
-def can(what: Plan | Program) -> str | None:
+def can(runnable: Plan | Program) -> str | None:
     """The reason why no JAX mesh can carry out a plan or a program, in one line; None if one can."""
-    return refusal(_require, what)
+    return refusal(_require, runnable)
 
 
 def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
@@ -51,8 +51,8 @@ def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
     return calibrate.measure(jax.devices() if where is None else where, **options)
 
 
-def _require(what: Plan | Program) -> None:
-    if isinstance(what, ProgramData):
-        require_program(what)
+def _require(runnable: Plan | Program) -> None:
+    if isinstance(runnable, ProgramData):
+        require_program(runnable)
     else:
-        require_plan(what)
+        require_plan(runnable)

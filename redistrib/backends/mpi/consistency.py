@@ -56,22 +56,22 @@ def check_program(
     return model
 
 
-def require(what: Plan | Program) -> None:
+def require(runnable: Plan | Program) -> None:
     """Refuse a plan or a program that no communicator can carry out.
 
     Raises:
         DtypeError, MissingPackageError: if NumPy cannot hold the plan's elements.
         ProgramError: if the program is invalid, or a nest has no body or has an effect.
     """
-    if not isinstance(what, ProgramData):
-        dtype_of(what.dtype)
+    if not isinstance(runnable, ProgramData):
+        dtype_of(runnable.dtype)
         return
-    require_bodies(checked(what))
-    for op in (op for inner in with_steps(what) for op in inner.ops):
+    require_bodies(checked(runnable))
+    for op in (op for inner in with_steps(runnable) for op in inner.ops):
         if isinstance(op, Compute) and any(part.nest.effectful for part in op.parts):
             raise ProgramError(
                 op.name, "", "Effect", "every rank would have the effect of the operation once; leave the operation "
-                "out, and show what it reads after the call",
+                "out, and show the values that it reads after the call",
             )  # fmt: skip
 
 

@@ -17,25 +17,25 @@ from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
 
 
-def run(what: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor | ProgramExecutor:
+def run(runnable: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor | ProgramExecutor:
     """The function of local tiles of a plan or a program on a communicator; collective.
 
     Args:
-        what: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
+        runnable: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
         where: a communicator with one rank per device of the plan, or at least one per device of the program.
         options: those of `to_mpi` for a plan, of `program_to_mpi` for a program.
 
     Raises:
         RedistribError: as these functions do.
     """
-    if isinstance(what, ProgramData):
-        return program_to_mpi(what, where, **options)
-    return to_mpi(what, where, **options)
+    if isinstance(runnable, ProgramData):
+        return program_to_mpi(runnable, where, **options)
+    return to_mpi(runnable, where, **options)
 
 
-def can(what: Plan | Program) -> str | None:
+def can(runnable: Plan | Program) -> str | None:
     """The reason why no communicator can carry out a plan or a program, in one line; None if one can."""
-    return refusal(require, what)
+    return refusal(require, runnable)
 
 
 def measure(where: MPI.Intracomm | None = None, **options: Any) -> list[Sample] | None:

@@ -93,7 +93,7 @@ class SharedTile(Block):
         copy(self.tiles[rank], to, source, of)
 
     def wait(self) -> None:
-        """Wait for all ranks of the host; then each sees what the others wrote before."""
+        """Wait for all ranks of the host; then each sees all that the others wrote before."""
         self.window.Sync()
         self.barrier.agree(0)
         self.window.Sync()

@@ -14,11 +14,11 @@ from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
 
 
-def run(what: Plan | Program, where: Any = None, **options: Any) -> executors.TorchExecutor:
+def run(runnable: Plan | Program, where: Any = None, **options: Any) -> executors.TorchExecutor:
     """The function of local tensors that carries out a plan on a process group; collective.
 
     Args:
-        what: a plan, which moves one array.
+        runnable: a plan, which moves one array.
         where: a process group with one rank per device of the plan; the default group if None.
         options: those of `to_torch`.
 
@@ -26,26 +26,29 @@ def run(what: Plan | Program, where: Any = None, **options: Any) -> executors.To
         ProgramError: for a program.
         RedistribError: as `to_torch` does.
     """
-    _require_plan(what)
-    assert not isinstance(what, ProgramData)
-    return executors.to_torch(what, where, **options)
+    _require_plan(runnable)
+    assert not isinstance(runnable, ProgramData)
+    return executors.to_torch(runnable, where, **options)
 
 
-def can(what: Plan | Program) -> str | None:
+def can(runnable: Plan | Program) -> str | None:
     """The reason why no process group can carry out a plan or a program, in one line; None if one can."""
 
-    def require(what: Plan | Program) -> None:
-        _require_plan(what)
-        assert not isinstance(what, ProgramData)
-        executors.require(what)
+    def require(runnable: Plan | Program) -> None:
+        _require_plan(runnable)
+        assert not isinstance(runnable, ProgramData)
+        executors.require(runnable)
 
-    return refusal(require, what)
+    return refusal(require, runnable)
 
 
-def _require_plan(what: Plan | Program) -> None:
-    if isinstance(what, ProgramData):
+def _require_plan(runnable: Plan | Program) -> None:
+    if isinstance(runnable, ProgramData):
         raise ProgramError(
-            what.name, "", "Backend", "PyTorch runs the plan of one array and no program; run it with to_jax or to_mpi"
+            runnable.name,
+            "",
+            "Backend",
+            "PyTorch runs the plan of one array and no program; run it with to_jax or to_mpi",
         )
 
 

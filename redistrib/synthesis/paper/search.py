@@ -196,7 +196,7 @@ class _Graph:
         surplus = math.prod(grid) // self.at_target
         if phase and growing:
             return math.inf
-        # Factors m1, m2, ... that a dimension takes up cost at least what their product would, and so do gathers.
+        # Factors m1, m2, ... that a dimension takes up cost at least as much as their product, and so do gathers.
         estimate = sum(price(WeakEdge("alltoall", grid, grid, 0, 0, need), space) for need in growing)
         if surplus > 1:
             return estimate + price(WeakEdge("allgather", target, target, 0, 0, surplus), space)
