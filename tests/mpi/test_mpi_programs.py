@@ -173,6 +173,12 @@ def test_memory_is_given_back_after_the_last_reader() -> None:
     assert found["kept"] > found["predicted"] + 4 * found["tile"], found
 
 
+def test_the_example_of_products_runs() -> None:
+    done = launch(4, "../../../examples/products")
+    assert done.code == 0, done.err[-2000:]
+    assert "equal to NumPy's: True" in done.out
+
+
 def test_the_example_runs() -> None:
     done = launch(4, "../../../examples/sparse_rows")
     assert done.code == 0, done.err[-2000:]

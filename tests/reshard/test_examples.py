@@ -25,6 +25,7 @@ def test_all_are_here() -> None:
         "embed_sentences",
         "gradients",
         "load_and_fuse",
+        "products",
         "restore_checkpoint",
         "sequence_to_heads",
         "train_seven_ways",
