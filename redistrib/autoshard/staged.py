@@ -16,9 +16,10 @@ from redistrib.autoshard.timed import Timed
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.pipelines.entry import Pipelined, devices_of, on_one_device
+from redistrib.pipelines.entry import devices_of, on_one_device
 from redistrib.pipelines.grid import layouts
 from redistrib.pipelines.layout import Layout, Spread
+from redistrib.pipelines.pipelined import Pipelined
 from redistrib.pipelines.roles import BatchedProgram, batch_of
 from redistrib.pipelines.stages import crossing, forward_of
 from redistrib.pipelines.transform import spread_over

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.trace.inline import Traced, trace
+from redistrib.backends.jax.trace.inline import UNROLLED, Traced, trace
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.regions import RULES as REGIONS
@@ -48,7 +48,7 @@ class Prepared:
 def prepare(
     function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
     rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = True, platform: str = "",
-    trip_count: int = 1,
+    trip_count: int = 1, unrolled_up_to: int = UNROLLED,
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read the shardings of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
@@ -58,7 +58,7 @@ def prepare(
     region_rules = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
     names = leaf_names(function, args)
     how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
-    how["parts"] = mesh.size
+    how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}
     retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
     traced = retrace()
     arrays, graph = traced.graph.arrays(), traced.graph

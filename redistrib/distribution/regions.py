@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -86,6 +86,22 @@ class _Region:
         return [held[name] for name in self.graph.outputs]
 
 
+@dataclass(frozen=True, eq=False)
+class EquationBody:
+    """The body of a nest that remembers its equation.
+
+    Attributes:
+        equation: the operation, for whole arrays.
+        run: the body.
+    """
+
+    equation: Equation
+    run: Callable[..., Any]
+
+    def __call__(self, at: At, *tiles: Any) -> Any:
+        return self.run(at, *tiles)
+
+
 def _nest(
     equation: Equation,
     found: Sequence[Factor],
@@ -138,7 +154,7 @@ def _nest(
         sizes,
         ins,
         outs,
-        body=body,
+        body=EquationBody(equation, body),
         combine=dict.fromkeys(summed, "sum"),
         indexed=set(sizes),
         replicated=replicated,

@@ -265,6 +265,8 @@ def _roles_of(step: BatchStep) -> Iterator[tuple[str, Role]]:
             yield name, Role("batched", dims[0])
         elif not dims and step.nest.is_summed(number, step.batch):
             yield name, Role("summed")
+        elif number in step.nest.replicated:  # every microbatch makes it, and makes the same
+            yield name, Role("constant")
         else:
             raise ProgramError(
                 step.op.name, name, "Batch", "examples are combined, and not by a sum, or lie in a minor factor of a "

@@ -111,7 +111,7 @@ class Staging:
                     self.needs[key][self.stages.of[makers[name]]] = None
         for step, names in zip(steps, self.batch.sources, strict=True):
             for name in names if step.kind == "final" else ():
-                if self.batch.roles[name].kind == "summed":
+                if self.batch.roles[name].kind == "summed" or makers.get(name) in self.stages.of:
                     self.leaves[self.stages.of[makers[name]]][name] = None
         for name in self.batch.outputs:
             if name in makers and makers[name] in self.stages.of:

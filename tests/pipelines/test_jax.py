@@ -66,14 +66,14 @@ def test_every_order_computes_the_same(order: Any) -> None:
 
 
 def test_new_parameters_go_in_without_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    from redistrib.pipelines import entry
+    from redistrib.pipelines import pipelined
 
     f = rd.pipeline(step, ARGS, BATCH, Layout(2, 2, 2, 2, zero=3))
     params, _ = f(*ARGS)
     asked: list[int] = []
-    move_tree = entry.move_tree
+    move_tree = pipelined.move_tree
     monkeypatch.setattr(
-        entry, "move_tree", lambda tree, *rest, **kw: asked.append(len(tree)) or move_tree(tree, *rest, **kw)
+        pipelined, "move_tree", lambda tree, *rest, **kw: asked.append(len(tree)) or move_tree(tree, *rest, **kw)
     )
     f(params, *ARGS[1:])
     assert sum(asked) == len(f.transfers)

@@ -1,0 +1,252 @@
+"""Arrays stacked over layers as one array for each run of layers, and the operations on them as one for each run.
+
+So a stage holds the weights of its layers, their gradients and the state of the optimizer for them, and updates these
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+
+from redistrib.pipelines.runs import Runs, bounds_of, operation, resized, sliced
+from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.programs.nest import Access, Nest
+
+_COMBINED = {"sum": jax.lax.add_p, "max": jax.lax.max_p, "min": jax.lax.min_p}
+
+
+class Pieces(NamedTuple):
+    """An argument or a result of a function, as arrays of the program.
+
+    Attributes:
+        names: of the arrays; one where it is not cut.
+        dim: the dimension that is cut.
+        bounds: the first index along it of each array, and the one after the last.
+    """
+
+    names: tuple[str, ...]
+    dim: int = 0
+    bounds: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class InParts:
+    """A graph in which arrays stacked over layers are in parts.
+
+    Attributes:
+        graph: the operations.
+        inputs, outputs: of the function, as those of the graph.
+    """
+
+    graph: Graph
+    inputs: tuple[Pieces, ...]
+    outputs: tuple[Pieces, ...]
+
+
+def in_parts(runs: Runs, count: int, whole_inputs: Collection[str], whole_outputs: Collection[int]) -> InParts:
+    """Cut the arrays that runs read and make, and all that is computed element by element from them or for them.
+
+    An operation is cut along an iteration dimension that runs over the layers. Where it combines the layers, its parts
+    are combined afterwards. An operation that cannot be cut so reads the parts joined.
+
+    Args:
+        runs: the graph, its scans in runs.
+        count: runs of each scan.
+        whole_inputs: names of inputs that stay whole.
+        whole_outputs: numbers of outputs that do.
+    """
+    return _Parts(runs, count, {*whole_inputs}).result(whole_outputs)
+
+
+class _Parts:
+    """The parts of the arrays of a graph.
+
+    Attributes:
+        dims: for every array that is cut the dimension.
+        parts: for every array that is made in parts the names of these.
+        cut: parts of other arrays, by name, dimension and number.
+        joined: for an array of another name, or one that is made in parts and was joined since, its name.
+    """
+
+    def __init__(self, runs: Runs, count: int, whole: set[str]) -> None:
+        self.runs, self.graph, self.count, self.whole = runs, runs.graph, count, whole
+        self.arrays = self.graph.arrays()
+        self.taken = set(self.arrays)
+        self.dims: dict[str, int] = {name: 0 for name, _ in runs.entries.values() if name not in whole}
+        self.dims |= dict.fromkeys(runs.stacks, 0)
+        self.parts: dict[str, list[str]] = {}
+        self.cut: dict[tuple[str, int, int], str] = {}
+        self.joined: dict[str, str] = {}
+        self.operations: list[Operation] = []
+
+    def result(self, whole_outputs: Collection[int]) -> InParts:
+        self._find()
+        inputs: list[Array] = []
+        for array in self.graph.inputs:
+            made = self._new_parts(array) if array.name in self.dims else [array]
+            inputs += made
+        for op in self.graph.operations:
+            self._add(op)
+        cut = [name in self.parts and k not in whole_outputs for k, name in enumerate(self.graph.outputs)]
+        ends = [
+            self._pieces(name) if is_cut else Pieces((self._whole(name),))
+            for name, is_cut in zip(self.graph.outputs, cut, strict=True)
+        ]
+        graph = Graph(tuple(inputs), tuple(self.operations), tuple(name for end in ends for name in end.names)).used()
+        return InParts(graph, tuple(self._pieces(array.name) for array in self.graph.inputs), tuple(ends))
+
+    def _pieces(self, name: str) -> Pieces:
+        if name not in self.parts:
+            return Pieces((name,))
+        return Pieces(tuple(self.parts[name]), self.dims[name], tuple(self._bounds(name)))
+
+    def _bounds(self, name: str) -> list[tuple[int, int]]:
+        return bounds_of(self.arrays[name].shape[self.dims[name]], self.count)
+
+    # ------------------------------------------------------------------------------------------ what is cut
+
+    def _find(self) -> None:
+        """Let every operation that reads or makes an array in parts cut all its arrays along the layers."""
+        waiting = [*self.dims]
+        touching: dict[str, list[Operation]] = {}
+        for op in self.graph.operations:
+            for name in (*op.ins, *(array.name for array in op.outs)):
+                touching.setdefault(name, []).append(op)
+        while waiting:
+            for op in touching.get(waiting.pop(), ()):
+                along = self._along(op)
+                for access, name in _accesses(op) if along else ():
+                    dim = _dim_of(access, along)
+                    if dim is not None and name not in self.dims and name not in self.whole:
+                        self.dims[name] = dim
+                        waiting.append(name)
+
+    def _along(self, op: Operation) -> str:
+        """The iteration dimension along which an operation is cut into parts; empty where it is not."""
+        nest, first = op.nest, op.outs[0].name if op.outs else ""
+        if op.pinned or op.opaque or nest.effectful or op.kind == "scan":
+            return ""
+        if first in self.runs.entries or first in self.runs.stacks:
+            return ""
+        cut = {access.dims[self.dims[name]] for access, name in _accesses(op) if name in self.dims}
+        if len(cut) != 1 or len(next(iter(cut))) != 1:
+            return ""
+        ((along,),) = cut
+        if along in nest.whole or nest.size(along) < self.count:
+            return ""
+        is_plain = all(along not in access.names or _dim_of(access, along) is not None for access, _ in _accesses(op))
+        lacking = [w for w, access in enumerate(nest.writes) if along not in access.names]
+        is_combined = all(w in nest.replicated or nest.combiner.get(along) in _COMBINED for w in lacking)
+        return along if is_plain and is_combined else ""
+
+    # ------------------------------------------------------------------------------------------ arrays
+
+    def _named(self, name: str) -> str:
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
+    def _new_parts(self, array: Array) -> list[Array]:
+        """New arrays for the parts of one that is made in parts."""
+        dim, bounds = self.dims[array.name], self._bounds(array.name)
+        sizes = [last - first for first, last in bounds]
+        made = [resized(array, self._named(f"{array.name}.run{k}"), dim, size) for k, size in enumerate(sizes)]
+        self.arrays |= {part.name: part for part in made}
+        self.parts[array.name] = [part.name for part in made]
+        return made
+
+    def _whole(self, name: str) -> str:
+        """The name of an array, its parts joined."""
+        if name in self.parts and name not in self.joined:
+            parts = [self.arrays[part] for part in self.parts[name]]
+            out = replace(self.arrays[name], name=self._named(f"{name}.joined"))
+            self.operations.append(operation(jax.lax.concatenate_p, {"dimension": self.dims[name]}, parts, out))
+            self.joined[name] = out.name
+        return self.joined.get(name, name)
+
+    def _part(self, name: str, dim: int, number: int) -> str:
+        """The name of one part of an array along a dimension."""
+        if name in self.parts and self.dims[name] == dim:
+            return self.parts[name][number]
+        if (name, dim, number) not in self.cut:
+            array, out = self.arrays[name], self._named(f"{name}.run{number}")
+            first, last = bounds_of(array.shape[dim], self.count)[number]
+            self.operations.append(sliced(replace(array, name=self._whole(name)), out, dim, first, last))
+            self.cut[name, dim, number] = out
+        return self.cut[name, dim, number]
+
+    # ------------------------------------------------------------------------------------------ operations
+
+    def _add(self, op: Operation) -> None:
+        first, along = op.outs[0].name if op.outs else "", self._along(op)
+        if first in self.runs.entries:
+            name, number = self.runs.entries[first]
+            if name in self.parts and self.dims[name] == 0:
+                self.joined[first] = self.parts[name][number]
+                return
+        if first in self.runs.stacks:
+            self.parts[first] = [self._whole(name) for name in self.runs.stacks[first]]
+        elif along:
+            self._in_parts(op, along)
+        else:
+            self.operations.append(replace(op, ins=tuple(map(self._whole, op.ins))))
+
+    def _in_parts(self, op: Operation, along: str) -> None:
+        bounds = bounds_of(op.nest.size(along), self.count)
+        made: list[list[Array]] = []
+        for access, array in zip(op.nest.writes, op.outs, strict=True):
+            if along in access.names:
+                made.append(self._new_parts(array))
+            else:
+                made.append([replace(array, name=self._named(f"{array.name}.run{k}")) for k in range(self.count)])
+        for number, (first, last) in enumerate(bounds):
+            ins = tuple(
+                name if dim is None else self._part(name, dim, number)
+                for name, dim in (
+                    (self._whole(name) if along not in access.names else name, _dim_of(access, along))
+                    for access, name in zip(op.nest.reads, op.ins, strict=True)
+                )
+            )
+            outs = tuple(parts[number] for parts in made)
+            nest = replace(_stretch(op.nest, along, first, last), name=outs[0].name)
+            self.operations.append(replace(op, nest=nest, ins=ins, outs=outs))
+        for w, (access, array) in enumerate(zip(op.nest.writes, op.outs, strict=True)):
+            if along not in access.names:
+                self._combine(op.nest, w, along, made[w], array)
+
+    def _combine(self, nest: Nest, write: int, along: str, parts: Sequence[Array], total: Array) -> None:
+        """Combine the parts of a result over the layers."""
+        if write in nest.replicated:
+            self.joined[total.name] = parts[0].name
+            return
+        so_far = parts[0]
+        for k, part in enumerate(parts[1:], 2):
+            out = total if k == len(parts) else replace(total, name=self._named(f"{total.name}.total"))
+            self.operations.append(operation(_COMBINED[nest.combiner[along]], {}, [so_far, part], out))
+            so_far = out
+
+
+def _accesses(op: Operation) -> list[tuple[Access, str]]:
+    """Every access of an operation with the array."""
+    names = (*op.ins, *(array.name for array in op.outs))
+    return list(zip((*op.nest.reads, *op.nest.writes), names, strict=True))
+
+
+def _dim_of(access: Access, along: str) -> int | None:
+    """The dimension that runs along an iteration dimension, one element for each point; None if none does."""
+    for dim, names in enumerate(access.dims):
+        if names == (along,) and (not access.windows or access.windows[dim] == 1):
+            return dim
+    return None
+
+
+def _stretch(nest: Nest, along: str, first: int, last: int) -> Nest:
+    """A nest on a stretch of an iteration dimension."""
+    over = nest.ranges[nest.position[along]][1]
+    part = over[first:last] if along in nest.indexed else over[: last - first]
+    return replace(nest, ranges=tuple((name, part if name == along else size) for name, size in nest.ranges))

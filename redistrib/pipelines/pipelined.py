@@ -1,0 +1,285 @@
+"""A JAX function that runs in stages, on one group of devices after the other: the result of `rd.pipeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
+from redistrib.backends.jax.xla_cpu.quirks import quirks_of
+from redistrib.distribution.arguments import forms_of, leaves_like
+from redistrib.distribution.prepared import Prepared
+from redistrib.errors import ProgramError
+from redistrib.lang.types import DimType, DistType
+from redistrib.pipelines.layout import Spread
+from redistrib.pipelines.parts import InParts, Pieces
+from redistrib.pipelines.stacks import LayerRuns, joined, parted
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
+from redistrib.programs.program import Place, Value
+from redistrib.report import counted
+from redistrib.resharding import agreement
+from redistrib.resharding.actions import route
+from redistrib.resharding.entry import move_tree
+from redistrib.resharding.planning import Planner
+
+
+class Transfer(NamedTuple):
+    """A value that is sent from one group of devices to another.
+
+    Attributes:
+        value: its name in the program.
+        source, target: numbers of the devices.
+        bytes: of the value on all receivers together.
+        by: `"plan"`, a plan of ours between the device sets, or `"device_put"`, where tiles go as they are inside one
+            process, which `jax.device_put` does as well.
+    """
+
+    value: str
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    bytes: int
+    by: str
+
+
+class Pipelined:
+    """A function of arrays that runs in stages; the result of `rd.pipeline`.
+
+    Attributes:
+        program: the program of every device, in order; print it for a table, or simulate it.
+        layout: how it is spread.
+        devices: the JAX devices, by their numbers in the program.
+    """
+
+    def __init__(
+        self, prepared: Prepared, spread_program: Spread, devices: Sequence[Any], parts: InParts | None = None
+    ) -> None:
+        self.program, self.layout, self.devices = spread_program.program, spread_program.layout, tuple(devices)
+        self._name, self._batch, self._traced = prepared.name, spread_program.batch, prepared.traced
+        leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
+        self._forms = forms_of(leaves)
+        graph = prepared.traced.graph
+        self._inputs = parts.inputs if parts else tuple(Pieces((array.name,)) for array in graph.inputs)
+        self._outputs = parts.outputs if parts else tuple(Pieces((name,)) for name in self._batch.outputs)
+        self._meshes: dict[Place, jax.sharding.Mesh] = {}
+        self._compiled: dict[int, Callable[..., list[jax.Array]]] = {}
+        self._items: list[Item] = launches(self.program)
+        self._in_turn = quirks_of(devices[0].platform).one_at_a_time
+
+    def __repr__(self) -> str:
+        return f"Pipelined({self._name} as {self.layout} on {len(self.devices)} devices)"
+
+    def __str__(self) -> str:
+        """The table of the program, the number of launches, and how values are sent between groups of devices."""
+        runs = counted(sum(isinstance(item, Launch) for item in self._items), "launch", "launches")
+        ways = [transfer.by for transfer in self.transfers]
+        sent = ", ".join(f"{ways.count(way)} by {way}" for way in dict.fromkeys(ways)) or "none"
+        return f"{self.program}\n{runs}; values sent between groups of devices: {sent}"
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The values that are sent from one group of devices to another, in order."""
+        return tuple(
+            self._transfer(self.program.values[name], out)
+            for item in self._items
+            if isinstance(item, TransferLaunch)
+            for name, out in zip(item.ins, item.outs, strict=True)
+        )
+
+    def _transfer(self, value: Value, out: Value) -> Transfer:
+        before, after = self._array(value), self._array(out)
+        by = "plan" if route(before.shape, before.sharding, after.sharding).action == "move" else "device_put"
+        size = out.type.local_size * itemsize_of(out.dtype) * len(out.place.devices)
+        return Transfer(value.name, value.place.devices, out.place.devices, size, by)
+
+    # ------------------------------------------------------------------------------------------- running
+
+    def __call__(self, *args: Any) -> Any:
+        """The results of the function.
+
+        A result without examples stays in its layout, on the devices of its stage, so that new parameters are the
+        next call's arguments as they are. Microbatches of a result with examples are joined, on the devices of its
+        stage. Arguments are moved to the layouts of the program's inputs. All processes call it with the same
+        arguments, in the same order; a result on devices of other processes alone has no shards here.
+        """
+        names = [array.name for array in self._traced.graph.inputs]
+        leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
+        arrays = self._placed([*leaves, *self._traced.constants])
+        self._agree()
+        for item in self._items:
+            if isinstance(item, Launch):
+                self._launch(item, arrays)
+            else:
+                self._send(item, arrays)
+            for name in item.drops:
+                arrays.pop(name, None)
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(arrays)))
+
+    def _agree(self) -> None:
+        """Agree once on all values that the call sends: a message waits behind the arrays on the same links."""
+        processes = sorted({device.process_index for device in self.devices})
+        if len(processes) > 1 and jax.process_index() in processes:
+            agreement.agree(processes, self._digest)
+
+    @cached_property
+    def _digest(self) -> str:
+        sent = [(out.name, out.form, out.place.devices) for item in self._items for out in item.outs]
+        return agreement.digest_of([self._name, str(self.layout), [device.id for device in self.devices], sent])
+
+    def _launch(self, item: Launch, arrays: dict[str, jax.Array]) -> None:
+        mesh = self._mesh(item.place)
+        if not _is_local(mesh):
+            return
+        if id(item.program) not in self._compiled:
+            self._compiled[id(item.program)] = staged(item.program, mesh)
+        results = self._compiled[id(item.program)](*(arrays[name] for name in item.ins))
+        arrays |= {value.name: array for value, array in zip(item.outs, results, strict=True)}
+        if self._in_turn and mesh.size > 1:
+            jax.block_until_ready(results)
+
+    def _send(self, item: TransferLaunch, arrays: dict[str, jax.Array]) -> None:
+        values = [self.program.values[name] for name in item.ins]
+        source, target = (self._mesh(side[0].place) for side in (values, item.outs))
+        if not (_is_local(source) or _is_local(target)):
+            return
+        moving = [arrays[value.name] if value.name in arrays else self._array(value) for value in values]
+        moved = resharded(moving, [self._array(out).sharding for out in item.outs], agreed=True)
+        arrays |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_local(target)}
+
+    def _mesh(self, place: Place) -> jax.sharding.Mesh:
+        if place not in self._meshes:
+            self._meshes[place] = mesh_of(place, self.devices)
+        return self._meshes[place]
+
+    def _array(self, value: Value) -> jax.ShapeDtypeStruct:
+        return array_of(value, self._mesh(value.place))
+
+    # ------------------------------------------------------------------------------------------- arguments
+
+    def _placed(self, leaves: Sequence[Any]) -> dict[str, jax.Array]:
+        """The inputs of the program, microbatch by microbatch."""
+        values = iter(self.program.inputs)
+        arrays: dict[str, jax.Array] = {}
+        moving: list[tuple[Value, jax.Array]] = []
+        for k, (pieces, leaf) in enumerate(zip(self._inputs, leaves, strict=True)):
+            data = jax.random.key_data(leaf) if k in self._traced.in_keys else leaf
+            for part in self._parts(pieces, data):
+                value = next(values)
+                to = self._array(value)
+                if _must_move(part, to.sharding):
+                    moving.append((value, part))
+                elif isinstance(part, jax.Array) and _has_sharding(part, to.sharding):
+                    arrays[value.name] = part
+                else:
+                    arrays[value.name] = _from_host(part, to)
+        moved = resharded([part for _, part in moving], [self._array(value).sharding for value, _ in moving])
+        return arrays | {value.name: array for (value, _), array in zip(moving, moved, strict=True)}
+
+    def _parts(self, pieces: Pieces, whole: Any) -> Sequence[Any]:
+        """An argument as the inputs of the program: one, one for each microbatch, or one for each run of layers."""
+        if len(pieces.names) == 1:
+            return self._microbatches(pieces.names[0], whole)
+        to = [self._array(self.program.values[name]).sharding for name in pieces.names]
+        return parted(pieces.names[0], whole, pieces, to)
+
+    def _microbatches(self, name: str, whole: Any) -> Sequence[Any]:
+        role, count = self._batch.roles[name], self.layout.microbatches
+        if role.kind != "batched" or count == 1:
+            return [whole]
+        if not isinstance(whole, jax.Array):
+            return np.split(np.asarray(whole), count, role.dim)
+        if not whole.is_fully_addressable:
+            raise ProgramError(
+                self._name, name, "Arguments", "an array of several processes is not cut into microbatches; give every "
+                "process the whole of it, as a NumPy array",
+            )  # fmt: skip
+        return jnp.split(whole, count, role.dim)
+
+    # ------------------------------------------------------------------------------------------- results
+
+    def _results(self, arrays: Mapping[str, jax.Array]) -> Iterator[jax.Array | LayerRuns]:
+        outputs = iter(self.program.outputs)
+        for k, pieces in enumerate(self._outputs):
+            parts = [self._result(name, outputs, arrays) for name in pieces.names]
+            if len(parts) > 1:
+                yield joined(parts, pieces.dim)
+            else:
+                yield self._as_keys(parts[0], k) if k in self._traced.out_keys else parts[0]
+
+    def _as_keys(self, array: jax.Array, number: int) -> jax.Array:
+        """A result that is keys of random numbers, from their integers."""
+        if array.addressable_shards:
+            keys: jax.Array = jax.random.wrap_key_data(array, impl=self._traced.out_keys[number])
+            return keys
+        form = self._traced.outputs[number]
+        assert isinstance(array.sharding, NamedSharding)
+        spec = PartitionSpec(*array.sharding.spec[: len(form.shape)])
+        return without_shards(form.shape, form.dtype, NamedSharding(array.sharding.mesh, spec))
+
+    def _result(self, name: str, outputs: Iterator[str], arrays: Mapping[str, jax.Array]) -> jax.Array:
+        """A result of the program, its microbatches joined."""
+        role = self._batch.roles[name]
+        parts = [next(outputs) for _ in range(self.layout.microbatches if role.kind == "batched" else 1)]
+        value, mesh = self.program.values[parts[0]], self._mesh(self.program.values[parts[0]].place)
+        value = _joined(value, role.dim, len(parts))
+        to = sharding_of(value, mesh)
+        if not _is_local(mesh):
+            shape = value.type.global_shape
+            return without_shards(shape, value.dtype, NamedSharding(mesh, PartitionSpec(*to.spec[: len(shape)])))
+        if len(parts) == 1:
+            return arrays[parts[0]]
+        made: jax.Array = _join(role.dim, to)(*(arrays[part] for part in parts))
+        return made
+
+
+def _is_local(mesh: jax.sharding.Mesh) -> bool:
+    return any(device.process_index == jax.process_index() for device in mesh.devices.flat)
+
+
+def _must_move(array: Any, to: NamedSharding) -> bool:
+    """Whether an array lies on devices in another layout, and must be moved."""
+    if not isinstance(array, jax.Array) or _has_sharding(array, to):
+        return False
+    return jax.process_count() == 1 or not array.is_fully_addressable
+
+
+def _has_sharding(array: jax.Array, to: NamedSharding) -> bool:
+    same = array.sharding.device_set == to.device_set and array.sharding.is_equivalent_to(to, array.ndim)
+    return same and array.committed
+
+
+def _from_host(array: Any, to: jax.ShapeDtypeStruct) -> jax.Array:
+    whole = np.asarray(array, to.dtype)
+    placed: jax.Array = jax.make_array_from_callback(to.shape, to.sharding, lambda index: whole[index], dtype=to.dtype)
+    return placed
+
+
+def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = False) -> Sequence[jax.Array]:
+    """Arrays on other shardings; `agreed` if all processes have agreed on the call."""
+    if not arrays:
+        return []
+    planner = Planner(None, None, None)
+    moved: list[jax.Array] = move_tree(
+        list(arrays), list(shardings), None, None, planner, progress=False, agreed=agreed
+    )
+    return moved
+
+
+def _joined(value: Value, dim: int, count: int) -> Value:
+    """The value of `count` microbatches together."""
+    dims = list(value.type.dims)
+    if count > 1:
+        dims[dim] = DimType(dims[dim].tile * count, dims[dim].axes, dims[dim].size * count)
+    return replace(value, type=DistType(tuple(dims)))
+
+
+def _join(dim: int, to: NamedSharding) -> Callable[..., jax.Array]:
+    return jax.jit(lambda *parts: jnp.concatenate(parts, dim), out_shardings=to)
