@@ -18,10 +18,10 @@ from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import matching
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.pipelines.layout import Layout, Spread
-from redistrib.pipelines.parts import in_parts
+from redistrib.pipelines.parts import with_parts
 from redistrib.pipelines.pipelined import Pipelined
 from redistrib.pipelines.roles import BatchedProgram, batch_of
-from redistrib.pipelines.runs import Runs, in_runs
+from redistrib.pipelines.runs import GraphInRuns, in_runs
 from redistrib.pipelines.spreading import spread
 from redistrib.pipelines.stages import forward_of
 from redistrib.pipelines.transform import spread_over
@@ -110,7 +110,7 @@ def _in_loops(
     examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
     list(_named(layout.tensor_dims, graph.inputs))  # the names must be right, though nothing cuts the dimensions
     runs = in_runs(graph, stages, examples)
-    parts = in_parts(runs, stages, examples, prepared.traced.out_keys)
+    parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
     seen = batch_of(_built(parts.graph, prepared.name), examples)
     starts = layout.starts or _starts(runs, seen)
     placed = replace(layout, tensor_dims={}, starts=starts)
@@ -118,7 +118,7 @@ def _in_loops(
     return Pipelined(prepared, spread_program, devices, parts)
 
 
-def _starts(runs: Runs, seen: BatchedProgram) -> tuple[str, ...]:
+def _starts(runs: GraphInRuns, seen: BatchedProgram) -> tuple[str, ...]:
     """The values at which stages begin if each takes a run of the one scan over layers; else empty."""
     forward = {seen.makers[value.name] for k in forward_of(seen) for _, value in seen.steps[k].op.outs}
     starts = runs.scans[0][1:] if len(runs.scans) == 1 else ()

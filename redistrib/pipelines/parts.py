@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import jax
 
-from redistrib.pipelines.runs import Runs, bounds_of, operation, resized, sliced
+from redistrib.pipelines.runs import GraphInRuns, bounds_of, operation, resized, sliced
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access, Nest
 
@@ -34,7 +34,7 @@ class Pieces(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InParts:
+class GraphInParts:
     """A graph in which arrays stacked over layers are in parts.
 
     Attributes:
@@ -47,7 +47,9 @@ class InParts:
     outputs: tuple[Pieces, ...]
 
 
-def in_parts(runs: Runs, count: int, whole_inputs: Collection[str], whole_outputs: Collection[int]) -> InParts:
+def with_parts(
+    runs: GraphInRuns, count: int, whole_inputs: Collection[str], whole_outputs: Collection[int]
+) -> GraphInParts:
     """Cut the arrays that runs read and make, and all that is computed element by element from them or for them.
 
     An operation is cut along an iteration dimension that runs over the layers. Where it combines the layers, its parts
@@ -72,7 +74,7 @@ class _Parts:
         joined: for an array of another name, or one that is made in parts and was joined since, its name.
     """
 
-    def __init__(self, runs: Runs, count: int, whole: set[str]) -> None:
+    def __init__(self, runs: GraphInRuns, count: int, whole: set[str]) -> None:
         self.runs, self.graph, self.count, self.whole = runs, runs.graph, count, whole
         self.arrays = self.graph.arrays()
         self.taken = set(self.arrays)
@@ -83,7 +85,7 @@ class _Parts:
         self.joined: dict[str, str] = {}
         self.operations: list[Operation] = []
 
-    def result(self, whole_outputs: Collection[int]) -> InParts:
+    def result(self, whole_outputs: Collection[int]) -> GraphInParts:
         self._find()
         inputs: list[Array] = []
         for array in self.graph.inputs:
@@ -97,7 +99,7 @@ class _Parts:
             for name, is_cut in zip(self.graph.outputs, cut, strict=True)
         ]
         graph = Graph(tuple(inputs), tuple(self.operations), tuple(name for end in ends for name in end.names)).used()
-        return InParts(graph, tuple(self._pieces(array.name) for array in self.graph.inputs), tuple(ends))
+        return GraphInParts(graph, tuple(self._pieces(array.name) for array in self.graph.inputs), tuple(ends))
 
     def _pieces(self, name: str) -> Pieces:
         if name not in self.parts:

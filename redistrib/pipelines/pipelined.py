@@ -20,7 +20,7 @@ from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.pipelines.layout import Spread
-from redistrib.pipelines.parts import InParts, Pieces
+from redistrib.pipelines.parts import GraphInParts, Pieces
 from redistrib.pipelines.stacks import LayerRuns, joined, parted
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
@@ -60,7 +60,7 @@ class Pipelined:
     """
 
     def __init__(
-        self, prepared: Prepared, spread_program: Spread, devices: Sequence[Any], parts: InParts | None = None
+        self, prepared: Prepared, spread_program: Spread, devices: Sequence[Any], parts: GraphInParts | None = None
     ) -> None:
         self.program, self.layout, self.devices = spread_program.program, spread_program.layout, tuple(devices)
         self._name, self._batch, self._traced = prepared.name, spread_program.batch, prepared.traced

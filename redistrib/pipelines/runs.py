@@ -52,7 +52,7 @@ def operation(primitive: Any, params: Mapping[str, Any], ins: Sequence[Array], o
 
 
 @dataclass
-class Runs:
+class GraphInRuns:
     """A graph whose scans over layers are runs.
 
     Attributes:
@@ -68,7 +68,7 @@ class Runs:
     scans: list[tuple[str, ...]] = field(default_factory=list)
 
 
-def in_runs(graph: Graph, count: int, examples: Collection[str]) -> Runs:
+def in_runs(graph: Graph, count: int, examples: Collection[str]) -> GraphInRuns:
     """Cut the scans over layers of a graph into runs.
 
     A scan is over layers if it reads, step by step, floating-point numbers that depend on inputs and on no example, or
@@ -87,11 +87,11 @@ class _Cutting:
         self.graph, self.count, self.arrays = graph, count, graph.arrays()
         self.weights = {array.name for array in graph.inputs if array.name not in examples}
         self.of_examples = examples
-        self.made = Runs(graph)
+        self.made = GraphInRuns(graph)
         self.operations: list[Operation] = []
         self.taken = set(self.arrays)
 
-    def runs(self) -> Runs:
+    def runs(self) -> GraphInRuns:
         for op in self.graph.operations:
             if self._is_over_layers(op):
                 self._cut(op)
