@@ -151,6 +151,8 @@ def __getattr__(name: str) -> Any:
     if name == "torch":  # a module, so that `rd.torch.redistribute` needs no import of its own
         need("torch")
         return import_module("redistrib.torch")
+    if name == "ir":  # likewise
+        return import_module("redistrib.ir")
     if name not in _HOME:
         raise AttributeError(f"module 'redistrib' has no attribute {name!r}")
     try:

@@ -64,7 +64,12 @@ class Builder:
     def input(
         self, name: str, form: DistType | str, place: Place, dtype: str = "float32", windows: Sequence[int] = ()
     ) -> Value:
-        """A value that the program starts from; where tiles overlap, of the type of its points, see `Value`."""
+        """A value that the program starts from; where tiles overlap, of the type of its points, see `Value`.
+
+        Raises:
+            DtypeError: if there is no such element type.
+        """
+        itemsize_of(dtype)
         value = Value(self._named(name), DistType.of(form), place, dtype, tuple(windows))
         self.inputs.append(value)
         return value

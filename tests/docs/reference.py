@@ -64,7 +64,7 @@ PAGES = {
 
 def public_names() -> set[str]:
     """Every name that users are told of, with its module."""
-    modules = ("redistrib.errors", "redistrib.explain", "redistrib.testing")
+    modules = ("redistrib.errors", "redistrib.explain", "redistrib.ir", "redistrib.testing")
     listed = {f"{module}.{name}" for module in modules for name in import_module(module).__all__}
     own = {f"redistrib.{name}" for name in rd.__all__ if name != "__version__"}
     return (listed | own) - {"redistrib.errors.RedistribError"}
@@ -103,6 +103,9 @@ def main() -> None:
     names = [f"redistrib.errors.{name}" for name in errors if name != "RedistribError"]
     (FOLDER / "errors.rst").write_text(_page("Errors", lead, ["redistrib.RedistribError", *names]))
     tools = [f"{m}.{name}" for m in ("redistrib.explain", "redistrib.testing") for name in import_module(m).__all__]
+    ir = [f"redistrib.ir.{name}" for name in import_module("redistrib.ir").__all__]
+    lead = "The module ``redistrib.ir``: programs built by hand, interpreted, transformed, and seen rank by rank."
+    (FOLDER / "ir.rst").write_text(_page("Programs as data", lead, ir))
     lead = "Pictures need the extra ``plot``; strategies of Hypothesis need the extra ``testing``."
     foot = "\nEvents\n------\n\n.. automodule:: redistrib.resharding.events\n"
     (FOLDER / "tools.rst").write_text(_page("Pictures, events, and tools for tests", lead, tools, foot))

@@ -120,6 +120,8 @@ def test_values_of_one_operation_have_one_element_type_or_the_result_is_given_on
     assert b.compute(add(), one, one).dtype == "int8"
     with pytest.raises(DtypeError, match="float33"):
         b.compute(add(), one, one, dtype="float33")
+    with pytest.raises(DtypeError, match="float33"):
+        b.input("z", "[4]", one.place, "float33")
 
 
 def test_an_array_beside_a_value_takes_its_element_type_where_that_has_its_elements() -> None:
