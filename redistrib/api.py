@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from redistrib.cost.model import CostModel
     from redistrib.distribution.distributed import Distributed
     from redistrib.programs.program import Program
+    from redistrib.simulator.fit import OperationSample, RatesFit
+    from redistrib.simulator.machine import Form
 
 _Verified = TypeVar("_Verified", bound="Plan | Program")
 
@@ -229,6 +231,26 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
     chosen = calibration_devices(devices)
     kind = getattr(chosen[0], "device_kind", chosen[0].platform)
     return fit_profile(jax.measure(chosen), name, f"measured on {len(chosen)} x {kind}")
+
+
+def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: Form = "roofline") -> RatesFit:
+    """Fit the rates of a device to timed operations, by non-negative least squares on relative errors.
+
+    Args:
+        samples: timed operations, three or more; by default products and sums are timed on the first device of JAX.
+        form: how bytes and operations combine, see `redistrib.simulator.machine.Rates`.
+
+    Raises:
+        ProfileError: if there are fewer than three samples, or one took no time.
+    """
+    from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates
+
+    if samples is None:
+        need("jax")
+        from redistrib.backends.jax.profiling.operations import measure_operations
+
+        samples = [OperationSample(*timed) for timed in measure_operations()]
+    return RatesFit(fit_rates(samples, form), tuple(samples))
 
 
 def distribute(

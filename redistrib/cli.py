@@ -12,7 +12,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from redistrib import __version__
 from redistrib.completion import SHELLS, script
 from redistrib.errors import RedistribError
 from redistrib.extras import to_install
+from redistrib.report import writing
 
 PIPE_CLOSED = 128 + 13  # the exit code that a shell reports when SIGPIPE ends a process
 
@@ -95,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; passed to a function that takes a mesh")
     simulate.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu, or a profile's JSON file")
+    simulate.add_argument("--rates", type=Path, metavar="FILE", help="rates of operations that `redistrib rates` wrote")
     simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
     simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
     simulate.add_argument("--overlap", action="store_true", help="run moves beside computations, issued ahead")
@@ -163,6 +165,17 @@ def parser() -> argparse.ArgumentParser:
     calibrate.add_argument("-o", "--output", type=Path, help="file to write the JSON profile to; default: print it")
     calibrate.add_argument("--storage", type=Path, metavar="FILE", help="also measure how fast this large file is read")
     calibrate.set_defaults(command=_calibrate)
+
+    rates = commands.add_parser("rates", help="fit the rates of a device to timed operations, by least squares")
+    rates.add_argument(
+        "samples",
+        nargs="?",
+        type=Path,
+        help="CSV with the columns bytes, flops and seconds; default: time JAX's device",
+    )
+    rates.add_argument("--form", choices=("roofline", "sum"), default="roofline", help="default: %(default)s")
+    rates.add_argument("-o", "--output", type=Path, help="file to write the JSON rates to; default: print it")
+    rates.set_defaults(command=_rates)
 
     completion = commands.add_parser("completion", help="print a script that completes commands and options in a shell")
     completion.add_argument("shell", choices=SHELLS)
@@ -266,11 +279,14 @@ def _simulate(options: argparse.Namespace) -> int:
     from redistrib.simulator.constants import machine
     from redistrib.simulator.entry import simulate
     from redistrib.simulator.load import load
+    from redistrib.simulator.rate_files import load_rates
 
     for path in options.output:
         if path.suffix not in (".json", ".png", ".pdf", ".svg"):
             raise PictureError(f"{path} is neither a trace (.json) nor a picture (.png, .pdf, .svg)")
     profile = machine(load_profile(Path(options.profile)) if options.profile.endswith(".json") else options.profile)
+    if options.rates is not None:
+        profile = replace(profile, rates=load_rates(options.rates), operations={}, flops={})
     program = _loaded_or_planned(options, load, "program or plan", dtype=options.dtype, cost_model=profile.links)
     simulation = simulate(program, profile, streams=options.streams, overlap=options.overlap)
     for path in options.output:
@@ -362,7 +378,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 
         speed = storage_bandwidth(options.storage)
         print(f"{options.storage} is read at {speed / 1e6:,.0f} MB/s", file=sys.stderr)
-    with _writer(options.output) as write:
+    with writing(options.output) as write:
         fit = calibrate(options.backend, devices=options.devices, name=options.name)
         if fit is not None:  # on MPI only rank 0 has the fit
             print(fit, file=sys.stderr)
@@ -370,30 +386,12 @@ def _calibrate(options: argparse.Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _writer(path: Path | None) -> Iterator[Callable[[str], object]]:
-    """A function that writes text into a file, or to standard output if `path` is None.
+def _rates(options: argparse.Namespace) -> int:
+    from redistrib.api import calibrate_rates
+    from redistrib.simulator.rate_files import load_samples
 
-    A file that cannot be written raises OSError on entry, before minutes of measurement.
-    """
-    if path is None:
-        yield sys.stdout.write
-        return
-    is_file, is_new = path.is_file(), not path.exists()
-
-    def write(text: str) -> None:
-        try:
-            path.write_text(text)
-        except OSError as error:
-            print(text)  # so that the measurement is not lost
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        print(f"wrote {path}")
-
-    try:
-        with path.open("a") as file:
-            file.write("" if is_file else "\n")  # only a write fails on a full disk
-        yield write
-    except BaseException:
-        if is_new:
-            path.unlink(missing_ok=True)
-        raise
+    with writing(options.output) as write:
+        fit = calibrate_rates(None if options.samples is None else load_samples(options.samples), form=options.form)
+        print(fit, file=sys.stderr)
+        write(fit.rates.to_json() + "\n")
+    return 0

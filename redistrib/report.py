@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,3 +71,32 @@ def status_shown(doing: str, progress: bool | None) -> Iterator[Callable[[str], 
 
     with Console(file=sys.stderr).status(doing) as status:
         yield lambda line: status.update(f"{doing}: {line}")
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[Callable[[str], object]]:
+    """A function that writes text into a file, or to standard output if `path` is None.
+
+    A file that cannot be written raises OSError on entry, before minutes of measurement.
+    """
+    if path is None:
+        yield sys.stdout.write
+        return
+    is_file, is_new = path.is_file(), not path.exists()
+
+    def write(text: str) -> None:
+        try:
+            path.write_text(text)
+        except OSError as error:
+            print(text)  # so that the measurement is not lost
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        print(f"wrote {path}")
+
+    try:
+        with path.open("a") as file:
+            file.write("" if is_file else "\n")  # only a write fails on a full disk
+        yield write
+    except BaseException:
+        if is_new:
+            path.unlink(missing_ok=True)
+        raise

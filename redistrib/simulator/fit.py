@@ -9,6 +9,7 @@ import numpy as np
 
 from redistrib.cost.fit import solved
 from redistrib.errors import ProfileError
+from redistrib.report import rendered
 from redistrib.simulator.machine import Form, Rates
 
 _FASTEST = 1e18  # a coefficient that the samples cannot tell from zero still needs a finite rate
@@ -22,11 +23,51 @@ class OperationSample:
         bytes: read and written.
         flops: floating-point operations.
         seconds: the median of the repeats.
+        name: of the operation, if it has one.
     """
 
     bytes: int
     flops: int
     seconds: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class RatesFit:
+    """Rates and the samples that they are fitted to; printed, a table of the two beside each other.
+
+    Attributes:
+        rates: of the device.
+        samples: the timed operations.
+    """
+
+    rates: Rates
+    samples: tuple[OperationSample, ...]
+
+    @property
+    def relative_errors(self) -> tuple[float, ...]:
+        """(predicted - measured) / measured, per sample."""
+        return tuple(self.rates.seconds(one.bytes, one.flops) / one.seconds - 1 for one in self.samples)
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                one.name or "operation",
+                f"{one.bytes:,}",
+                f"{one.flops:,}",
+                f"{one.seconds * 1e6:,.1f}",
+                f"{self.rates.seconds(one.bytes, one.flops) * 1e6:,.1f}",
+                f"{100 * error:+.0f}%",
+            ]
+            for one, error in zip(self.samples, self.relative_errors, strict=True)
+        ]
+        table = rendered("fit", ["operation", "bytes", "flops", "us", "model us", "residual"], rows)
+        rates, middle = self.rates, float(np.median(np.abs(self.relative_errors)))
+        figures = (
+            f"launch {rates.launch * 1e6:,.1f} us, {rates.bandwidth / 1e9:,.2f} GB/s, "
+            f"{rates.flops / 1e9:,.2f} GFLOP/s, combined as {rates.form}"
+        )
+        return f"{table}\n{figures}\nmedian residual {100 * middle:.0f}%"
 
 
 def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:

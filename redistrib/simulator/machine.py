@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
 from redistrib.cost.model import CostModel
@@ -11,6 +12,7 @@ from redistrib.errors import ProfileError
 from redistrib.plans.dtypes import itemsize_of
 
 Form: TypeAlias = Literal["roofline", "sum"]
+RATES_FORMAT = "redistrib-rates"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Rates:
                 f"rates are a launch of no less than 0 seconds and more than 0 bytes and operations per second, "
                 f"got {self.launch}, {self.bandwidth} and {self.flops}"
             )
+
+    def to_json(self) -> str:
+        """The rates as JSON, which `redistrib.simulator.rate_files.load_rates` reads."""
+        return json.dumps({"format": RATES_FORMAT, "version": 1, **asdict(self)}, indent=2)
 
     def seconds(self, size: int, flops: int) -> float:
         """Seconds for `size` bytes and `flops` operations."""

@@ -1,0 +1,81 @@
+"""Files of the rates of a device: timed operations as CSV, and fitted rates as JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from redistrib.errors import ProfileError
+from redistrib.errors.base import shown
+from redistrib.simulator.fit import OperationSample
+from redistrib.simulator.machine import RATES_FORMAT, Rates
+
+_COLUMNS = ("bytes", "flops", "seconds")
+_MOST = 1 << 24  # bytes of a file
+
+
+def load_samples(path: Path) -> list[OperationSample]:
+    """The timed operations in a CSV file with the columns `bytes`, `flops` and `seconds`, and any others.
+
+    Raises:
+        ProfileError: if the file cannot be read, lacks a column, or a figure is no number from 0 on.
+    """
+    rows = csv.DictReader(_read(path).splitlines())
+    missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        raise ProfileError(f"{path} has no column {missing[0]!r}; its first line names bytes, flops and seconds")
+    return [_sample(path, rows.line_num, row) for row in rows]
+
+
+def _sample(path: Path, line: int, row: dict[str, Any]) -> OperationSample:
+    figures = []
+    for name in _COLUMNS:
+        try:
+            figure = float(row[name])
+        except (TypeError, ValueError):
+            figure = math.nan
+        if not 0 <= figure < math.inf:
+            raise ProfileError(f"{path}, line {line}: {name} is {shown(row[name])}; give a number from 0 on")
+        figures.append(figure)
+    size, flops, seconds = figures
+    return OperationSample(round(size), round(flops), seconds)
+
+
+def load_rates(path: Path) -> Rates:
+    """The rates in a file that `redistrib rates` wrote.
+
+    Raises:
+        ProfileError: if the file cannot be read, or has no rates.
+    """
+    text = _read(path)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict) or data.get("format") != RATES_FORMAT or data.get("version") != 1:
+        raise ProfileError(f"{path} has no rates; write some with `redistrib rates -o {path}`")
+
+    def figure(name: str) -> float:
+        value = data.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise ProfileError(f"{path}: {name} is {shown(value)}; write rates with `redistrib rates -o {path}`")
+        return float(value)
+
+    return Rates(figure("launch"), figure("bandwidth"), figure("flops"), data.get("form"))  # type: ignore[arg-type]
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST + 1)
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}") from None
+    if len(data) > _MOST:
+        raise ProfileError(f"{path} has more than {_MOST:,} bytes; it is no file of rates or samples")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is not text in UTF-8") from None

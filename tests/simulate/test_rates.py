@@ -1,0 +1,127 @@
+"""`redistrib rates` fits the rates of a device to timed operations, and `redistrib simulate --rates` takes them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import jax
+import pytest
+
+import redistrib as rd
+from redistrib.api import calibrate_rates
+from redistrib.backends.jax.profiling.operations import measure_operations
+from redistrib.cli import main
+from redistrib.errors import ProfileError
+from redistrib.programs.text import to_text
+from redistrib.simulator.fit import OperationSample
+from redistrib.simulator.machine import Machine, Rates
+from redistrib.simulator.rate_files import load_rates, load_samples
+from tests.simulate.mlp import gpipe
+
+TRUE = Rates(1e-5, 1e11, 1e13)
+SIZES = [(10**6, 10**6), (10**8, 10**7), (10**9, 10**8), (10**6, 10**10), (10**7, 10**12), (10**5, 10**11)]
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    path = tmp_path / "timed.csv"
+    lines = [f"one,{size},{flops},{TRUE.seconds(size, flops)!r}" for size, flops in SIZES]
+    path.write_text("\n".join(["operation,bytes,flops,seconds", *lines, ""]))
+    return path
+
+
+def test_the_command_finds_the_rates_of_a_file(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rates.json"
+    assert main(["rates", str(samples), "-o", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"wrote {out}\n"
+    assert "launch 10.0 us, 100.00 GB/s, 10,000.00 GFLOP/s, combined as roofline" in said.err
+    assert said.err.rstrip().endswith("median residual 0%")
+    found = load_rates(out)
+    for field in ("launch", "bandwidth", "flops"):
+        assert math.isclose(getattr(found, field), getattr(TRUE, field), rel_tol=1e-6), field
+    assert main(["rates", str(samples), "--form", "sum"]) == 0
+    assert json.loads(capsys.readouterr().out)["form"] == "sum"
+
+
+def test_a_simulation_takes_them(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, rates = tmp_path / "gpipe.txt", tmp_path / "rates.json"
+    program.write_text(to_text(gpipe(4)))
+    assert main(["rates", str(samples), "-o", str(rates)]) == 0
+    capsys.readouterr()
+    seconds = {}
+    for name in ("v100", "h100"):  # the rates of element types and of single operations do not count beside them
+        assert main(["simulate", str(program), "--profile", name, "--rates", str(rates)]) == 0
+        seconds[name] = capsys.readouterr().out
+        links = rd.simulate(gpipe(4), name).machine.links
+        expected = rd.simulate(gpipe(4), Machine(name, load_rates(rates), links)).seconds
+        assert f"gpipe on {name}: {1e3 * expected:.3f} ms" in seconds[name]
+
+
+def test_json_and_back() -> None:
+    path_text = TRUE.to_json()
+    assert json.loads(path_text) == {
+        "format": "redistrib-rates", "version": 1, "launch": 1e-5, "bandwidth": 1e11, "flops": 1e13, "form": "roofline",
+    }  # fmt: skip
+
+
+def test_operations_are_timed_on_a_device() -> None:
+    timed = measure_operations(jax.devices()[0], products=(8, 16), sums=(64, 128))
+    assert [one.name for one in timed] == ["product 8", "product 16", "sum 64", "sum 128"]
+    assert [(one.bytes, one.flops) for one in timed] == [(768, 1024), (3072, 8192), (768, 64), (1536, 128)]
+    assert all(one.seconds > 0 for one in timed)
+    fit = calibrate_rates([OperationSample(*one) for one in timed])
+    assert fit.rates.launch > 0 and "product 16" in str(fit)
+
+
+# ------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("bytes,seconds\n1,2\n", "has no column 'flops'; its first line names bytes, flops and seconds"),
+        ("", "has no column 'bytes'; its first line names bytes, flops and seconds"),
+        ("bytes,flops,seconds\n1,2,x\n", "line 2: seconds is 'x'; give a number from 0 on"),
+        ("bytes,flops,seconds\n1,2\n", "line 2: seconds is None; give a number from 0 on"),
+        ("bytes,flops,seconds\n1,-2,1\n", "line 2: flops is '-2'; give a number from 0 on"),
+        ("bytes,flops,seconds\n1,inf,1\n", "line 2: flops is 'inf'; give a number from 0 on"),
+    ],
+)
+def test_samples_that_are_none(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "timed.csv"
+    path.write_text(text)
+    with pytest.raises(ProfileError) as caught:
+        load_samples(path)
+    assert str(caught.value).endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[1]", "has no rates; write some with `redistrib rates -o "),
+        ("{", "has no rates; write some with `redistrib rates -o "),
+        ('{"format": "redistrib-rates", "version": 1, "launch": true}', "launch is True; write rates with"),
+        (TRUE.to_json().replace("roofline", "max"), "rates are combined as roofline or sum, not as 'max'"),
+        (TRUE.to_json().replace("1e-05", "-1"), "rates are a launch of no less than 0 seconds"),
+    ],
+)
+def test_rates_that_are_none(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "rates.json"
+    path.write_text(text)
+    with pytest.raises(ProfileError) as caught:
+        load_rates(path)
+    assert why in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
+    for read in (load_samples, load_rates):
+        with pytest.raises(ProfileError, match=r"cannot read .*none: No such file"):
+            read(tmp_path / "none")
+        with pytest.raises(ProfileError, match="is not text in UTF-8"):
+            read(tmp_path / "binary")
