@@ -32,6 +32,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("programs-cluster", 4, 30),
     ("searched", 10, 20),
     ("searched-cluster", 12, 30),
+    ("kernels", 3, 3),
     ("planning", 2, 2),
     ("scale", 5, 10),
     ("answers", 3, 3),

@@ -275,13 +275,26 @@ def answers(results: Results, name: str) -> Table:
     return Table(["question", "theirs", "ours"], rows)
 
 
+def kernels(results: Results, name: str) -> Table:
+    """Bytes of the kernels of programs, as searches count them and as the TPU compiler does."""
+    rows = []
+    for r in results.records(name):
+        if "theirs" not in r:
+            rows.append([r["name"], r["status"], *[""] * 3])
+            continue
+        mended = r["theirs"] - r["copies"] + r["custom_calls"]
+        sizes = [f"{size / MEGABYTE:,.0f}" for size in (r["ours"], r["theirs"])]
+        rows.append([r["name"], *sizes, f"{r['ours'] / r['theirs']:.2f}", f"{r['ours'] / mended:.2f}"])
+    return Table(["program", "ours, MB", "TPU compiler, MB", "ratio", "ratio to its kernels"], rows)
+
+
 TABLES: dict[str, Callable[..., Table]] = {
     "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
     "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
     "weights": weights,
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
     "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
-    "answers": answers,
+    "answers": answers, "kernels": kernels,
 }  # fmt: skip
 
 

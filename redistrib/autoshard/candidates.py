@@ -138,7 +138,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
         if kernel is None:
             size = _bytes(propagation, operation, signature.ins, signature.outs, windows)
         else:
-            size = _stored(propagation, operation, signature.ins, signature.outs, kernel)
+            size = _stored(operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
         flops = part.cut.local_size * part.nest.flops
         launches = kernel is None or kernel.launches
@@ -181,21 +181,15 @@ def _bytes(
     )
 
 
-def _stored(
-    propagation: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel
-) -> int:
+def _stored(operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel) -> int:
     """Bytes that a device reads and writes for a kernel; of an array that is read inside it, the share of the read."""
-    read: dict[str, int] = {}
-    for name, number in kernel.reads:
-        form, array = ins[number], propagation.arrays[name]
-        whole = math.prod(array.shape) * itemsize_of(array.dtype)
-        share = whole * form.local_size // max(1, form.global_size)
-        read[name] = max(read.get(name, 0), share)
-    written = 0
-    if kernel.stores:
-        ends = zip(operation.outs, outs, strict=True)
-        written = sum(form.local_size * itemsize_of(array.dtype) for array, form in ends)
-    return sum(read.values()) + written
+    read = sum(r.size * ins[r.number].local_size // max(1, ins[r.number].global_size) for r in kernel.reads)
+    if not kernel.written:
+        return read
+    sizes = [itemsize_of(array.dtype) for array in operation.outs]
+    whole = sum(size * form.global_size for size, form in zip(sizes, outs, strict=True))
+    part = sum(size * form.local_size for size, form in zip(sizes, outs, strict=True))
+    return read + kernel.written * part // max(1, whole)
 
 
 def of_array(

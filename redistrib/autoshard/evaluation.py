@@ -139,7 +139,7 @@ class _Walk:
             self.seconds += problem.times[k] * option.seconds
             makes = self.computes(k, option, read)
             if (kernel := problem.kernel(k)) is not None and kernel.runs:
-                for name, _ in kernel.reads:
+                for name, *_ in kernel.reads:
                     self.versions[name][0].used = max(self.versions[name][0].used, k)
             for array, form in zip(operation.outs, option.outs, strict=True):
                 born = graph.made_at(array.name)

@@ -1,120 +1,301 @@
-"""Fusion by compilers for accelerators: which arrays of a graph are never stored, and the operands of each kernel.
+"""Fusion by compilers for accelerators: which arrays of a graph are never stored, and the bytes of each kernel.
 
-The rules model XLA on GPUs and TPUs; they were not compared with it program by program:
+The rules are XLA's for TPUs in outline; the suite `kernels` of the bench compares their bytes with the compiler's.
 
-- Element-wise operations, broadcasts, transposes, reshapes, slices and conversions are computed in the kernel of their
-  reader, if only operations of these kinds and reductions read them, all in one kernel. Several kernels compute an
-  operation again if it is cheap (at most one operation a point, no quotient) and reads no more bytes than it writes.
-- The result of a product with one reader of these kinds is not stored: the reader is its epilogue.
-- Every other operation is one kernel. It reads each stored array once.
+- Element-wise operations, broadcasts, transposes, reshapes, slices and conversions are computed in the kernels of their
+  readers, if only operations of these kinds, reductions and products read them. Several kernels compute an operation
+  again where this takes no more bytes than to store it.
+- A kernel has several results: the operations that follow a product or an element-wise operation, point by point,
+  are computed beside it, and so are operations over the same points that read the same array.
+- A value that only its own kernel reads is not stored, and a kernel reads an array once.
+- Every other operation is one kernel. Gathers and slices read no more than they return. A scatter, or an update of a
+  slice, rewrites the rows that it touches, if its array is read by nothing else, and copies the array otherwise.
 - Nothing is fused into the steps of a loop, or out of them. The operations at a loop's boundary are no kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from redistrib.autoshard.grouping import Root, groups_of
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.graph import Graph, Operation
+from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access
 
 _MOVING = {
     "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
     "stop_gradient", "transpose", "copy",
 }  # fmt: skip
-_COSTLY = {"div", "rem"}
+_RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
+_SLICING = {"dynamic_slice", "gather", "slice", "split"}
+_FOLDING = {"argmax", "argmin"}
+WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
+
+
+class Read(NamedTuple):
+    """A stored array that a kernel reads for an operation.
+
+    Attributes:
+        name: of the array.
+        number: of the operation's read by which it comes in.
+        size: bytes of it that are read, on one device that has all of the work.
+        part: the slice of it that is read, by name; empty for all of it.
+        leaf: its place among all that the operation is computed from.
+    """
+
+    name: str
+    number: int
+    size: int
+    part: str
+    leaf: int
 
 
 class Kernel(NamedTuple):
     """The part of an operation in a kernel.
 
     Attributes:
-        runs: whether it is computed as a kernel; otherwise inside those that read it.
-        launches: whether that kernel is its own; otherwise it is the end of a product's.
+        runs: whether it is computed once, as a result of a kernel; otherwise inside those that read it.
+        launches: whether it is the first operation of its kernel.
         stores: whether its results are written to memory.
-        reads: stored arrays that it reads, each with the number of the operation's read that it comes in by.
+        reads: stored arrays that the kernel reads for it and for no operation before it.
+        written: bytes that are written, on one device that has all of the work.
     """
 
     runs: bool
     launches: bool
     stores: bool
-    reads: tuple[tuple[str, int], ...]
+    reads: tuple[Read, ...]
+    written: int
+
+    def share(self, devices: int = 1) -> int:
+        """Bytes that a device reads and writes at least, of several that share the work evenly."""
+        return sum(read.size // devices for read in self.reads) + self.written // devices
 
 
 def kernels_of(graph: Graph) -> list[Kernel]:
     """For every operation of a graph its part in a kernel."""
-    outputs, readers = {*graph.outputs}, graph.readers
-    loops = [is_loop(operation) for operation in graph.operations]
-    inside: dict[int, set[int]] = {}  # for arrays that are not stored, the kernels that compute them
-
-    arrays = graph.arrays()
-
-    def size(name: str) -> int:
-        return math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype)
-
-    def read(operation: Operation) -> int:
-        return sum(size(name) for name in dict.fromkeys(operation.ins))
-
-    def computed_by(name: str) -> set[int]:
-        return {kernel for k, _ in readers.get(name, ()) for kernel in inside.get(k, {k})}
-
-    for k in reversed(range(len(graph.operations))):
-        operation = graph.operations[k]
-        if not loops[k] or len(operation.outs) != 1 or operation.nest.effectful or operation.pinned:
+    inside, leaves, group_of = grouped(graph)
+    sizes = {name: _size(array) for name, array in graph.arrays().items()}
+    stored = _stored(graph, leaves, inside, group_of)
+    first: set[int] = set()
+    done: dict[int, dict[str, dict[str, int]]] = {}  # for groups the bytes of the parts of each array that were read
+    kernels = []
+    for k, operation in enumerate(graph.operations):
+        names = [array.name for array in operation.outs]
+        if operation.role:
+            kernels.append(Kernel(False, False, True, (), 0))
             continue
-        name = operation.outs[0].name
-        reading = [number for number, _ in readers.get(name, ())]
-        if name in outputs or not reading or not all(loops[j] or is_reduction(graph.operations[j]) for j in reading):
+        if k in inside:
+            kernels.append(Kernel(False, False, False, (), 0))
+            continue
+        group = group_of[k]
+        before, reads = done.setdefault(group, {}), []
+        for place, leaf in enumerate(leaves[k]):
+            maker = graph.makers.get(leaf.name)
+            if maker is not None and group_of.get(maker[0]) == group:
+                continue
+            parts = before.setdefault(leaf.name, {})
+            more = min(leaf.size - parts.get(leaf.part, 0), sizes[leaf.name] - sum(parts.values()))
+            if more > 0:
+                parts[leaf.part] = parts.get(leaf.part, 0) + more
+                reads.append(leaf._replace(size=more, leaf=place))
+        stores = not names or any(name in stored for name in names)
+        written = sum(sizes[name] for name in names if name in stored)
+        if _updates(operation):
+            reads, written = _update(graph, k, reads, sizes, inside)
+        kernels.append(Kernel(True, group not in first, stores, tuple(reads), written))
+        first.add(group)
+    return kernels
+
+
+def grouped(graph: Graph) -> tuple[set[int], list[list[Read]], dict[int, int]]:
+    """The operations inside kernels, the stored arrays that each operation is computed from, the kernel of each other.
+
+    Operations and kernels are numbers.
+    """
+    arrays, inside = graph.arrays(), _inside(graph)
+    leaves = _leaves(graph, inside)
+    roots = [
+        None if k in inside else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, arrays))
+        for k, operation in enumerate(graph.operations)
+    ]
+    return inside, leaves, groups_of(graph, roots, {name: _size(array) for name, array in arrays.items()})
+
+
+def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels of the same operations in another graph, with the names of the arrays that they read there."""
+    loops = {k for k, kernel in enumerate(kernels) if not kernel.runs and not graph.operations[k].role}
+    leaves = _leaves(graph, loops)
+    return [
+        kernel._replace(
+            reads=tuple(read._replace(name=own[min(read.leaf, len(own) - 1)].name) for read in kernel.reads if own)
+        )
+        for kernel, own in zip(kernels, leaves, strict=True)
+    ]
+
+
+# -------------------------------------------------------------------------------------------- what is not stored
+
+
+def _inside(graph: Graph) -> set[int]:
+    """The operations that are computed inside the kernels of their readers, by number."""
+    operations, outputs, readers = graph.operations, {*graph.outputs}, graph.readers
+    sizes = {name: _size(array) for name, array in graph.arrays().items()}
+    loops = [is_loop(operation) for operation in operations]
+    computes = [
+        loop or is_reduction(operation) or is_product(operation)
+        for loop, operation in zip(loops, operations, strict=True)
+    ]
+    least = _least(graph, loops, sizes)
+    kernels: dict[int, set[int]] = {}  # for operations inside kernels, the kernels
+
+    for k in reversed(range(len(operations))):
+        operation = operations[k]
+        if not loops[k] or operation.pinned or (len(operation.outs) > 1 and not _slices(operation)):
+            continue
+        names = [array.name for array in operation.outs]
+        reading = list(dict.fromkeys(number for name in names for number, _ in readers.get(name, ())))
+        if not reading or any(name in outputs for name in names) or not all(computes[j] for j in reading):
             continue
         if any(graph.scopes[j] != graph.scopes[k] for j in reading):  # it would be computed at every step
             continue
-        kernels = computed_by(name)
-        if len(kernels) == 1 or (not _is_costly(operation) and read(operation) <= size(name)):
-            inside[k] = kernels
-    ends: set[str] = set()  # results of products that are the start of an epilogue
-    epilogues: set[int] = set()
-    for operation in graph.operations:
-        if not is_product(operation) or operation.outs[0].name in outputs:
-            continue
-        name = operation.outs[0].name
-        reading = [number for number, _ in readers.get(name, ())]
-        kernels = computed_by(name)
-        scopes = {graph.scopes[k] for k in (*reading, *graph.makers[name][:1])}
-        if (
-            len(reading) == 1
-            and loops[reading[0]]
-            and len(kernels) == 1
-            and len(scopes) == 1
-            and not kernels & epilogues
-        ):
-            (kernel,) = kernels
-            if loops[kernel]:
-                ends.add(name)
-                epilogues.add(kernel)
-    sources: dict[str, tuple[str, ...]] = dict.fromkeys(ends, ())
-    kernel_list = []
+        those = {kernel for j in reading for kernel in kernels.get(j, {j})}
+        count = len(those)
+        if count > 1 and not _slices(operation):
+            written = sum(sizes[name] for name in names)
+            if (count - 1) * least[k] > count * written or any(_ends(graph, name) for name in operation.ins):
+                continue
+        kernels[k] = those
+    return {*kernels}
+
+
+def _least(graph: Graph, loops: Sequence[bool], sizes: dict[str, int]) -> list[int]:
+    """For every operation the least bytes that it is computed from: of its operands, or of those of their makers."""
+    sources: dict[str, dict[str, int]] = {}
+    every = []
+    for operation, loop in zip(graph.operations, loops, strict=True):
+        joint: dict[str, int] = {}
+        for name in operation.ins:
+            joint |= sources.get(name, {name: sizes[name]})
+        every.append(sum(joint.values()))
+        if loop and len(joint) <= WIDEST:
+            sources |= {array.name: joint for array in operation.outs if every[-1] < sizes[array.name]}
+    return every
+
+
+def _ends(graph: Graph, name: str) -> bool:
+    """Whether a value is a product's result that one operation reads, which then follows the product in its kernel."""
+    maker = graph.makers.get(name)
+    return maker is not None and is_product(graph.operations[maker[0]]) and len(graph.readers[name]) == 1
+
+
+def _leaves(graph: Graph, inside: Iterable[int]) -> list[list[Read]]:
+    """For every operation the stored arrays that it is computed from, with the bytes that it reads of each."""
+    hidden, sizes = {*inside}, {name: _size(array) for name, array in graph.arrays().items()}
+    sources: dict[str, dict[tuple[str, str], int]] = {}  # bytes by array and part of it
+    every = []
     for k, operation in enumerate(graph.operations):
-        if operation.role:
-            kernel_list.append(Kernel(False, False, True, ()))
-            continue
-        reads = dict.fromkeys((s, r) for r, name in enumerate(operation.ins) for s in sources.get(name, (name,)))
+        whole = [sources.get(name, {(name, ""): sizes[name]}) for name in operation.ins]
+        taken = sum(sizes[array.name] for array in operation.outs)
+        if _slices(operation) and whole and k not in hidden:
+            whole[0] = _cut(whole[0], operation.name, taken)
+        leaves = [Read(n, r, size, part, 0) for r, of in enumerate(whole) for (n, part), size in of.items()]
+        every.append(leaves)
+        if k in hidden:
+            joint: dict[tuple[str, str], int] = {}
+            for leaf in leaves:
+                key = (leaf.name, leaf.part)
+                joint[key] = max(leaf.size, joint.get(key, 0))
+            for array in operation.outs:
+                sliced = _slices(operation) and joint
+                sources[array.name] = _cut(joint, array.name, sizes[array.name]) if sliced else joint
+    return every
+
+
+def _cut(sources: dict[tuple[str, str], int], part: str, size: int) -> dict[tuple[str, str], int]:
+    """What is read where only some bytes of a value are computed."""
+    return {key if most <= size else (key[0], part): min(most, size) for key, most in sources.items()}
+
+
+def _stored(graph: Graph, leaves: Sequence[Sequence[Read]], inside: set[int], group_of: dict[int, int]) -> set[str]:
+    """The values that are written to memory: outputs, what nothing reads, and what another kernel reads."""
+    stored, read = {*graph.outputs}, set[str]()
+    for k, of_operation in enumerate(leaves):
         if k in inside:
-            sources[operation.outs[0].name] = tuple(dict.fromkeys(name for name, _ in reads))
-        stores = k not in inside and not any(array.name in ends for array in operation.outs)
-        kernel_list.append(Kernel(k not in inside, k not in epilogues, stores, tuple(reads)))
-    return kernel_list
+            continue
+        for leaf in of_operation:
+            maker = graph.makers.get(leaf.name)
+            read.add(leaf.name)
+            if maker is None or group_of.get(maker[0]) != group_of.get(k):
+                stored.add(leaf.name)
+    results = (array.name for k, op in enumerate(graph.operations) if k not in inside for array in op.outs)
+    return stored | {name for name in results if name not in read}
+
+
+# ------------------------------------------------------------------------------------------------ scatters
+
+
+def _updates(operation: Operation) -> bool:
+    """Whether it is a scatter or an update of a slice: its first read and its result are one array."""
+    is_update = operation.kind == "dynamic_update_slice" or operation.kind.startswith("scatter")
+    return is_update and not operation.opaque and len(operation.outs) == 1 and not is_loop(operation)
+
+
+def _update(
+    graph: Graph, number: int, reads: Sequence[Read], sizes: dict[str, int], inside: set[int]
+) -> tuple[list[Read], int]:
+    """The reads and written bytes of an update: of the rows that it touches, and of a copy where one is needed."""
+    operation = graph.operations[number]
+    old, new = operation.ins[0], operation.outs[0].name
+    updates = operation.ins[1 if operation.kind == "dynamic_update_slice" else 2]
+    maker, touched = graph.makers.get(old), min(sizes[updates], sizes[new])
+    is_filled = maker is not None and maker[0] in inside
+    is_free = maker is not None and len(graph.readers[old]) == 1 and old not in graph.outputs
+    is_free = is_free and not graph.operations[maker[0]].role if maker is not None else False
+    written = touched
+    if is_filled:
+        written = sizes[new] + touched
+    elif not is_free:
+        written = sizes[new]
+    else:
+        reads = [read._replace(size=min(read.size, touched)) if read.number == 0 else read for read in reads]
+    if any(graph.operations[k].role == "stack" for k, _ in graph.readers.get(new, ())):
+        written += 2 * sizes[new]  # no kernel that computes it writes it into the array of all steps
+    return list(reads), written
+
+
+# ------------------------------------------------------------------------------------------- kinds of operations
+
+
+def _kind(operation: Operation, arrays: dict[str, Array]) -> tuple[str, int]:
+    """The kind of an operation, and the number of points that operations beside it in a kernel must have."""
+    if operation.role or operation.nest.effectful or operation.pinned or operation.opaque:
+        return "", 0
+    if operation.kind in _RENAMING or (is_loop(operation) and operation.nest.combine and len(operation.ins) == 1):
+        return "renaming", 0
+    if is_loop(operation):
+        return "loop", max((math.prod(array.shape) for array in operation.outs), default=0)
+    if is_reduction(operation):
+        return "reduction", math.prod(arrays[operation.ins[0]].shape)
+    if is_product(operation):
+        return "product", math.prod(operation.outs[0].shape)
+    return "", 0
 
 
 def is_loop(operation: Operation) -> bool:
     """Whether every element that it writes comes of one element, or none, of each array that it reads."""
     nest = operation.nest
-    if nest.combine or nest.effectful or operation.opaque or operation.role:
+    if nest.effectful or operation.opaque or operation.role or any(nest.size(name) > 1 for name, _ in nest.combine):
         return False
     if operation.kind in _MOVING:
         return True
-    written = {name for access in nest.writes for name in access.names}
+    if operation.kind.startswith("scatter"):  # one update of each row: the indices are compared with positions
+        return bool(nest.combine) and _is_by_element(nest.reads[0])
+    if operation.kind == "gather":
+        return False
+    written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
     return once and all(_is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
 
@@ -122,13 +303,19 @@ def is_loop(operation: Operation) -> bool:
 def is_reduction(operation: Operation) -> bool:
     """Whether it combines the elements of one array along some dimensions."""
     nest = operation.nest
-    return bool(nest.combine) and len(nest.reads) == 1 and _is_by_element(nest.reads[0])
+    combines = bool(nest.combine) or operation.kind in _FOLDING
+    return combines and len(nest.reads) == 1 and _is_by_element(nest.reads[0]) and not operation.opaque
 
 
 def is_product(operation: Operation) -> bool:
     """Whether it is a product of two arrays, summed."""
     nest = operation.nest
-    return bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
+    two = bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
+    return two and operation.kind != "gather" and not operation.opaque
+
+
+def _slices(operation: Operation) -> bool:
+    return operation.kind in _SLICING
 
 
 def _is_by_element(access: Access) -> bool:
@@ -136,10 +323,11 @@ def _is_by_element(access: Access) -> bool:
     return single and not access.windows
 
 
-def _is_costly(operation: Operation) -> bool:
-    return (operation.nest.flops > 1 or operation.kind in _COSTLY) and operation.kind not in _MOVING
+def _size(array: Array) -> int:
+    return math.prod(array.shape) * itemsize_of(array.dtype)
 
 
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:
     """A key that is equal for kernels that do the same to arrays of other names; `sizes` are of its reads."""
-    return (kernel.runs, kernel.launches, kernel.stores, tuple(r for _, r in kernel.reads), tuple(sizes))
+    reads = tuple((read.number, read.size) for read in kernel.reads)
+    return (kernel.runs, kernel.launches, kernel.stores, kernel.written, reads, tuple(sizes))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from redistrib.autoshard.candidates import Option, of_decided, summed
 from redistrib.autoshard.folding import Folded
-from redistrib.autoshard.fusion import Kernel, kernels_of, mark
+from redistrib.autoshard.fusion import Kernel, kernels_of, mark, renamed
 from redistrib.autoshard.isomorphism import isomorphism_classes
 from redistrib.autoshard.moves import Moves
 from redistrib.lang.types import DistType
@@ -166,7 +166,7 @@ class SearchProblem:
         if self.kernels is not None:
             arrays = self.graph.arrays()
             shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-            kernel_marks = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
+            kernel_marks = (mark(kernel, [shapes[name] for name, *_ in kernel.reads]) for kernel in self.kernels)
             marks = [(*mark, *more) for mark, more in zip(marks, kernel_marks, strict=True)]
         return marks
 
@@ -185,13 +185,9 @@ class SearchProblem:
         return self._fact("kernels", self._kernels)
 
     def _kernels(self) -> list[Kernel]:
-        kernels = kernels_of(self.graph)
         if self.folded is None or self.whole is None or self.whole.kernels is None:
-            return kernels
-        every = (self.whole.kernels[k] for k in self.folded.kept)  # some are read only by layers that are taken out
-        return [
-            kernel._replace(reads=kernel_of_class.reads) for kernel, kernel_of_class in zip(every, kernels, strict=True)
-        ]
+            return kernels_of(self.graph)
+        return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
     def kernel(self, number: int) -> Kernel | None:
         """The compiled kernel of an operation."""
@@ -236,18 +232,18 @@ class SearchProblem:
             return 0.0
         total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
         for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
-            kernel, results = self.kernel(number), [array.name for array in operation.outs]
-            names = dict.fromkeys((*operation.ins, *results))
-            if kernel is not None:
-                names = dict.fromkeys((*(name for name, _ in kernel.reads), *(results if kernel.stores else ())))
+            kernel = self.kernel(number)
             if operation.role or (kernel is not None and not kernel.runs):
                 continue
-            size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
+            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
+            size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names) // devices
+            if kernel is not None:
+                size = kernel.share(devices)
             flops = operation.nest.points * operation.nest.flops
             total += times * self.machine.seconds_of(
                 operation.name,
                 (arrays[name].dtype for name in operation.ins),
-                size // devices,
+                size,
                 flops // devices,
                 launches=kernel is None or kernel.launches,
             )
