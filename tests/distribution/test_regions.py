@@ -11,10 +11,11 @@ import pytest
 from jax import lax
 
 import redistrib as rd
+from redistrib.backends.jax import private
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.trace.inline import UNROLLED
 from redistrib.errors import CutError, ProgramError
-from redistrib.programs.program import Loop
+from redistrib.programs.program import Compute, Loop
 from tests.distribution.models import recurrent, whole
 from tests.distribution.primitives import CASES
 from tests.messages import exactly
@@ -304,3 +305,41 @@ def test_a_while_loop_in_a_branch_is_cut_along_what_its_test_does_not_read() -> 
     assert (f.program.moves, f.opaque) == ((), ())
     assert f(*args).sharding.spec[0] == "d"
     same(f, maybe, *args)
+
+
+def checked(x: Any, *, nested: bool) -> Any:
+    """Two values of which the caller reads one pass through a check, as those of Equinox do."""
+
+    def check(x: Any, y: Any) -> Any:
+        def raised(x: Any, y: Any) -> Any:
+            return jnp.full_like(x, jnp.nan), jnp.zeros_like(y)
+
+        return lax.cond(jnp.isfinite(x).all(), lambda x, y: (x, y), raised, x, y)
+
+    run = jax.jit(check) if nested else check
+    return run(x, jnp.cumsum(x, axis=1))[0].sum(1)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_results_of_a_branch_that_nothing_reads_are_not_moved(nested: bool) -> None:
+    def function(x: Any) -> Any:
+        return checked(x, nested=nested)
+
+    x = whole(16, 3)
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert "cumsum" not in {op.name for op in f.program.ops if isinstance(op, Compute)}
+    assert kinds(f) == ["all_reduce"]  # of the check
+    same(f, function, x)
+    same(f, function, np.where(x == x.max(), np.inf, x))
+
+
+def test_without_the_private_function_they_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "_dce_jaxpr", None)
+    x = whole(16, 3)
+
+    def function(x: Any) -> Any:
+        return checked(x, nested=False)
+
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert "cumsum" in {op.name for op in f.program.ops if isinstance(op, Compute)}
+    np.testing.assert_allclose(f(x), function(x))

@@ -49,6 +49,12 @@ try:
 except ImportError:
     _xla_client = None
 
+_dce_jaxpr: Any
+try:
+    from jax._src.interpreters.partial_eval import dce_jaxpr as _dce_jaxpr
+except ImportError:
+    _dce_jaxpr = None
+
 Buffer = tuple[int, int]  # device id, address
 
 
@@ -202,6 +208,24 @@ def notes_of_processes() -> Any:
     call it.
     """
     return None if _distributed is None else getattr(_distributed.global_state, "client", None)
+
+
+def without_dead_code(
+    jaxpr: Any, used: Sequence[bool], needed: Sequence[bool] | bool = False
+) -> tuple[Any, list[bool]] | None:
+    """A jaxpr without equations for results that are not used, and which of its inputs it has; None if JAX cannot.
+
+    XLA leaves out what nothing reads, so that moves for it would be planned and never compiled.
+
+    Args:
+        jaxpr: with one result for each of `used`.
+        used: whether a result stays.
+        needed: whether an input stays though nothing reads it.
+    """
+    if _dce_jaxpr is None:
+        return None
+    live, inputs = _dce_jaxpr(jaxpr, list(used), instantiate=needed if isinstance(needed, bool) else list(needed))
+    return live, list(inputs)
 
 
 def implementation(primitive: Any) -> Any:

@@ -24,6 +24,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
 )
 from redistrib.backends.jax.trace.constraints import CUT, constrained, cut_here
 from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
+from redistrib.backends.jax.trace.dead import live_variables, read_results
 from redistrib.backends.jax.trace.equation import (
     RULES,
     Atom,
@@ -178,6 +179,7 @@ class _Tracer:
     counting: Counting = field(default_factory=Counting)
     paddings: Paddings = field(default_factory=Paddings)
     uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
+    live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -191,10 +193,12 @@ class _Tracer:
                 self.taken.add(name)
                 return name
 
-    def walk(self, jaxpr: Any, env: dict[Any, Atom], where: str) -> None:
-        """Add the equations of a jaxpr; `where` is the source line of the call that they are inlined from."""
-        around, self.uses = self.uses, Counter(id(var) for eqn in jaxpr.eqns for var in eqn.invars)
+    def walk(self, jaxpr: Any, env: dict[Any, Atom], where: str, used: Sequence[bool] | None = None) -> None:
+        """Add the equations of a jaxpr, inlined from source line `where`; `used` says which results are read."""
+        around = self.uses, self.live
+        self.uses = Counter(id(var) for eqn in jaxpr.eqns for var in eqn.invars)
         self.uses.update(map(id, jaxpr.outvars))
+        self.live = live_variables(jaxpr, used)
         for eqn in jaxpr.eqns:
             ins = [self.read(env, var) for var in eqn.invars]
             source = self.opened_at or source_line(eqn) or where
@@ -203,7 +207,11 @@ class _Tracer:
             except ProgramError as error:
                 raise error.at(source) from None
             env.update(zip(eqn.outvars, outs, strict=True))
-        self.uses = around
+        self.uses, self.live = around
+
+    def used(self, eqn: Any) -> list[bool]:
+        """Whether each result of an equation is read."""
+        return [id(var) in self.live for var in eqn.outvars]
 
     def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
         kind = eqn.primitive.name
@@ -230,12 +238,13 @@ class _Tracer:
             return [Lit(np.int32(of_platform(eqn.params["platforms"], self.platform)))]
         if kind == "cond" and isinstance(ins[0], Lit):
             branches = eqn.params["branches"]
-            return self.inlined(branches[min(max(int(ins[0].value), 0), len(branches) - 1)], ins[1:], source)
+            branch = branches[min(max(int(ins[0].value), 0), len(branches) - 1)]
+            return self.inlined(branch, ins[1:], source, self.used(eqn))
         if kind in INLINED and kind not in self.rules:
             inner = eqn.params[INLINED[kind]]
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
-            return self.inlined(inner, ins, source)
+            return self.inlined(inner, ins, source, self.used(eqn))
         effects.require_known(eqn, kind in self.given_rules)
         if kind == "add_any":  # where a scan begins to add up gradients
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
@@ -247,7 +256,12 @@ class _Tracer:
             return unrolled(self, eqn, ins, source)
         if kind not in self.rules:
             inner = opened(eqn)
-            return self.equation(eqn, ins, source) if inner is None else self.made_of(inner, ins, source, self.parts)
+            if inner is None:
+                return self.equation(eqn, ins, source)
+            return self.made_of(inner, ins, source, self.parts, self.used(eqn))
+        if kind == "cond" and (read := read_results(eqn, self.used(eqn))):
+            results = iter(self.equation(read.eqn, [ins[k] for k in read.ins], source))
+            return [next(results) if is_used else Lit(None) for is_used in self.used(eqn)]
         is_divisible = kind not in self.given_rules and bool(ins) and isinstance(ins[0], str)
         made = in_parts(eqn, self.parts, exact=self.exact) if is_divisible else None
         if made is None:
@@ -257,19 +271,21 @@ class _Tracer:
         self.divisible.append("" if is_divided else str(outs[0]))
         return outs
 
-    def made_of(self, inner: Any, ins: Sequence[Atom], source: str, parts: int) -> list[Atom]:
+    def made_of(
+        self, inner: Any, ins: Sequence[Atom], source: str, parts: int, used: Sequence[bool] | None = None
+    ) -> list[Atom]:
         """The results of the equations that an equation is made of."""
         around = self.opened_at, self.parts
         self.opened_at, self.parts = source, parts
-        outs = self.inlined(inner, ins, source)
+        outs = self.inlined(inner, ins, source, used)
         self.opened_at, self.parts = around
         return outs
 
-    def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+    def inlined(self, inner: Any, ins: Sequence[Atom], source: str, used: Sequence[bool] | None = None) -> list[Atom]:
         jaxpr, consts = (inner.jaxpr, inner.consts) if isinstance(inner, jex.ClosedJaxpr) else (inner, ())
         env: dict[Any, Atom] = dict(zip(jaxpr.invars, ins, strict=True))
         env.update(zip(jaxpr.constvars, map(Lit, consts), strict=True))
-        self.walk(jaxpr, env, source)
+        self.walk(jaxpr, env, source, used)
         return [self.read(env, var) for var in jaxpr.outvars]
 
     def equation(self, eqn: Any, ins: Sequence[Atom], source: str, called: str = "") -> list[Atom]:

@@ -1,0 +1,55 @@
+"""Results that nothing reads: a branch need not compute them, nor have their operands moved for it.
+
+XLA leaves them out when it compiles, for example the operands that an error check passes through. A program from which
+they were not left out would predict moves that are never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jax.extend import core as jex
+
+from redistrib.backends.jax.private import without_dead_code
+
+
+def live_variables(jaxpr: Any, used: Sequence[bool] | None = None) -> set[int]:
+    """The ids of the variables that the used results of a jaxpr, or its effects, need.
+
+    Args:
+        jaxpr: the equations.
+        used: whether a result is read; None: all are.
+    """
+    live = {id(var) for k, var in enumerate(jaxpr.outvars) if used is None or used[k]}
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(id(var) in live for var in eqn.outvars):
+            live.update(map(id, eqn.invars))
+    return live
+
+
+class ReadResults(NamedTuple):
+    """A `cond` of the results that are read alone.
+
+    Attributes:
+        eqn: the equation.
+        ins: the places of its operands among those of the whole equation.
+    """
+
+    eqn: Any
+    ins: tuple[int, ...]
+
+
+def read_results(eqn: Any, used: Sequence[bool]) -> ReadResults | None:
+    """A `cond` without the results that nothing reads; None where all are read, or none, or JAX cannot tell."""
+    branches = eqn.params["branches"]
+    pruned = [without_dead_code(branch.jaxpr, used) for branch in branches]
+    if all(used) or not any(used) or None in pruned:
+        return None
+    needed = [any(column) for column in zip(*(branch[1] for branch in pruned if branch), strict=True)]
+    live = [without_dead_code(branch.jaxpr, used, needed) for branch in branches]
+    closed = tuple(jex.ClosedJaxpr(new[0], old.consts) for new, old in zip(live, branches, strict=True) if new)
+    ins = (0, *(k + 1 for k, is_needed in enumerate(needed) if is_needed))
+    outs = [var for var, is_used in zip(eqn.outvars, used, strict=True) if is_used]
+    params = {**eqn.params, "branches": closed}
+    return ReadResults(eqn.replace(invars=[eqn.invars[k] for k in ins], outvars=outs, params=params), ins)
