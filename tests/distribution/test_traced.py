@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.backends.jax.trace import inline
+from redistrib.backends.jax.trace import inline, nests
 from redistrib.errors import CutError
 from redistrib.programs.program import Compute
 from tests.distribution.models import recurrent, whole
@@ -241,3 +241,40 @@ def test_a_transform_of_one_row_is_gathered(target: tuple[str | None, ...]) -> N
     np.testing.assert_allclose(f(x), np.fft.rfft(x), rtol=1e-5, atol=1e-5)
     slope = jax.grad(lambda x: jnp.abs(f(x)).sum())(x)
     np.testing.assert_allclose(slope, jax.grad(lambda x: jnp.abs(transformed(x)).sum())(x), rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------ repeated layers
+
+
+@pytest.mark.parametrize("layers", [2, 30])
+def test_the_rules_of_repeated_layers_are_applied_once(monkeypatch: pytest.MonkeyPatch, layers: int) -> None:
+    def stack(x: Any, weights: Any) -> Any:
+        for weight in weights:
+            x = jax.nn.gelu(x @ weight) + 0.5
+        return x
+
+    applied = []
+    derive = nests.Nests._by
+
+    def counted(self: Any, equation: Any, rule: Any) -> Any:
+        applied.append(equation.kind)
+        return derive(self, equation, rule)
+
+    monkeypatch.setattr(nests.Nests, "_by", counted)
+    traced = inline.trace(stack, (whole(4, 8), [whole(8, 8)] * layers), ["x", *(f"w{k}" for k in range(layers))])
+    assert len(applied) < 20
+    assert len(traced.graph.operations) > 5 * layers
+    assert applied.count("dot_general") == 1
+
+
+def test_equations_of_other_numbers_have_nests_of_their_own() -> None:
+    """0.0 and -0.0 are equal, and so are 1 and True; their equations are not."""
+
+    def function(x: Any) -> Any:
+        return x + 0.0, x + -0.0, lax.pad(x, 0.0, [(0, 1, 0)]), lax.pad(x, -0.0, [(0, 1, 0)]), x * 2, x * 3
+
+    x = np.full(8, -0.0, np.float32)
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    for ours, expected in zip(f(x), jax.jit(function)(x), strict=True):
+        np.testing.assert_array_equal(np.signbit(ours), np.signbit(expected))
+        np.testing.assert_array_equal(ours, expected)

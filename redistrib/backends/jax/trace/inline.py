@@ -35,16 +35,14 @@ from redistrib.backends.jax.trace.equation import (
     Rule,
     ValueRange,
     form_of,
-    whole,
 )
 from redistrib.backends.jax.trace.in_parts import in_parts
 from redistrib.backends.jax.trace.indexed import bits_looked_up
-from redistrib.backends.jax.trace.keys import nest_of_keys
+from redistrib.backends.jax.trace.nests import Nests
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
 from redistrib.backends.jax.trace.padding import Paddings
-from redistrib.backends.jax.trace.ranges import of_constant, of_result
+from redistrib.backends.jax.trace.ranges import of_constant
 from redistrib.backends.jax.trace.reduce import of_booleans
-from redistrib.backends.jax.trace.sums import passing
 from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
@@ -180,6 +178,9 @@ class _Tracer:
     paddings: Paddings = field(default_factory=Paddings)
     uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
     live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
+
+    def __post_init__(self) -> None:
+        self.nests = Nests(self.exact)
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -339,30 +340,15 @@ class _Tracer:
         places = zip(equation.reads, ins, strict=True)
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
         equation = replace(equation, ranges=ranges, exact=self.exact)
-        rule = self.rules.get(kind)
-        keyed = any(form.key is not None for form in (*equation.ins, *equation.outs))
-        nest = None if rule is None else nest_of_keys(equation, rule) if keyed else rule(equation)
-        opaque = ""
-        if nest is None or (equation.effectful and not nest.ranges and kind not in effects.CALLBACKS):
-            nest = nest or whole(equation)
-            small = all(np.prod(form.shape) <= 64 for form in (*equation.ins, *equation.outs))
-            opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
-            linear = nest.linear
-        elif self.exact:
-            linear = ()
-        elif rule is RULES.get(kind) and not keyed:
-            place = {k: number for number, k in enumerate(equation.reads)}
-            linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
-        else:
-            linear = nest.linear
+        derived = self.nests.of(equation, self.rules.get(kind))
         name = self.named(kind)
-        nest = replace(nest, name=name, linear=linear)
+        nest = derived.nest.renamed(name, derived.nest.linear)
         outs = tuple(
             Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
         )
-        self.operations.append(Operation(nest, kind, tuple(ins), outs, source, opaque))
-        if (bounds := of_result(equation)) is not None:
-            self.ranges[name] = bounds
+        self.operations.append(Operation(nest, kind, tuple(ins), outs, source, derived.opaque))
+        if derived.bounds is not None:
+            self.ranges[name] = derived.bounds
         self.counting.note(equation, ins, name)
         return [array.name for array in outs]
 
