@@ -58,7 +58,7 @@ class _Region:
         args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
         names = [f"a{k}" for k in range(len(args))]
         traced = trace(function, args, names, {**RULES, **rules}, exact=exact, unrolled_up_to=0)  # loops stay loops
-        self.graph: Graph = traced.graph
+        self.graph: Graph = traced.graph.unpinned()  # nothing moves inside
         self.constants = traced.constants
         self.factors = [
             factor for factor in factors(self.graph, carried) if all(dim is None for dim in factor.ins[len(args) :])

@@ -80,9 +80,14 @@ def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
 
 
 def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], dict[Point, int]]:
-    """The dimensions of inputs and operations that tactics cut, each with the number of parts."""
+    """The dimensions of inputs and operations that tactics and annotations cut, each with the number of parts."""
     places: dict[Place, dict[str, int]] = {}
     points: dict[Point, dict[str, int]] = {}
+    for k, operation in enumerate(graph.operations):
+        if _is_annotation(operation):
+            for axis, _, name in operation.pinned.cut if operation.pinned else ():
+                if axis in mesh.names:
+                    points.setdefault((k, name), {})[axis] = mesh.axis(axis).size
     for tactic in chain.from_iterable(together(schedule)):
         if not isinstance(tactic, Along | Work) or tactic.axis not in mesh.names:
             continue  # refused when it is applied
@@ -103,6 +108,13 @@ def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], d
         {place: math.prod(axes.values()) for place, axes in places.items()},
         {point: math.prod(axes.values()) for point, axes in points.items()},
     )
+
+
+def _is_annotation(operation: Operation) -> bool:
+    """Whether an operation is one of `rd.cut`, and no sharding constraint, whose axes have sizes."""
+    pinned = operation.pinned
+    is_free = pinned is not None and pinned.free.issuperset(operation.nest.position)
+    return is_free and not any(size for _, size, _ in (pinned.cut if pinned else ()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +185,9 @@ class _Rewriting:
         taken = self.dims.get(number, {})
         if dim in taken or kind in taken.values() or kind.longer(nest.size(dim)) is None or dim in nest.whole:
             return False
-        if nest.effectful or operation.opaque or operation.pinned or self.graph.scopes[number] is not None:
+        if nest.effectful or operation.opaque or self.graph.scopes[number] is not None:
+            return False
+        if operation.pinned and not _is_annotation(operation):
             return False
         body = nest.body
         is_known = isinstance(body, Primitive) or (getattr(body, "__module__", "") or "").startswith(_BODIES)

@@ -76,13 +76,26 @@ class Propagation:
         for k, operation in enumerate(self.graph.operations):
             if _is_cheap(operation) and all(name in self.constants for name in operation.ins):
                 self.constants[operation.outs[0].name] = k
-            for axis, size, dim in operation.pinned.axes if operation.pinned else ():
-                if axis not in self.mesh.names or self.mesh.axis(axis).size != (size or self.mesh.axis(axis).size):
-                    of = f" of {size}" if size else ""
-                    why = f"its sharding is over an axis {axis!r}{of}, and the mesh is {self.mesh}; name its axes"
-                    raise CutError(operation.name, "", "Schedule", why).at(operation.source)
-                if dim is not None:
-                    self.cut_operation(k, axis, dim)
+            self._hold_pin(k, operation)
+
+    def _hold_pin(self, number: int, operation: Operation) -> None:
+        """Cut an operation as its constraint says."""
+        for axis, size, dim in operation.pinned.axes if operation.pinned else ():
+            if axis not in self.mesh.names or self.mesh.axis(axis).size != (size or self.mesh.axis(axis).size):
+                of = f" of {size}" if size else ""
+                why = f"its sharding is over an axis {axis!r}{of}, and the mesh is {self.mesh}; name its axes"
+                raise CutError(operation.name, "", "Schedule", why).at(operation.source)
+            if dim is None:
+                continue
+            if not size and self._tile(number, dim) % self.mesh.axis(axis).size:
+                into, elements = self.mesh.axis(axis).size, self._tile(number, dim)
+                why = (
+                    f"axis {axis!r} is to cut {elements} elements into {into} parts, which do not divide them, and "
+                    f"tiles of unequal size are not for searches, loops and dimensions of one element; cut another "
+                    f"dimension, or pad the array"
+                )
+                raise CutError(operation.name, "", "Schedule", why).at(operation.source)
+            self.cut_operation(number, axis, dim)
 
     def copy(self) -> Propagation:
         """The same decisions of the same graph, to be changed."""

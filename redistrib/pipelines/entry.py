@@ -137,7 +137,7 @@ def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program
 
 
 def _built(graph: Graph, name: str) -> Program:
-    return build(Propagation(graph, Mesh(())), LayoutBuilder("exact", name=name))
+    return build(Propagation(graph.unpinned(), Mesh(())), LayoutBuilder("exact", name=name))
 
 
 def devices_of(chosen: Any, layout: Layout) -> list[Any]:

@@ -275,6 +275,10 @@ class Graph:
             waiting += [operation.ins[r] for group in operation.nest.linear for r in group]
         return False
 
+    def unpinned(self) -> Graph:
+        """The graph without the cuts that sharding constraints ask for; these operations are copies then."""
+        return replace(self, operations=tuple(replace(one, pinned=None) for one in self.operations))
+
     def used(self) -> Graph:
         """The graph without operations of which nothing is needed; operations with effects stay."""
         waiting = [k for k, operation in enumerate(self.operations) if operation.nest.effectful]

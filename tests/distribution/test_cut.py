@@ -105,6 +105,21 @@ def test_it_holds_in_the_body_of_a_loop() -> None:
     np.testing.assert_allclose(f(*args), layers(*args), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("axes", [{"d": 1}, {"d": 1, "t": 1}])
+def test_an_axis_need_not_divide_the_dimension(axes: Any) -> None:
+    """A vocabulary of 14 over 4 and 8 devices: tiles of 4 and 2, and no array of 14 elements on any of them."""
+
+    def scores(x: Any, words: Any) -> Any:
+        return jnp.sum(jax.nn.logsumexp(rd.cut(x @ words, axes), -1))
+
+    args = whole(4, 8) / 32, whole(8, 14) / 112
+    tile = 4 if len(axes) == 1 else 2
+    for function in (scores, jax.grad(scores)):
+        f = rd.distribute(function, args, {"d": 4, "t": 2})
+        assert {text.split("{")[0] for text in types_of(f, "copy")} == {f"[4, {tile}"}
+        np.testing.assert_allclose(f(*args), function(*args), rtol=1e-5, atol=1e-6)
+
+
 # ------------------------------------------------------------------------------------------ transformations
 
 
@@ -143,6 +158,29 @@ def test_under_vmap_dimensions_are_those_of_an_example(batch: int, spec: Any) ->
     np.testing.assert_array_equal(f(x), x)
 
 
+def test_where_nothing_moves_it_is_the_identity() -> None:
+    def branches(x: Any, w: Any) -> Any:
+        return jax.lax.cond(x[0, 0] > 0, lambda: rd.cut(x @ w, {"d": 1}), lambda: 2 * (x @ w))
+
+    args = whole(8, 4), whole(4, 8)
+    f = rd.distribute(branches, args, {"d": 4}, schedule=rd.along("d", {"x": 0}))
+    np.testing.assert_array_equal(f(*args), branches(*args))
+    g = rd.pipeline(lambda x, w: rd.cut(x @ w, {"d": 0}), args, {"x": 0}, rd.Layout(microbatches=2))
+    np.testing.assert_array_equal(g(*args), args[0] @ args[1])
+
+
+def test_random_keys_and_rematerialised_functions_pass_it() -> None:
+    def drawn(key: Any) -> Any:
+        return jax.vmap(lambda one: jax.random.bits(one, (4,)))(rd.cut(jax.random.split(key, 8), {"d": 0}))
+
+    f = rd.distribute(drawn, (jax.random.key(1),), {"d": 4})
+    assert f.out_shardings.spec == P("d", None)
+    np.testing.assert_array_equal(f(jax.random.key(1)), drawn(jax.random.key(1)))
+    loss = jax.checkpoint(lambda x: jnp.sum(jnp.sin(rd.cut(x * 2, {"d": 0}))))
+    x = whole(8, 4) / 32
+    np.testing.assert_allclose(rd.distribute(jax.grad(loss), (x,), {"d": 4})(x), 2 * jnp.cos(2 * x), rtol=1e-5)
+
+
 # ------------------------------------------------------------------------------------------ refusals
 
 
@@ -176,6 +214,14 @@ def test_an_axis_that_the_mesh_lacks_is_refused_with_the_line(dim: Any) -> None:
         assert why in str(caught.value)
 
 
-def test_an_axis_that_does_not_divide_the_dimension_is_refused() -> None:
-    with pytest.raises(CutError, match=r"test_cut.py:\d+: .*3 does not divide 8"):
-        rd.distribute(lambda x: rd.cut(x, {"d": 0}), (whole(8),), {"d": 3})
+UNEVEN = "axis 'd' is to cut 6 elements into 4 parts, which do not divide them, and tiles of unequal size are not for"
+
+
+def test_where_tiles_have_one_size_an_axis_must_divide_the_dimension() -> None:
+    def scanned(x: Any) -> Any:
+        return jax.lax.scan(lambda total, row: (total, rd.cut(row, {"d": 0})), 0.0, x)[1]
+
+    with pytest.raises(CutError, match=rf"test_cut.py:\d+: operation 'copy': {UNEVEN} searches, loops"):
+        rd.distribute(scanned, (whole(3, 6),), {"d": 4})
+    with pytest.raises(CutError, match=UNEVEN):
+        rd.search(lambda x: rd.cut(x, {"d": 0}), (whole(6),), {"d": 4})

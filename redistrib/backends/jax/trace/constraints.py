@@ -42,9 +42,9 @@ def cut(x: _Tree, axes: Mapping[str, int | None]) -> _Tree:
 
     `rd.distribute` and `rd.search` read it where they trace the function; it holds before any tactic. The cuts spread
     from there, and where the array has another layout, a move brings it into this one. Axes that are not named cut as
-    the schedule has it. Everywhere else, also under plain `jax.jit`, it is the identity. The gradient and the tangent
-    of the array are cut so too; under `jax.vmap` dimensions are those of one example. In the branches of a `cond` and
-    inside `rd.proxy`, where nothing moves, it has no effect.
+    the schedule has it. Everywhere else it is the identity: under plain `jax.jit`, in `rd.pipeline`, in the branches of
+    a `cond` and inside `rd.proxy`, where nothing moves. The gradient and the tangent of the array are cut so too; under
+    `jax.vmap` dimensions are those of one example.
 
     Args:
         x: an array, or a tree of arrays that are all cut so.
@@ -56,7 +56,7 @@ def cut(x: _Tree, axes: Mapping[str, int | None]) -> _Tree:
 
     Raises:
         CutError: if an array has no such dimension. `rd.distribute` and `rd.search` raise it if the mesh has no such
-            axis, or the axis does not divide the dimension.
+            axis. An axis need not divide the dimension in `rd.distribute`, but for bodies of loops.
 
     >>> import jax.numpy as jnp
     >>> cut(jnp.arange(4.0), {"data": 0}).tolist()
