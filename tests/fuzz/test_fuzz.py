@@ -16,7 +16,7 @@ import pytest
 import redistrib as rd
 from bench import goals, tables
 from bench.results import Results
-from redistrib.backends.jax.trace import inline, sums
+from redistrib.backends.jax.trace import nests, sums
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
@@ -249,7 +249,7 @@ def test_functions_have_every_primitive_that_partial_sums_pass() -> None:
 
 def test_a_partial_sum_that_is_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As integers, which the law of `redistrib.backends.jax.trace.sums` does not allow."""
-    monkeypatch.setattr(inline, "passing", lambda equation: ((0,),) if equation.kind == "div" else ())
+    monkeypatch.setattr(nests, "passing", lambda equation: ((0,),) if equation.kind == "div" else ())
     function = values.Function(random.Random(0))
     function.arguments.append(np.arange(32, dtype=np.int32).reshape(8, 4))
     function.values.append(values.Value((8, 4), "int32"))
