@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,9 +21,11 @@ from redistrib.backends.jax.trace.equation import (
     At,
     CallRule,
     Equation,
+    EquationBody,
     Form,
     Rule,
     access,
+    is_key,
     letters,
     results,
     with_scalar_condition,
@@ -86,22 +88,6 @@ class _Region:
         return [held[name] for name in self.graph.outputs]
 
 
-@dataclass(frozen=True, eq=False)
-class EquationBody:
-    """The body of a nest that remembers its equation.
-
-    Attributes:
-        equation: the operation, for whole arrays.
-        run: the body.
-    """
-
-    equation: Equation
-    run: Callable[..., Any]
-
-    def __call__(self, at: At, *tiles: Any) -> Any:
-        return self.run(at, *tiles)
-
-
 def _nest(
     equation: Equation,
     found: Sequence[Factor],
@@ -139,7 +125,7 @@ def _nest(
 
     def body(at: At, *tiles: Any) -> Any:
         parts = {f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(found)}
-        operands = equation.operands(tiles)
+        operands = [_as_integers(operand) for operand in equation.operands(tiles)]
         cut = [name for name in sizes if len(parts[name]) < sizes[name]]
         for k in range(len(operands)):
             own = [name for name in cut if k in found[int(name[1:])].begins]
@@ -178,6 +164,24 @@ def _require_no_keys(equation: Equation) -> None:
         )  # fmt: skip
 
 
+def _as_integers(array: Any) -> Any:
+    return jax.random.key_data(array) if is_key(array) else array
+
+
+def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
+    """A function of arrays in which keys of random numbers are their integers."""
+    function = jex.jaxpr_as_fun(closed)
+
+    def call(*arrays: Any) -> list[Any]:
+        given = [
+            array if form.key is None else jax.random.wrap_key_data(array, impl=form.key)
+            for array, form in zip(arrays, ins, strict=True)
+        ]
+        return [_as_integers(result) for result in function(*given)]
+
+    return call
+
+
 def _scan(equation: Equation) -> Nest | None:
     params = equation.params
     consts, carried = params["num_consts"], params["num_carry"]
@@ -185,7 +189,7 @@ def _scan(equation: Equation) -> Nest | None:
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
     _require_no_keys(equation)
     again = {consts + k: k for k in range(carried)}
-    region = _Region(jex.jaxpr_as_fun(params["jaxpr"]), forms, equation.rules, again, exact=equation.exact)
+    region = _Region(_of_integers(params["jaxpr"], forms), forms, equation.rules, again, exact=equation.exact)
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
         def step(carry: Any, entries: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from redistrib.backends.jax.trace.inline import UNROLLED
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.prepared import Prepared, prepare
@@ -18,11 +19,10 @@ from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import matching
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.pipelines.layout import Layout, Spread
-from redistrib.pipelines.parts import with_parts
+from redistrib.pipelines.parts import GraphInParts, with_parts
 from redistrib.pipelines.pipelined import Pipelined
 from redistrib.pipelines.roles import BatchedProgram, batch_of
-from redistrib.pipelines.runs import GraphInRuns, in_runs
-from redistrib.pipelines.spreading import spread
+from redistrib.pipelines.runs import in_runs
 from redistrib.pipelines.stages import forward_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.check import check
@@ -78,51 +78,43 @@ def pipeline(
     """
     chosen = devices_of(devices, layout)
     model = cost_model or preset_of(chosen[0].platform)
-    stages = layout.pipeline * layout.chunks
-    if layout.tensor > 1:  # nothing is moved inside a loop
-        return _unrolled(
-            prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False), batch, layout, model, chosen
-        )
-    prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=stages - 1)
+    # Nothing is moved inside a loop, so that tensor parts take the layers one by one.
+    loops_from = UNROLLED + 1 if layout.tensor > 1 else layout.pipeline * layout.chunks
+    prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=loops_from - 1)
     try:
-        return _in_loops(prepared, batch, layout, model, chosen)
+        return _in_stages(prepared, batch, layout, model, chosen)
     except ProgramError:
         unrolled = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False)
         if len(unrolled.traced.graph.operations) == len(prepared.traced.graph.operations):
             raise
-        return _unrolled(unrolled, batch, layout, model, chosen)
+        return _in_stages(unrolled, batch, layout, model, chosen)
 
 
-def _unrolled(
+def _in_stages(
     prepared: Prepared, batch: Mapping[str, int], layout: Layout, model: CostModel | str, devices: Sequence[Any]
 ) -> Pipelined:
-    """The function in stages of its operations."""
-    cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, prepared.traced.graph.inputs)}
-    spread_program = spread(*on_one_device(prepared, batch), replace(layout, tensor_dims=cuts), cost_model=model)
-    return Pipelined(prepared, spread_program, devices)
-
-
-def _in_loops(
-    prepared: Prepared, batch: Mapping[str, int], layout: Layout, model: CostModel | str, devices: Sequence[Any]
-) -> Pipelined:
-    """The function in stages that take runs of the steps of its scans over layers."""
+    """The function in stages; each takes a run of the layers that are scanned."""
     graph, stages = prepared.traced.graph, layout.pipeline * layout.chunks
     examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
-    list(_named(layout.tensor_dims, graph.inputs))  # the names must be right, though nothing cuts the dimensions
-    runs = in_runs(graph, stages, examples)
-    parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
+    parts = with_parts(in_runs(graph, stages, examples), stages, examples, prepared.traced.out_keys)
+    pieces = {array.name: own.names for array, own in zip(graph.inputs, parts.inputs, strict=True)}
+    cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, graph.inputs) for name in pieces[array]}
     seen = batch_of(_built(parts.graph, prepared.name), examples)
-    starts = layout.starts or _starts(runs, seen)
-    placed = replace(layout, tensor_dims={}, starts=starts)
-    spread_program = Spread(check(spread_over(seen, placed, model)), seen, placed)
-    return Pipelined(prepared, spread_program, devices, parts)
+    placed = replace(layout, tensor_dims=cuts, starts=layout.starts or _starts(parts, seen, stages))
+    return Pipelined(prepared, Spread(check(spread_over(seen, placed, model)), seen, placed), devices, parts)
 
 
-def _starts(runs: GraphInRuns, seen: BatchedProgram) -> tuple[str, ...]:
-    """The values at which stages begin if each takes a run of the one scan over layers; else empty."""
-    forward = {seen.makers[value.name] for k in forward_of(seen) for _, value in seen.steps[k].op.outs}
-    starts = runs.scans[0][1:] if len(runs.scans) == 1 else ()
-    return starts if all(seen.makers.get(name) in forward for name in starts) else ()
+def _starts(parts: GraphInParts, seen: BatchedProgram, stages: int) -> tuple[str, ...]:
+    """The values at which stages begin if each takes the layers of its own weights; empty where work alone decides."""
+    number_of = {name: k for own in parts.inputs if len(own.names) > 1 for k, name in enumerate(own.names)}
+    starts: list[str] = []
+    for n in forward_of(seen):
+        for number in sorted({number_of[name] for name in seen.sources[n] if name in number_of}):
+            if number == len(starts):
+                starts.append(seen.steps[n].op.outs[0][1].name)
+            elif number != len(starts) - 1:
+                return ()
+    return tuple(starts[1:]) if len(starts) == stages else ()
 
 
 def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program, dict[str, int]]:

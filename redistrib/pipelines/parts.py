@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import jax
 
+from redistrib.backends.jax.trace.equation import EquationBody, Primitive
 from redistrib.pipelines.runs import GraphInRuns, bounds_of, operation, resized, sliced
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access, Nest
@@ -79,7 +81,7 @@ class _Parts:
         self.arrays = self.graph.arrays()
         self.taken = set(self.arrays)
         self.dims: dict[str, int] = {name: 0 for name, _ in runs.entries.values() if name not in whole}
-        self.dims |= dict.fromkeys(runs.stacks, 0)
+        self.dims |= dict.fromkeys([*runs.stacks, *_in_rows(runs, count)], 0)
         self.parts: dict[str, list[str]] = {}
         self.cut: dict[tuple[str, int, int], str] = {}
         self.joined: dict[str, str] = {}
@@ -129,10 +131,8 @@ class _Parts:
 
     def _along(self, op: Operation) -> str:
         """The iteration dimension along which an operation is cut into parts; empty where it is not."""
-        nest, first = op.nest, op.outs[0].name if op.outs else ""
+        nest = op.nest
         if op.pinned or op.opaque or nest.effectful or op.kind == "scan":
-            return ""
-        if first in self.runs.entries or first in self.runs.stacks:
             return ""
         cut = {access.dims[self.dims[name]] for access, name in _accesses(op) if name in self.dims}
         if len(cut) != 1 or len(next(iter(cut))) != 1:
@@ -185,18 +185,50 @@ class _Parts:
     # ------------------------------------------------------------------------------------------ operations
 
     def _add(self, op: Operation) -> None:
-        first, along = op.outs[0].name if op.outs else "", self._along(op)
-        if first in self.runs.entries:
-            name, number = self.runs.entries[first]
-            if name in self.parts and self.dims[name] == 0:
-                self.joined[first] = self.parts[name][number]
-                return
-        if first in self.runs.stacks:
-            self.parts[first] = [self._whole(name) for name in self.runs.stacks[first]]
-        elif along:
+        along = self._along(op)
+        if along:
             self._in_parts(op, along)
-        else:
+        elif not (self._sliced(op) or self._concatenated(op)):
             self.operations.append(replace(op, ins=tuple(map(self._whole, op.ins))))
+
+    def _sliced(self, op: Operation) -> bool:
+        """Take a slice along the layers from the part that it lies in."""
+        stretch = _stretch_of(op)
+        if stretch is None or op.ins[0] not in self.parts or self.dims[op.ins[0]] != 0:
+            return False
+        (name,), (out,), (first, last) = op.ins, op.outs, stretch
+        for part, (low, high) in zip(self.parts[name], self._bounds(name), strict=True):
+            if (low, high) == (first, last):
+                self.joined[out.name] = part
+                return True
+            if low <= first and last <= high:
+                self.operations.append(sliced(self.arrays[part], out.name, 0, first - low, last - low))
+                return True
+        return False
+
+    def _concatenated(self, op: Operation) -> bool:
+        """Join the operands of a concatenation along the layers part by part."""
+        body, out = op.nest.body, op.outs[0] if op.outs else None
+        if op.kind != "concatenate" or out is None or out.name not in self.dims or not isinstance(body, Primitive):
+            return False
+        dim = self.dims[out.name]
+        ends = [0, *accumulate(self.arrays[name].shape[dim] for name in op.ins)]
+        bounds = self._bounds(out.name)
+        if body.equation.params["dimension"] != dim or not {last for _, last in bounds} <= {*ends}:
+            return False
+        names = []
+        for number, (first, last) in enumerate(bounds):
+            own = op.ins[ends.index(first) : ends.index(last)]
+            if len(own) == 1:
+                names.append(self._whole(own[0]))
+                continue
+            part = resized(out, self._named(f"{out.name}.run{number}"), dim, last - first)
+            self.arrays[part.name] = part
+            arrays = [replace(self.arrays[name], name=self._whole(name)) for name in own]
+            self.operations.append(operation(jax.lax.concatenate_p, {"dimension": dim}, arrays, part))
+            names.append(part.name)
+        self.parts[out.name] = names
+        return True
 
     def _in_parts(self, op: Operation, along: str) -> None:
         bounds = bounds_of(op.nest.size(along), self.count)
@@ -231,6 +263,30 @@ class _Parts:
             out = total if k == len(parts) else replace(total, name=self._named(f"{total.name}.total"))
             self.operations.append(operation(_COMBINED[nest.combiner[along]], {}, [so_far, part], out))
             so_far = out
+
+
+def _in_rows(runs: GraphInRuns, count: int) -> list[str]:
+    """The weights of which every row is read by itself, as unrolled layers read them."""
+    rows: dict[str, set[int]] = {}
+    for op in runs.graph.operations if count > 1 else ():
+        stretch = _stretch_of(op)
+        if stretch and stretch[1] - stretch[0] == 1 and op.ins[0] in runs.weights:
+            rows.setdefault(op.ins[0], set()).add(stretch[0])
+    arrays = runs.graph.arrays()
+    return [name for name, read in rows.items() if len(read) == arrays[name].shape[0] >= count]
+
+
+def _stretch_of(op: Operation) -> tuple[int, int] | None:
+    """What a slice takes along the first dimension; None for a slice along others, and for other operations."""
+    body = op.nest.body
+    if op.kind != "slice" or not isinstance(body, EquationBody):
+        return None
+    params, shape = body.equation.params, body.equation.ins[0].shape
+    starts, limits = params["start_indices"], params["limit_indices"]
+    is_plain = not params["strides"] or {*params["strides"]} == {1}
+    if not shape or not is_plain or any(starts[1:]) or tuple(limits[1:]) != tuple(shape[1:]):
+        return None
+    return starts[0], limits[0]
 
 
 def _accesses(op: Operation) -> list[tuple[Access, str]]:

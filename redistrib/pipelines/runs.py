@@ -14,9 +14,8 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.trace.equation import RULES, Equation, Form
+from redistrib.backends.jax.trace.equation import RULES, Equation, EquationBody, Form
 from redistrib.distribution.regions import RULES as REGIONS
-from redistrib.distribution.regions import EquationBody
 from redistrib.programs.graph import Array, Graph, Operation
 
 
@@ -59,13 +58,13 @@ class GraphInRuns:
         graph: the operations.
         entries: for the entries that a run reads the stacked array and the number of the run.
         stacks: for a stacked result those of the runs, which it joins.
-        scans: for every scan over layers that reads no result of another one the first result of each run, in order.
+        weights: arrays of floating-point numbers that depend on inputs and on no example.
     """
 
     graph: Graph
     entries: dict[str, tuple[str, int]] = field(default_factory=dict)
     stacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    scans: list[tuple[str, ...]] = field(default_factory=list)
+    weights: set[str] = field(default_factory=set)
 
 
 def in_runs(graph: Graph, count: int, examples: Collection[str]) -> GraphInRuns:
@@ -101,6 +100,7 @@ class _Cutting:
                 if names.intersection(op.ins):
                     names.update(array.name for array in op.outs)
         self.made.graph = replace(self.graph, operations=tuple(self.operations))
+        self.made.weights = {name for name in self.arrays if self._is_weight(name)}
         return self.made
 
     def _is_over_layers(self, op: Operation) -> bool:
@@ -111,11 +111,12 @@ class _Cutting:
         names = dict(zip(equation.reads, op.ins, strict=True))
         begin = params["num_consts"] + params["num_carry"]
         stacked = [names[k] for k in range(begin, len(equation.ins)) if k in names]
-        return params["length"] >= self.count and any(map(self._is_of_layers, stacked))
+        is_long = params["length"] >= self.count > 1
+        return is_long and any(name in self.made.stacks or self._is_weight(name) for name in stacked)
 
-    def _is_of_layers(self, name: str) -> bool:
-        is_weight = name in self.weights and name not in self.of_examples
-        return name in self.made.stacks or (is_weight and jax.numpy.issubdtype(self.arrays[name].dtype, np.inexact))
+    def _is_weight(self, name: str) -> bool:
+        is_floating = jax.numpy.issubdtype(self.arrays[name].dtype, np.inexact)
+        return is_floating and name in self.weights and name not in self.of_examples
 
     def named(self, name: str) -> str:
         while name in self.taken:
@@ -172,8 +173,6 @@ class _Cutting:
             parts = [results[number][k] for number in range(self.count)]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": 0}, parts, op.outs[k]))
             self.made.stacks[op.outs[k].name] = tuple(array.name for array in parts)
-        if not any(names.get(k) in self.made.stacks for k in range(begin, len(equation.ins))):
-            self.made.scans.append(tuple(results[number][0].name for number in order))
 
     def _entry(self, name: str, number: int, bounds: Sequence[tuple[int, int]]) -> str:
         """The entries of the steps of a run."""

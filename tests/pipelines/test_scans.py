@@ -211,26 +211,59 @@ def test_results_of_every_layer_are_joined() -> None:
 
 
 def test_loops_over_time_and_keys_for_each_layer() -> None:
-    """A loop over tokens stays a loop of its stage; one that takes keys of random numbers is unrolled."""
+    """A loop over tokens stays a loop of its stage; keys of random numbers are cut over the layers as weights are."""
 
     def forward(params: Any, x: Any, key: Any) -> Any:
         def token(h: Any, row: Any) -> Any:
             return jnp.tanh(h @ params["again"] + row), None
 
-        def body(h: Any, of_layer: Any) -> Any:
+        def body(carry: Any, of_layer: Any) -> Any:
+            h, _ = carry
             w, key = of_layer
-            return jnp.where(jax.random.bernoulli(key, 0.5, (4,)), jnp.tanh(h @ w), h), None
+            return (jnp.where(jax.random.bernoulli(key, 0.5, (4,)), jnp.tanh(h @ w), h), key), None
 
         h = jax.lax.scan(token, jnp.zeros((x.shape[0], 4)), jnp.swapaxes(x, 0, 1))[0]
-        return jax.lax.scan(body, h, (params["w"], jax.random.split(key, 6)))[0]
+        (h, last), _ = jax.lax.scan(body, (h, key), (params["w"], jax.random.split(key, 6)))
+        return h, jax.random.key_data(last)
 
     params = {"again": normal(1, 4, 4), "w": normal(2, 6, 4, 4)}
     x, key = normal(3, 8, 5, 4), jax.random.key(1)
     f = rd.pipeline(forward, (params, x, key), {"x": 0}, Layout(1, 1, 2, 2))
     same(f(params, x, key), forward(params, x, key))
+    assert scans_of(f) == {0: 2, 1: 1}
 
 
 def test_fewer_layers_than_stages_are_cut_between_their_operations() -> None:
     args = args_of(2)
     f = rd.pipeline(STEP, args, BATCH, Layout(1, 1, 4, 2))
     same(f(*args), jax.jit(STEP)(*args))
+
+
+WHOLE = {"params/embed": None}
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(1, 2, 2, 2, tensor_dims=WHOLE), Layout(2, 2, 2, 2, zero=1, tensor_dims=WHOLE)], ids=str
+)
+def test_tensor_parts_take_the_layers_of_a_stage_one_by_one(layout: Any) -> None:
+    """Two matrices a layer, cut by columns and by rows; a stage holds the weights of its layers alone."""
+
+    def forward(params: Any, x: Any) -> Any:
+        def body(h: Any, p: Any) -> Any:
+            return h + jnp.tanh(h @ p["up"]) @ p["down"], None
+
+        return jax.lax.scan(body, x @ params["embed"], params["layers"])[0] @ params["head"]
+
+    params, _, x, y = args_of(4)
+    params["layers"] = {"up": normal(1, 4, WIDTH, 16) / 4, "down": normal(2, 4, 16, WIDTH) / 4}
+    args = (params, jax.tree.map(np.zeros_like, params), x, y)
+    step = momentum(forward)
+    f = rd.pipeline(step, args, BATCH, layout)
+    found, wanted = f(*args), jax.jit(step)(*args)
+    same(found, wanted)
+    same(f(*found[:2], x, y), jax.jit(step)(*wanted[:2], x, y))
+    forms = {value.name: str(value.type) for value in f.program.inputs}
+    assert {forms[f"params/layers/up.run{k}"] for k in (0, 1)} == {"[2, 8, 8{t}16]"}
+    assert {forms[f"params/layers/down.run{k}"] for k in (0, 1)} == {"[2, 8{t}16, 8]"}
+    assert {value.place.devices[0] for value in f.program.inputs if "layers" in value.name} == {0, layout.devices // 2}
+    assert {each.bytes for each in f.transfers} == {8 // 2 * WIDTH * 4 * layout.tensor}

@@ -174,6 +174,22 @@ class Primitive:
         return hash(self._key)
 
 
+@dataclass(frozen=True, eq=False)
+class EquationBody:
+    """The body of a nest that remembers its equation.
+
+    Attributes:
+        equation: the operation, for whole arrays.
+        run: the body.
+    """
+
+    equation: Equation
+    run: Callable[..., Any]
+
+    def __call__(self, at: At, *tiles: Any) -> Any:
+        return self.run(at, *tiles)
+
+
 def written_in_place(write: Callable[[Any], Any], base: Any) -> Any:
     """An array for an update, behind a barrier on CPUs so that no reshape is moved in between.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from redistrib.backends.jax.trace.equation import At, Dims, Equation, letters, rule
+from redistrib.backends.jax.trace.equation import At, Dims, Equation, EquationBody, letters, rule
 from redistrib.programs.nest import Nest
 from redistrib.programs.ops import reshaping
 
@@ -48,7 +48,7 @@ def _slice(equation: Equation) -> Nest:
         ends = [len(at[f"d{k}"]) if is_free else limits[k] for k, is_free in enumerate(free)]
         return equation.run(tiles, limit_indices=tuple(ends))
 
-    return equation.nest(sizes, [dims], [dims], body=body, flops=0)
+    return equation.nest(sizes, [dims], [dims], body=EquationBody(equation, body), flops=0)
 
 
 @rule("rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
