@@ -84,8 +84,8 @@ def _directive(name: str) -> str:
         return f".. autofunction:: {name}\n"
     if issubclass(value, BaseException):
         return f".. autoexception:: {name}\n"
-    # The fields of a dataclass stand among its attributes already.
-    fields = ", ".join(getattr(value, "__dataclass_fields__", ()))
+    # The fields of a dataclass or a named tuple stand among its attributes already.
+    fields = ", ".join(getattr(value, "__dataclass_fields__", getattr(value, "_fields", ())))
     left_out = f"   :exclude-members: {fields}\n" if fields else ""
     return f".. autoclass:: {name}\n   :members:\n   :inherited-members:\n{left_out}"
 
