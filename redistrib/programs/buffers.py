@@ -1,9 +1,10 @@
 """Buffers of compiled programs: the bytes that one device holds while the compiled program runs.
 
-Three rules of XLA for CPUs, besides those of `fused`:
+Four rules of XLA for CPUs, besides those of `fused`:
 
 - Operations run breadth first: an operation joins a queue as soon as all its operands are computed. So zeros, or a
   copy of a weight, are computed at the start, and branches take turns.
+- Random numbers are hashes of two words each: while they are computed, three arrays as large as the result are held.
 - A loop writes its result over one of its operands, if that operand has the size of the result and no later reader. A
   scatter writes over its first operand in the same way.
 - Arguments keep their memory, and every result has reserved memory from the start. Before the result is written, this
@@ -20,10 +21,11 @@ from typing import TypeVar
 
 from redistrib.programs.allocation import Interval, allocate
 from redistrib.programs.data import Compute, Op, ProgramData, made_by, used_by
-from redistrib.programs.fused import fused, is_loop
+from redistrib.programs.fused import HASHES, fused, is_loop
 from redistrib.programs.live import changes, devices_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
+HASHED = 3  # words of a hash of 32 bits besides its result
 
 
 def compiled_peak_bytes(program: ProgramData) -> dict[int, int]:
@@ -71,14 +73,22 @@ def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
     first = {value.name: -1 for value in program.inputs if device in value.place.devices}
     for k, (op, change) in enumerate(zip(program.ops, changes(program), strict=True)):
         first |= {value.name: k for value in change.born if device in value.place.devices}
-        if change.scratch and device in devices_of(op, program):
-            yield Interval(f"scratch {k}", k, k, change.scratch)
+        scratch = change.scratch + _hashed_bytes(op)
+        if scratch and device in devices_of(op, program):
+            yield Interval(f"scratch {k}", k, k, scratch)
         over = _written_over(op, [value.name for value in change.died if first.get(value.name, -1) >= 0], program)
         for value in change.died:
             if value.name in first:
                 yield Interval(value.name, first.pop(value.name), k - (value.name in over), value.tile_bytes)
     for name, k in first.items():
         yield Interval(name, k, len(program.ops), program.values[name].tile_bytes)
+
+
+def _hashed_bytes(op: Op) -> int:
+    """Bytes of the words that a hash of random numbers reads and writes besides its result."""
+    if not isinstance(op, Compute) or op.kind not in HASHES:
+        return 0
+    return HASHED * sum(value.tile_bytes for _, value in op.outs)
 
 
 def _written_over(op: Op, ended: Sequence[str], program: ProgramData) -> set[str]:

@@ -10,6 +10,7 @@ The rules are those of XLA for CPUs, each of which it follows for every program:
   every loop that reads it, a costly one (an exponential, a quotient) only if one loop does.
 - A product needs the dimensions that it sums over side by side in each operand. An operand that has them elsewhere is
   copied first, unless both operands have at most one dimension of each kind.
+- Hashes of random numbers are stored.
 - A reshape whose elements stay in order is another name for its operand, and so is a transpose of a matrix that
   products alone read.
 """
@@ -32,6 +33,7 @@ _MOVING = {
     "broadcast_in_dim", "dynamic_slice", "gather", "iota", "reshape", "rev", "slice", "split", "squeeze", "transpose",
     COPY,
 }  # fmt: skip
+HASHES = {"random_bits", "random_split"}  # loops of their own, over the words that they hash
 _COSTLY = {"div", "rem"}  # as one operation counted, and not computed twice
 
 
@@ -203,7 +205,7 @@ def _is_reduction(op: Op) -> bool:
 
 def is_loop(op: Op) -> bool:
     """Whether an operation is part of loops."""
-    return isinstance(op, Compute) and (op.kind in _MOVING or _is_elementwise(op))
+    return isinstance(op, Compute) and op.kind not in HASHES and (op.kind in _MOVING or _is_elementwise(op))
 
 
 def _is_costly(op: Compute) -> bool:

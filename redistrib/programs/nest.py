@@ -166,12 +166,6 @@ class Nest:
         """An error of this operation, or of one of its arrays, that breaks a rule."""
         return kind(self.name, array, rule, message)
 
-    def renamed(self, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
-        """The same operation under another name, with other linear groups of its reads; both are right already."""
-        nest = object.__new__(Nest)
-        nest.__dict__.update(self.__dict__, name=name, linear=linear)  # what is derived depends on neither
-        return nest
-
     @cached_property
     def position(self) -> dict[str, int]:
         """Place of every iteration dimension in the order."""

@@ -62,9 +62,8 @@ def _counted(equation: Equation, shape: Sequence[int], after: list[str], written
             along = lax.broadcasted_iota(jnp.uint32, tile_shape, k) + jnp.asarray(at[name].start).astype(jnp.uint32)
             number = number * jnp.uint32(sizes[name]) + along
         high = jnp.zeros(tile_shape, jnp.uint32)
-        first, second = (
-            lax.broadcast_in_dim(jnp.asarray(data)[..., k], tile_shape, tuple(range(keys))) for k in (0, 1)
-        )
+        words = [jnp.asarray(data)[..., k] for k in (0, 1)]  # of one key they are numbers, which take no memory
+        first, second = (lax.broadcast_in_dim(w, tile_shape, tuple(range(keys))) for w in words) if keys else words
         return written(*threefry2x32_p.bind(first, second, high, number))
 
     outs = [[*sizes, *after]]

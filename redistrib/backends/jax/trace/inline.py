@@ -38,7 +38,7 @@ from redistrib.backends.jax.trace.equation import (
 )
 from redistrib.backends.jax.trace.in_parts import in_parts
 from redistrib.backends.jax.trace.indexed import bits_looked_up
-from redistrib.backends.jax.trace.nests import Nests
+from redistrib.backends.jax.trace.nests import Nests, renamed
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
 from redistrib.backends.jax.trace.padding import Paddings
 from redistrib.backends.jax.trace.ranges import of_constant
@@ -342,7 +342,7 @@ class _Tracer:
         equation = replace(equation, ranges=ranges, exact=self.exact)
         derived = self.nests.of(equation, self.rules.get(kind))
         name = self.named(kind)
-        nest = derived.nest.renamed(name, derived.nest.linear)
+        nest = renamed(derived.nest, name, derived.nest.linear)
         outs = tuple(
             Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
         )

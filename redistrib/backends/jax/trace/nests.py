@@ -66,7 +66,14 @@ class Nests:
         elif rule is RULES.get(kind) and not keyed:
             place = {k: number for number, k in enumerate(equation.reads)}
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
-        return Derived(nest.renamed(nest.name, linear), opaque, of_result(equation))
+        return Derived(renamed(nest, nest.name, linear), opaque, of_result(equation))
+
+
+def renamed(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
+    """The same nest under another name, with other linear groups of its reads; it is not checked again."""
+    other = object.__new__(Nest)
+    other.__dict__.update(nest.__dict__, name=name, linear=linear)  # cached properties depend on neither
+    return other
 
 
 def _key(equation: Equation) -> Hashable | None:
