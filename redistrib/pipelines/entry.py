@@ -96,7 +96,8 @@ def _in_stages(
     """The function in stages; each takes a run of the layers that are scanned."""
     graph, stages = prepared.traced.graph, layout.pipeline * layout.chunks
     examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
-    parts = with_parts(in_runs(graph, stages, examples), stages, examples, prepared.traced.out_keys)
+    runs = in_runs(graph, stages, examples, prepared.traced.unstacked)
+    parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
     pieces = {array.name: own.names for array, own in zip(graph.inputs, parts.inputs, strict=True)}
     cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, graph.inputs) for name in pieces[array]}
     seen = batch_of(_built(parts.graph, prepared.name), examples)

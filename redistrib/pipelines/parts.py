@@ -6,7 +6,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -81,11 +81,17 @@ class _Parts:
         self.arrays = self.graph.arrays()
         self.taken = set(self.arrays)
         self.dims: dict[str, int] = {name: 0 for name, _ in runs.entries.values() if name not in whole}
-        self.dims |= dict.fromkeys([*runs.stacks, *_in_rows(runs, count)], 0)
+        self.dims |= dict.fromkeys([*runs.stacks, *self._unstacked()], 0)
         self.parts: dict[str, list[str]] = {}
         self.cut: dict[tuple[str, int, int], str] = {}
         self.joined: dict[str, str] = {}
         self.operations: list[Operation] = []
+
+    def _unstacked(self) -> Iterator[str]:
+        """The weights that unrolled layers read."""
+        for name in sorted(self.runs.unstacked) if self.count > 1 else ():
+            if name in self.arrays and name not in self.whole and self.arrays[name].shape[0] >= self.count:
+                yield name
 
     def result(self, whole_outputs: Collection[int]) -> GraphInParts:
         self._find()
@@ -263,17 +269,6 @@ class _Parts:
             out = total if k == len(parts) else replace(total, name=self._named(f"{total.name}.total"))
             self.operations.append(operation(_COMBINED[nest.combiner[along]], {}, [so_far, part], out))
             so_far = out
-
-
-def _in_rows(runs: GraphInRuns, count: int) -> list[str]:
-    """The weights of which every row is read by itself, as unrolled layers read them."""
-    rows: dict[str, set[int]] = {}
-    for op in runs.graph.operations if count > 1 else ():
-        stretch = _stretch_of(op)
-        if stretch and stretch[1] - stretch[0] == 1 and op.ins[0] in runs.weights:
-            rows.setdefault(op.ins[0], set()).add(stretch[0])
-    arrays = runs.graph.arrays()
-    return [name for name, read in rows.items() if len(read) == arrays[name].shape[0] >= count]
 
 
 def _stretch_of(op: Operation) -> tuple[int, int] | None:

@@ -58,16 +58,16 @@ class GraphInRuns:
         graph: the operations.
         entries: for the entries that a run reads the stacked array and the number of the run.
         stacks: for a stacked result those of the runs, which it joins.
-        weights: arrays of floating-point numbers that depend on inputs and on no example.
+        unstacked: weights that unrolled layers read.
     """
 
     graph: Graph
     entries: dict[str, tuple[str, int]] = field(default_factory=dict)
     stacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    weights: set[str] = field(default_factory=set)
+    unstacked: set[str] = field(default_factory=set)
 
 
-def in_runs(graph: Graph, count: int, examples: Collection[str]) -> GraphInRuns:
+def in_runs(graph: Graph, count: int, examples: Collection[str], unstacked: Collection[str] = ()) -> GraphInRuns:
     """Cut the scans over layers of a graph into runs.
 
     A scan is over layers if it reads, step by step, floating-point numbers that depend on inputs and on no example, or
@@ -77,12 +77,14 @@ def in_runs(graph: Graph, count: int, examples: Collection[str]) -> GraphInRuns:
         graph: the operations; loops are operations.
         count: runs of each scan.
         examples: names of the inputs with examples.
+        unstacked: arrays that unrolled loops read step by step.
     """
-    return _Cutting(graph, count, {*examples}).runs()
+    return _Cutting(graph, count, {*examples}, {*unstacked}).runs()
 
 
 class _Cutting:
-    def __init__(self, graph: Graph, count: int, examples: set[str]) -> None:
+    def __init__(self, graph: Graph, count: int, examples: set[str], unstacked: set[str]) -> None:
+        self.unstacked = unstacked
         self.graph, self.count, self.arrays = graph, count, graph.arrays()
         self.weights = {array.name for array in graph.inputs if array.name not in examples}
         self.of_examples = examples
@@ -100,7 +102,7 @@ class _Cutting:
                 if names.intersection(op.ins):
                     names.update(array.name for array in op.outs)
         self.made.graph = replace(self.graph, operations=tuple(self.operations))
-        self.made.weights = {name for name in self.arrays if self._is_weight(name)}
+        self.made.unstacked = {name for name in self.unstacked & set(self.arrays) if self._is_weight(name)}
         return self.made
 
     def _is_over_layers(self, op: Operation) -> bool:

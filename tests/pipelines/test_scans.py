@@ -52,7 +52,7 @@ def scans_of(f: Any) -> dict[int, int]:
         (10, deep, Layout(1, 1, 4, 2, order=gpipe), [2, 3, 2, 3]),
         (160, deep, Layout(2, 1, 2, 2), [80, 80]),
         (160, checkpointed, Layout(1, 1, 4, 4), [40] * 4),
-        (160, deep, Layout(2, 1, 2, 2, zero=3), [80, 80]),
+        pytest.param(160, deep, Layout(2, 1, 2, 2, zero=3), [80, 80], marks=pytest.mark.long),
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
@@ -243,7 +243,12 @@ WHOLE = {"params/embed": None}
 
 
 @pytest.mark.parametrize(
-    "layout", [Layout(1, 2, 2, 2, tensor_dims=WHOLE), Layout(2, 2, 2, 2, zero=1, tensor_dims=WHOLE)], ids=str
+    "layout",
+    [
+        Layout(1, 2, 2, 2, tensor_dims=WHOLE),
+        pytest.param(Layout(2, 2, 2, 2, zero=1, tensor_dims=WHOLE), marks=pytest.mark.long),
+    ],
+    ids=str,
 )
 def test_tensor_parts_take_the_layers_of_a_stage_one_by_one(layout: Any) -> None:
     """Two matrices a layer, cut by columns and by rows; a stage holds the weights of its layers alone."""
@@ -267,3 +272,20 @@ def test_tensor_parts_take_the_layers_of_a_stage_one_by_one(layout: Any) -> None
     assert {forms[f"params/layers/down.run{k}"] for k in (0, 1)} == {"[2, 8{t}16, 8]"}
     assert {value.place.devices[0] for value in f.program.inputs if "layers" in value.name} == {0, layout.devices // 2}
     assert {each.bytes for each in f.transfers} == {8 // 2 * WIDTH * 4 * layout.tensor}
+
+
+def test_rows_that_no_loop_reads_stay_together() -> None:
+    """Two stages, and an array of two rows that one layer reads: it is no stack of layers."""
+
+    def forward(params: Any, x: Any) -> Any:
+        for own in params:
+            x = jnp.tanh(x * own["scale"][0]) @ own["w"] + own["scale"][1]
+        return x
+
+    params = [{"scale": normal(k, 2, 4), "w": normal(k + 9, 4, 4)} for k in range(4)]
+    x = normal(3, 8, 4)
+    f = rd.pipeline(forward, (params, x), {"x": 0}, Layout(1, 1, 2, 2))
+    same(f(params, x), forward(params, x))
+    assert [value.name for value in f.program.inputs if "scale" in value.name] == [
+        f"params/{k}/scale" for k in range(4)
+    ]

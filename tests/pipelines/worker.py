@@ -17,6 +17,7 @@ import numpy as np
 import redistrib as rd
 from redistrib.pipelines.orders import gpipe, interleaved
 from tests.distribution import models
+from tests.pipelines import scans
 from tests.pipelines.steps import ARGS, BATCH, step
 
 LAYOUTS = [
@@ -57,7 +58,15 @@ def main() -> None:
         wanted = jax.jit(models.step)(*args)
     f = rd.pipeline(models.step, args, {"tokens": 0, "targets": 0}, rd.Layout(2, 2, 2, 4))
     at_fault += wrong(f(*args), wanted, 1e-5)
-    print(f"RESULT {jax.process_index()} {len(LAYOUTS) + 1} {at_fault} {','.join(sorted(ways))}")
+    scanned, args = scans.momentum(scans.deep), scans.args_of(8)
+    with jax.default_device(here):
+        first = jax.jit(scanned)(*args)
+        second = jax.jit(scanned)(*first[:2], *args[2:])
+    f = rd.pipeline(scanned, args, scans.BATCH, rd.Layout(2, 1, 4, 2))
+    found = f(*args)
+    at_fault += wrong(found, first, 1e-5)
+    at_fault += wrong(f(*found[:2], *args[2:]), second, 1e-5)  # stacked weights go in as they came out
+    print(f"RESULT {jax.process_index()} {len(LAYOUTS) + 2} {at_fault} {','.join(sorted(ways))}")
 
 
 main()

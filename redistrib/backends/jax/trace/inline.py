@@ -73,6 +73,7 @@ class Traced:
         keys: the implementation of random keys among inputs and outputs, by number.
         out_tree: structure of the results.
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
+        unstacked: arrays of which scans that are unrolled read an entry in each step.
     """
 
     graph: Graph
@@ -82,6 +83,7 @@ class Traced:
     out_tree: Any
     outputs: tuple[Any, ...]
     divisible: tuple[str, ...] = ()
+    unstacked: frozenset[str] = frozenset()
 
 
 def trace(
@@ -150,6 +152,7 @@ def trace(
         jax.tree_util.tree_structure(shapes),
         tuple(jax.tree_util.tree_leaves(shapes)),
         tuple(tracer.divisible),
+        frozenset(tracer.unstacked),
     )
 
 
@@ -171,6 +174,7 @@ class _Tracer:
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[Atom]] = field(default_factory=dict)  # outputs of scans, by step
+    unstacked: set[str] = field(default_factory=set)
     opened_at: str = ""  # the user's line of the primitive that is being opened; lines inside are those of libraries
     zeros: set[str] = field(default_factory=set)
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values

@@ -14,6 +14,7 @@ class UnrollingTracer(Protocol):
     """The part of the tracer that unrolling needs."""
 
     stacks: dict[str, list[Atom]]
+    unstacked: set[str]
 
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]: ...
 
@@ -51,6 +52,7 @@ def _entry(tracer: UnrollingTracer, atom: Atom, form: Form, step: int, source: s
         return Lit(atom.value[step])
     if atom in tracer.stacks:
         return tracer.stacks[atom][step]
+    tracer.unstacked.add(atom)
     tail = form.shape[1:]
     params = {"start_indices": (step, *[0] * len(tail)), "limit_indices": (step + 1, *tail), "strides": None}
     row = Form((1, *tail), form.dtype)
