@@ -96,8 +96,8 @@ CHIPS: dict[str, Chip] = {
         f"Cloud TPU v4 system architecture: 275 TFLOPS, 32 GiB, 1,228 GB/s, 4,096 chips; links: {_BOOK}",
     ),
     "v5e": Chip(
-        _flops(197e12, None, 394e12), 16 * 2**30, 819e9, 45e9, 3.125e9, 256, 2, 16,
-        "Cloud TPU v5e system architecture: bfloat16 197, int8 394 TFLOPS, 16 GiB, 819 GB/s, 256 chips; 2 x 100 Gbit/s "
+        _flops(197e12, None, 393e12), 16 * 2**30, 819e9, 45e9, 3.125e9, 256, 2, 16,
+        "Cloud TPU v5e system architecture: bfloat16 197, int8 393 TFLOPS, 16 GiB, 819 GB/s, 256 chips; 2 x 100 Gbit/s "
         f"for the 8 chips of a host; links: {_BOOK}",
     ),
     "v5p": Chip(
@@ -106,8 +106,8 @@ CHIPS: dict[str, Chip] = {
         f"of network for each; links: {_BOOK}",
     ),
     "v6e": Chip(
-        _flops(918e12, None, 1836e12), 32 * 2**30, 1638e9, 90e9, 12.5e9, 256, 2, 16,
-        "Cloud TPU v6e system architecture: bfloat16 918, int8 1,836 TFLOPS, 32 GiB, 1,638 GB/s, 256 chips, 100 Gbit/s "
+        _flops(918e12, None, 1836e12), 32 * 2**30, 1640e9, 90e9, 12.5e9, 256, 2, 16,
+        "Cloud TPU v6e system architecture: bfloat16 918, int8 1,836 TFLOPS, 32 GiB, 1,640 GB/s, 256 chips, 100 Gbit/s "
         f"of network for each; links: {_BOOK}",
     ),
     "tpu7x": Chip(
