@@ -67,6 +67,13 @@ class _SummandPropagation(Propagation):
     def _is_summed(self, name: str, axis: str) -> bool:
         return name in self.begins or super()._is_summed(name, axis)
 
+    def _is_carried_by_all(self, name: str) -> bool:
+        """Whether all readers of a value are linear in it: where nothing moves, summands pass whatever their size."""
+        linear = (
+            any(r in group for group in self.graph.operations[k].nest.linear) for k, r in self.readers.get(name, ())
+        )
+        return name not in self.graph.outputs and all(linear)
+
 
 def _factor(graph: Graph, size: int, pins: dict[int, int], carried: Mapping[int, int]) -> Factor | None:
     """The factor of some dimensions of inputs; None if a cut of them needs a move inside the graph."""

@@ -13,6 +13,7 @@ import redistrib as rd
 from redistrib.pipelines.orders import gpipe, interleaved, one_f_one_b
 from redistrib.pipelines.stacks import LayerRuns
 from redistrib.programs.program import Call, Compute
+from tests.distribution import models
 from tests.pipelines.scans import BATCH, WIDTH, args_of, deep, layer, momentum, normal
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -289,3 +290,22 @@ def test_rows_that_no_loop_reads_stay_together() -> None:
     assert [value.name for value in f.program.inputs if "scale" in value.name] == [
         f"params/{k}/scale" for k in range(4)
     ]
+
+
+def transformer() -> tuple[Any, ...]:
+    """Four layers, recomputed in the backward pass, with dropout, clipping and AdamW."""
+    params = models.stacked(models.init(4))
+    return params, models.state_of(params), models.TOKENS[:, :-1], models.TOKENS[:, 1:], jax.random.key(0)
+
+
+def test_layers_of_a_transformer_stay_loops() -> None:
+    """The gradient of a row of a stacked array is padded: summands pass that in a loop."""
+    f = rd.pipeline(models.step_by_scan, transformer(), {"tokens": 0, "targets": 0}, Layout(1, 1, 2, 2))
+    assert scans_of(f) == {0: 1, 1: 1}
+
+
+@pytest.mark.long
+def test_a_transformer_by_scan_computes_the_same() -> None:
+    args = transformer()
+    f = rd.pipeline(models.step_by_scan, args, {"tokens": 0, "targets": 0}, Layout(2, 1, 2, 2))
+    same(f(*args), jax.jit(models.step_by_scan)(*args), 1e-5)
