@@ -140,8 +140,11 @@ def _cuts_at(batch: BatchedProgram, forward: Sequence[int], count: int, starts: 
 
 def _balanced(batch: BatchedProgram, forward: Sequence[int], count: int) -> list[int]:
     if len(forward) < count:
+        way = "take fewer"
+        if any(batch.steps[k].op.kind in ("scan", "while") for k in forward):
+            way += ", or let jax.lax.scan read stacked weights step by step (xs), for it is then cut into runs of steps"
         raise ProgramError(
-            "", "", "Stages", f"{len(forward)} operations go forward, and there are {count} stages; take fewer"
+            "", "", "Stages", f"{len(forward)} operations go forward, and there are {count} stages; {way}"
         )
     if count == 1:
         return []
