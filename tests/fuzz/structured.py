@@ -110,7 +110,7 @@ def _taken_apart(function: Function) -> bool:
     count, shapes = int(np.prod(value.shape)), ((4, -1), (-1, 2), (2, -1, 2), (1, -1), (8, -1))
     shape = rng.choice([shape for shape in shapes if count % abs(int(np.prod(shape))) == 0] or [(-1,)])
     limits = np.iinfo(rng.choice(INTEGERS))
-    start = np.asarray(rng.choice((0, 1, size, limits.min, limits.max)), limits.dtype)
+    start = np.asarray(rng.choice((0, 1, min(size, limits.max), limits.min, limits.max)), limits.dtype)
     kinds: dict[str, tuple[Callable[..., Any], tuple[int, ...], float]] = {
         f"split[{axis}, {split}]": (lambda x: lax.split(x, split, axis)[1 if split[1] else 0], (k,), 0),
         f"pad[{axis}, {number}, {pads[axis]}]": (
