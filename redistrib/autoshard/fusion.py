@@ -16,7 +16,7 @@ The rules are XLA's for TPUs in outline; the suite `kernels` of the bench compar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redistrib.autoshard.grouping import Root, groups_of
@@ -76,8 +76,8 @@ class Kernel(NamedTuple):
 
 def kernels_of(graph: Graph) -> list[Kernel]:
     """For every operation of a graph its part in a kernel."""
-    inside, leaves, group_of = grouped(graph)
-    sizes = {name: _size(array) for name, array in graph.arrays().items()}
+    sizes = _sizes(graph)
+    inside, leaves, group_of = grouped(graph, sizes)
     stored = _stored(graph, leaves, inside, group_of)
     first: set[int] = set()
     done: dict[int, dict[str, dict[str, int]]] = {}  # for groups the bytes of the parts of each array that were read
@@ -110,24 +110,27 @@ def kernels_of(graph: Graph) -> list[Kernel]:
     return kernels
 
 
-def grouped(graph: Graph) -> tuple[set[int], list[list[Read]], dict[int, int]]:
+def grouped(graph: Graph, sizes: Mapping[str, int]) -> tuple[set[int], list[list[Read]], dict[int, int]]:
     """The operations inside kernels, the stored arrays that each operation is computed from, the kernel of each other.
 
-    Operations and kernels are numbers.
+    Operations and kernels are numbers. `sizes` are the bytes of every array by name.
     """
-    arrays, inside = graph.arrays(), _inside(graph)
-    leaves = _leaves(graph, inside)
+    arrays, loops = graph.arrays(), [is_loop(operation) for operation in graph.operations]
+    inside = _inside(graph, loops, sizes)
+    leaves = _leaves(graph, inside, sizes)
     roots = [
-        None if k in inside else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, arrays))
+        None
+        if k in inside
+        else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, loops[k], arrays))
         for k, operation in enumerate(graph.operations)
     ]
-    return inside, leaves, groups_of(graph, roots, {name: _size(array) for name, array in arrays.items()})
+    return inside, leaves, groups_of(graph, roots, sizes)
 
 
 def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels of the same operations in another graph, with the names of the arrays that they read there."""
     loops = {k for k, kernel in enumerate(kernels) if not kernel.runs and not graph.operations[k].role}
-    leaves = _leaves(graph, loops)
+    leaves = _leaves(graph, loops, _sizes(graph))
     return [
         kernel._replace(
             reads=tuple(read._replace(name=own[min(read.leaf, len(own) - 1)].name) for read in kernel.reads if own)
@@ -139,11 +142,9 @@ def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
 # -------------------------------------------------------------------------------------------- what is not stored
 
 
-def _inside(graph: Graph) -> set[int]:
+def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> set[int]:
     """The operations that are computed inside the kernels of their readers, by number."""
     operations, outputs, readers = graph.operations, {*graph.outputs}, graph.readers
-    sizes = {name: _size(array) for name, array in graph.arrays().items()}
-    loops = [is_loop(operation) for operation in operations]
     computes = [
         loop or is_reduction(operation) or is_product(operation)
         for loop, operation in zip(loops, operations, strict=True)
@@ -171,7 +172,7 @@ def _inside(graph: Graph) -> set[int]:
     return {*kernels}
 
 
-def _least(graph: Graph, loops: Sequence[bool], sizes: dict[str, int]) -> list[int]:
+def _least(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> list[int]:
     """For every operation the least bytes that it is computed from: of its operands, or of those of their makers."""
     sources: dict[str, dict[str, int]] = {}
     every = []
@@ -191,19 +192,18 @@ def _ends(graph: Graph, name: str) -> bool:
     return maker is not None and is_product(graph.operations[maker[0]]) and len(graph.readers[name]) == 1
 
 
-def _leaves(graph: Graph, inside: Iterable[int]) -> list[list[Read]]:
+def _leaves(graph: Graph, inside: set[int], sizes: Mapping[str, int]) -> list[list[Read]]:
     """For every operation the stored arrays that it is computed from, with the bytes that it reads of each."""
-    hidden, sizes = {*inside}, {name: _size(array) for name, array in graph.arrays().items()}
     sources: dict[str, dict[tuple[str, str], int]] = {}  # bytes by array and part of it
     every = []
     for k, operation in enumerate(graph.operations):
         whole = [sources.get(name, {(name, ""): sizes[name]}) for name in operation.ins]
         taken = sum(sizes[array.name] for array in operation.outs)
-        if _slices(operation) and whole and k not in hidden:
+        if _slices(operation) and whole and k not in inside:
             whole[0] = _cut(whole[0], operation.name, taken)
         leaves = [Read(n, r, size, part, 0) for r, of in enumerate(whole) for (n, part), size in of.items()]
         every.append(leaves)
-        if k in hidden:
+        if k in inside:
             joint: dict[tuple[str, str], int] = {}
             for leaf in leaves:
                 key = (leaf.name, leaf.part)
@@ -244,7 +244,7 @@ def _updates(operation: Operation) -> bool:
 
 
 def _update(
-    graph: Graph, number: int, reads: Sequence[Read], sizes: dict[str, int], inside: set[int]
+    graph: Graph, number: int, reads: Sequence[Read], sizes: Mapping[str, int], inside: set[int]
 ) -> tuple[list[Read], int]:
     """The reads and written bytes of an update: of the rows that it touches, and of a copy where one is needed."""
     operation = graph.operations[number]
@@ -269,13 +269,13 @@ def _update(
 # ------------------------------------------------------------------------------------------- kinds of operations
 
 
-def _kind(operation: Operation, arrays: dict[str, Array]) -> tuple[str, int]:
+def _kind(operation: Operation, loop: bool, arrays: Mapping[str, Array]) -> tuple[str, int]:
     """The kind of an operation, and the number of points that operations beside it in a kernel must have."""
     if operation.role or operation.nest.effectful or operation.pinned or operation.opaque:
         return "", 0
-    if operation.kind in _RENAMING or (is_loop(operation) and operation.nest.combine and len(operation.ins) == 1):
+    if operation.kind in _RENAMING or (loop and operation.nest.combine and len(operation.ins) == 1):
         return "renaming", 0
-    if is_loop(operation):
+    if loop:
         return "loop", max((math.prod(array.shape) for array in operation.outs), default=0)
     if is_reduction(operation):
         return "reduction", math.prod(arrays[operation.ins[0]].shape)
@@ -291,8 +291,9 @@ def is_loop(operation: Operation) -> bool:
         return False
     if operation.kind in _MOVING:
         return True
-    if operation.kind.startswith("scatter"):  # one update of each row: the indices are compared with positions
-        return bool(nest.combine) and _is_by_element(nest.reads[0])
+    if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
+        rows = math.prod(nest.size(name) for name in nest.reads[1].names)
+        return bool(nest.combine) and rows > 1 and _is_by_element(nest.reads[0])
     if operation.kind == "gather":
         return False
     written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
@@ -323,8 +324,9 @@ def _is_by_element(access: Access) -> bool:
     return single and not access.windows
 
 
-def _size(array: Array) -> int:
-    return math.prod(array.shape) * itemsize_of(array.dtype)
+def _sizes(graph: Graph) -> dict[str, int]:
+    """Bytes of every array by name."""
+    return {name: math.prod(array.shape) * itemsize_of(array.dtype) for name, array in graph.arrays().items()}
 
 
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:

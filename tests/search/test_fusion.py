@@ -131,6 +131,9 @@ def test_an_update_rewrites_what_it_touches_and_copies_an_array_that_others_hold
         return jax.lax.dynamic_update_slice(x, u, (at, jnp.int32(0)))
 
     held = graph_of(updated, rows, update, start)
+    row = jax.ShapeDtypeStruct((128,), np.float32)
+    one = graph_of(lambda x, u, at: jnp.sort(x, 0).at[at].set(u, mode="promise_in_bounds"), rows, row, start)
+    assert read_and_written(one) <= 2 * whole + part
     sorts = graph_of(lambda x, u, at: updated(jnp.sort(x, 0), u, at), rows, update, start)
     assert 2 * whole + part <= read_and_written(held) <= 2 * whole + part + 64
     assert 2 * whole + 3 * part <= read_and_written(sorts) <= 2 * whole + 3 * part + 64
@@ -186,9 +189,13 @@ def test_bytes_are_those_of_the_compiler_of_tpus(
     assert megabytes / 1.3 <= read_and_written(graph_of(function, *args)) / 1e6 <= megabytes * 1.3
 
 
+def sizes_of(graph: Graph) -> dict[str, int]:
+    return {name: int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for name, a in graph.arrays().items()}
+
+
 def waits(graph: Graph) -> dict[Any, set[Any]]:
     """For every kernel those whose results it reads; a loop, with all kernels in it, is one."""
-    inside, leaves, group_of = grouped(graph)
+    inside, leaves, group_of = grouped(graph, sizes_of(graph))
 
     def node(number: int) -> Any:
         scope, outermost = graph.scopes[number], None
