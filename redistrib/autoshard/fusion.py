@@ -133,9 +133,11 @@ def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
     leaves = _leaves(graph, loops, _sizes(graph))
     return [
         kernel._replace(
-            reads=tuple(read._replace(name=own[min(read.leaf, len(own) - 1)].name) for read in kernel.reads if own)
+            reads=tuple(
+                read._replace(name=stored[min(read.leaf, len(stored) - 1)].name) for read in kernel.reads if stored
+            )
         )
-        for kernel, own in zip(kernels, leaves, strict=True)
+        for kernel, stored in zip(kernels, leaves, strict=True)
     ]
 
 

@@ -90,21 +90,21 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
         """The kernel among the makers of the operands that it joins, and that kernel's level then."""
         best: tuple[int, int, int] | None = None
         for group in dict.fromkeys(by.values()):
-            names, own = [name for name, other in by.items() if other == group], groups[group]
+            names, kernel = [name for name, other in by.items() if other == group], groups[group]
             pointwise = all(
                 (maker := roots[makers[name]]) is not None
                 and maker.kind in ("loop", "product")
                 and maker.points == root.points
                 for name in names
             )
-            if not pointwise or own.scope != scope or own.points != root.points or not own.kind:
+            if not pointwise or kernel.scope != scope or kernel.points != root.points or not kernel.kind:
                 continue
             others = max((groups[other].level for other in by.values() if other != group), default=0)
-            if own.level <= others and own.is_read:
+            if kernel.level <= others and kernel.is_read:
                 continue
-            size = sum(sizes[name] for name in names) * (2 if own.kind == "product" else 1)
+            size = sum(sizes[name] for name in names) * (2 if kernel.kind == "product" else 1)
             if best is None or size > best[0]:
-                best = (size, group, max(own.level, others + 1))
+                best = (size, group, max(kernel.level, others + 1))
         return None if best is None else best[1:]
 
     def _shares(root: Root, scope: int | None, level: int, makers: set[int]) -> tuple[int, int] | None:
@@ -114,10 +114,10 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
             if sizes[name] < SHARED * total:
                 continue
             for group in readers.get(name, ()):
-                own = groups[group]
-                fits = own.kind in ("loop", "reduction") and own.points == root.points and own.scope == scope
-                if fits and group not in makers and (own.level > level or not own.is_read):
-                    return group, max(own.level, level + 1)
+                kernel = groups[group]
+                fits = kernel.kind in ("loop", "reduction") and kernel.points == root.points and kernel.scope == scope
+                if fits and group not in makers and (kernel.level > level or not kernel.is_read):
+                    return group, max(kernel.level, level + 1)
         return None
 
     for number, root in enumerate(roots):

@@ -90,7 +90,7 @@ class _Region:
 
 def _nest(
     equation: Equation,
-    found: Sequence[Factor],
+    shared: Sequence[Factor],
     run: Callable[[At, Sequence[Any]], Sequence[Any]],
     flops: int,
     stacked_ins: Sequence[int] = (),
@@ -100,7 +100,7 @@ def _nest(
 
     Args:
         equation: the operation.
-        found: the factors, of which those that cannot be cut here are left whole.
+        shared: the factors, of which those that cannot be cut here are left whole.
         run: from tiles of all operands to those of all results.
         flops: of the whole.
         stacked_ins, stacked_outs: operands and results that have one more dimension before those of the factors.
@@ -108,8 +108,8 @@ def _nest(
     ins: list[list[str]] = [[""] * len(form.shape) for form in equation.ins]
     outs: list[list[str]] = [[""] * len(form.shape) for form in equation.outs]
     sizes: dict[str, int] = {}
-    replicated = [k for k in range(len(outs)) if not any(k in factor.summed for factor in found)]
-    for number, factor in enumerate(found):
+    replicated = [k for k in range(len(outs)) if not any(k in factor.summed for factor in shared)]
+    for number, factor in enumerate(shared):
         left = [k for k in range(len(outs)) if factor.outs[k] is None and k not in replicated]
         is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
         if not is_added or any(factor.ins[k] is not None or k in factor.begins for k in equation.literals):
@@ -124,17 +124,19 @@ def _nest(
     summed = [name for name in sizes if any(name not in dims for k, dims in enumerate(outs) if k not in replicated)]
 
     def body(at: At, *tiles: Any) -> Any:
-        parts = {f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(found)}
+        parts = {
+            f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(shared)
+        }
         operands = [_as_integers(operand) for operand in equation.operands(tiles)]
         cut = [name for name in sizes if len(parts[name]) < sizes[name]]
         for k in range(len(operands)):
-            own = [name for name in cut if k in found[int(name[1:])].begins]
-            operands[k] = _of_the_first(operands[k], own, parts)
-        made = list(run(parts, operands))
+            begun = [name for name in cut if k in shared[int(name[1:])].begins]
+            operands[k] = _of_the_first(operands[k], begun, parts)
+        values = list(run(parts, operands))
         for k, dims in enumerate(outs):  # a value that is equal on all devices becomes one summand of it
-            alike = [name for name in cut if name not in dims and k not in found[int(name[1:])].summed]
-            made[k] = made[k] if k in replicated else _of_the_first(made[k], alike, parts)
-        return results(made)
+            alike = [name for name in cut if name not in dims and k not in shared[int(name[1:])].summed]
+            values[k] = values[k] if k in replicated else _of_the_first(values[k], alike, parts)
+        return results(values)
 
     return equation.nest(
         sizes,
@@ -173,11 +175,11 @@ def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
     function = jex.jaxpr_as_fun(closed)
 
     def call(*arrays: Any) -> list[Any]:
-        given = [
+        operands = [
             array if form.key is None else jax.random.wrap_key_data(array, impl=form.key)
             for array, form in zip(arrays, ins, strict=True)
         ]
-        return [_as_integers(result) for result in function(*given)]
+        return [_as_integers(result) for result in function(*operands)]
 
     return call
 

@@ -98,7 +98,7 @@ def _in_stages(
     examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
     runs = in_runs(graph, stages, examples, prepared.traced.unstacked)
     parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
-    pieces = {array.name: own.names for array, own in zip(graph.inputs, parts.inputs, strict=True)}
+    pieces = {array.name: part.names for array, part in zip(graph.inputs, parts.inputs, strict=True)}
     cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, graph.inputs) for name in pieces[array]}
     seen = batch_of(_built(parts.graph, prepared.name), examples)
     placed = replace(layout, tensor_dims=cuts, starts=layout.starts or _starts(parts, seen, stages))
@@ -107,7 +107,7 @@ def _in_stages(
 
 def _starts(parts: GraphInParts, seen: BatchedProgram, stages: int) -> tuple[str, ...]:
     """The values at which stages begin if each takes the layers of its own weights; empty where work alone decides."""
-    number_of = {name: k for own in parts.inputs if len(own.names) > 1 for k, name in enumerate(own.names)}
+    number_of = {name: k for pieces in parts.inputs if len(pieces.names) > 1 for k, name in enumerate(pieces.names)}
     starts: list[str] = []
     for n in forward_of(seen):
         for number in sorted({number_of[name] for name in seen.sources[n] if name in number_of}):

@@ -97,8 +97,8 @@ class _Parts:
         self._find()
         inputs: list[Array] = []
         for array in self.graph.inputs:
-            made = self._new_parts(array) if array.name in self.dims else [array]
-            inputs += made
+            pieces = self._new_parts(array) if array.name in self.dims else [array]
+            inputs += pieces
         for op in self.graph.operations:
             self._add(op)
         cut = [name in self.parts and k not in whole_outputs for k, name in enumerate(self.graph.outputs)]
@@ -163,10 +163,10 @@ class _Parts:
         """New arrays for the parts of one that is made in parts."""
         dim, bounds = self.dims[array.name], self._bounds(array.name)
         sizes = [last - first for first, last in bounds]
-        made = [resized(array, self._named(f"{array.name}.run{k}"), dim, size) for k, size in enumerate(sizes)]
-        self.arrays |= {part.name: part for part in made}
-        self.parts[array.name] = [part.name for part in made]
-        return made
+        pieces = [resized(array, self._named(f"{array.name}.run{k}"), dim, size) for k, size in enumerate(sizes)]
+        self.arrays |= {part.name: part for part in pieces}
+        self.parts[array.name] = [part.name for part in pieces]
+        return pieces
 
     def _whole(self, name: str) -> str:
         """The name of an array, its parts joined."""
@@ -224,13 +224,13 @@ class _Parts:
             return False
         names = []
         for number, (first, last) in enumerate(bounds):
-            own = op.ins[ends.index(first) : ends.index(last)]
-            if len(own) == 1:
-                names.append(self._whole(own[0]))
+            operands = op.ins[ends.index(first) : ends.index(last)]
+            if len(operands) == 1:
+                names.append(self._whole(operands[0]))
                 continue
             part = resized(out, self._named(f"{out.name}.run{number}"), dim, last - first)
             self.arrays[part.name] = part
-            arrays = [replace(self.arrays[name], name=self._whole(name)) for name in own]
+            arrays = [replace(self.arrays[name], name=self._whole(name)) for name in operands]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": dim}, arrays, part))
             names.append(part.name)
         self.parts[out.name] = names
@@ -238,12 +238,12 @@ class _Parts:
 
     def _in_parts(self, op: Operation, along: str) -> None:
         bounds = bounds_of(op.nest.size(along), self.count)
-        made: list[list[Array]] = []
+        pieces: list[list[Array]] = []
         for access, array in zip(op.nest.writes, op.outs, strict=True):
             if along in access.names:
-                made.append(self._new_parts(array))
+                pieces.append(self._new_parts(array))
             else:
-                made.append([replace(array, name=self._named(f"{array.name}.run{k}")) for k in range(self.count)])
+                pieces.append([replace(array, name=self._named(f"{array.name}.run{k}")) for k in range(self.count)])
         for number, (first, last) in enumerate(bounds):
             ins = tuple(
                 name if dim is None else self._part(name, dim, number)
@@ -252,12 +252,12 @@ class _Parts:
                     for access, name in zip(op.nest.reads, op.ins, strict=True)
                 )
             )
-            outs = tuple(parts[number] for parts in made)
+            outs = tuple(parts[number] for parts in pieces)
             nest = replace(_stretch(op.nest, along, first, last), name=outs[0].name)
             self.operations.append(replace(op, nest=nest, ins=ins, outs=outs))
         for w, (access, array) in enumerate(zip(op.nest.writes, op.outs, strict=True)):
             if along not in access.names:
-                self._combine(op.nest, w, along, made[w], array)
+                self._combine(op.nest, w, along, pieces[w], array)
 
     def _combine(self, nest: Nest, write: int, along: str, parts: Sequence[Array], total: Array) -> None:
         """Combine the parts of a result over the layers."""

@@ -88,7 +88,7 @@ class _Cutting:
         self.graph, self.count, self.arrays = graph, count, graph.arrays()
         self.weights = {array.name for array in graph.inputs if array.name not in examples}
         self.of_examples = examples
-        self.made = GraphInRuns(graph)
+        self.result = GraphInRuns(graph)
         self.operations: list[Operation] = []
         self.taken = set(self.arrays)
 
@@ -101,9 +101,9 @@ class _Cutting:
             for names in (self.weights, self.of_examples):
                 if names.intersection(op.ins):
                     names.update(array.name for array in op.outs)
-        self.made.graph = replace(self.graph, operations=tuple(self.operations))
-        self.made.unstacked = {name for name in self.unstacked & set(self.arrays) if self._is_weight(name)}
-        return self.made
+        self.result.graph = replace(self.graph, operations=tuple(self.operations))
+        self.result.unstacked = {name for name in self.unstacked & set(self.arrays) if self._is_weight(name)}
+        return self.result
 
     def _is_over_layers(self, op: Operation) -> bool:
         body = op.nest.body
@@ -114,7 +114,7 @@ class _Cutting:
         begin = params["num_consts"] + params["num_carry"]
         stacked = [names[k] for k in range(begin, len(equation.ins)) if k in names]
         is_long = params["length"] >= self.count > 1
-        return is_long and any(name in self.made.stacks or self._is_weight(name) for name in stacked)
+        return is_long and any(name in self.result.stacks or self._is_weight(name) for name in stacked)
 
     def _is_weight(self, name: str) -> bool:
         is_floating = jax.numpy.issubdtype(self.arrays[name].dtype, np.inexact)
@@ -174,17 +174,17 @@ class _Cutting:
         for k in range(carried, len(op.outs)):
             parts = [results[number][k] for number in range(self.count)]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": 0}, parts, op.outs[k]))
-            self.made.stacks[op.outs[k].name] = tuple(array.name for array in parts)
+            self.result.stacks[op.outs[k].name] = tuple(array.name for array in parts)
 
     def _entry(self, name: str, number: int, bounds: Sequence[tuple[int, int]]) -> str:
         """The entries of the steps of a run."""
-        if name in self.made.stacks:
-            return self.made.stacks[name][number]
-        entry = next((entry for entry, of in self.made.entries.items() if of == (name, number)), "")
+        if name in self.result.stacks:
+            return self.result.stacks[name][number]
+        entry = next((entry for entry, of in self.result.entries.items() if of == (name, number)), "")
         if not entry:
             entry = self.named(f"{name}.of_run{number}")
             self.operations.append(sliced(self.arrays[name], entry, 0, *bounds[number]))
-            self.made.entries[entry] = name, number
+            self.result.entries[entry] = name, number
         return entry
 
     def _filled(self, form: Form, value: Any) -> str:
