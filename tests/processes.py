@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,10 +14,23 @@ from pathlib import Path
 import pytest
 
 SECONDS = 300  # for all processes together
+TRIES = 3  # of ports; the first process listens on all addresses, and a port may be taken on another one
+TAKEN = "Failed to add port to server"
+
+
+class PortTakenError(Exception):
+    """The first process cannot listen on its port."""
 
 
 def outputs_of(script: Path, processes: int, devices_each: int, *arguments: str) -> list[str]:
     """What the processes print, all of which must end well; of those that do not end, where they are."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(PortTakenError):
+            return _outputs_of(script, processes, devices_each, *arguments)
+    return _outputs_of(script, processes, devices_each, *arguments)
+
+
+def _outputs_of(script: Path, processes: int, devices_each: int, *arguments: str) -> list[str]:
     with socket.socket() as held:  # to the end: else the port may be another job's before the first process takes it
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
@@ -48,5 +62,7 @@ def outputs_of(script: Path, processes: int, devices_each: int, *arguments: str)
 
 def _output(worker: subprocess.Popen[str], until: float) -> str:
     output, _ = worker.communicate(timeout=max(0.0, until - time.monotonic()))
+    if worker.returncode and TAKEN in output:
+        raise PortTakenError(output)
     assert worker.returncode == 0, output
     return output
