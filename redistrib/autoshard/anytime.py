@@ -200,10 +200,8 @@ class _Anytime:
         _, problem, result, evaluation = self.best
         self.report_progress("bound")
         free = replace(problem, memory_multipliers={}, keep=None)
-        result = replace(
-            bounded(free, replace(result, price=evaluation.price(problem.moves.objective)), self.deadline),
-            stopped=stopped,
-        )
+        priced = replace(result, price=evaluation.price(problem.moves.objective))
+        result = replace(bounded(free, priced, self.deadline), stopped=stopped)
         result = replace(result, complete=self.complete and not stopped)
         return AnytimeResult(problem, result, evaluation, tuple(self.improvements))
 

@@ -178,8 +178,7 @@ def peak(program: ProgramData) -> tuple[int, str]:
     Programs of a search call no others, and every value lies on all devices alike, so that one device stands for
     all.
     """
-    live = sum(value.tile_bytes for value in program.inputs)
-    worst, computation, waits = live, "", True
+    worst, computation, waits = sum(value.tile_bytes for value in program.inputs), "", True
     for moment in moments(program):
         live = moment.held[program.devices[0]] + moment.scratch
         if live > worst:

@@ -254,8 +254,8 @@ def _update(
     updates = operation.ins[1 if operation.kind == "dynamic_update_slice" else 2]
     maker, touched = graph.makers.get(old), min(sizes[updates], sizes[new])
     is_filled = maker is not None and maker[0] in inside
-    is_free = maker is not None and len(graph.readers[old]) == 1 and old not in graph.outputs
-    is_free = is_free and not graph.operations[maker[0]].role if maker is not None else False
+    is_made_once = maker is not None and not graph.operations[maker[0]].role
+    is_free = is_made_once and len(graph.readers[old]) == 1 and old not in graph.outputs
     written = touched
     if is_filled:
         written = sizes[new] + touched

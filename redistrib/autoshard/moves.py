@@ -78,6 +78,7 @@ class Moves:
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
     _halos: dict[tuple[object, ...], Price] = field(default_factory=dict)
     _scratch: dict[tuple[DistType, DistType, str], int] = field(default_factory=dict)
+    _travels: dict[tuple[DistType, DistType], bool] = field(default_factory=dict)
     _counts: dict[tuple[str, ...], int] = field(default_factory=dict)  # devices of axes
     _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
 
@@ -99,12 +100,14 @@ class Moves:
             self._prices[key] = self._price(*ends, dtype)
         return self._prices[key]
 
-    def travels(self, source: DistType, target: DistType, dtype: str) -> bool:
+    def travels(self, source: DistType, target: DistType) -> bool:
         """Whether the lower bound on received elements says that no plan of a move is local; it needs no plan."""
-        ends = self.normal(source, target)
-        if self.by_axes is not None or (*ends, dtype) in self._prices:
+        if self.by_axes is not None:
             return False
-        return least_received(*(placement_of(end, self.mesh) for end in ends)) > 0
+        if (source, target) not in self._travels:
+            ends = (placement_of(end, self.mesh) for end in self.normal(source, target))
+            self._travels[source, target] = least_received(*ends) > 0
+        return self._travels[source, target]
 
     def scratch(self, source: DistType, target: DistType, dtype: str) -> int:
         """Bytes of a device's buffers in a move; copies after a gather depend on the order of dimensions."""
@@ -166,7 +169,7 @@ class Moves:
                 if source == target or (source not in starts and layouts[source].partial):
                     continue
                 deadline.check()
-                if source not in starts and self.travels(layouts[source], layouts[target], dtype):
+                if source not in starts and self.travels(layouts[source], layouts[target]):
                     continue
                 price = self.price(layouts[source], layouts[target], dtype)
                 if price is None:

@@ -12,7 +12,26 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ProfileError
 from redistrib.errors.base import shown
 
-_MOST_PROFILE = 1 << 24
+_MOST = 1 << 24  # bytes of a file
+
+
+def text_of(path: Path, kind: str) -> str:
+    """The text of a file that is to be of a kind, `"profile"` for instance.
+
+    Raises:
+        ProfileError: if it cannot be read, is too large, or is not text in UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST + 1)
+    except OSError as error:
+        raise ProfileError(f"cannot read the {kind} {path}: {error.strerror}") from None
+    if len(data) > _MOST:
+        raise ProfileError(f"{path} is no {kind}: it has more than {_MOST:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is no {kind}: it is not text in UTF-8") from None
 
 
 def load_profile(path: Path) -> LatencyBandwidth:
@@ -21,17 +40,7 @@ def load_profile(path: Path) -> LatencyBandwidth:
     Raises:
         ProfileError: if the file is no profile.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_PROFILE + 1)
-    except OSError as error:
-        raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
-    if len(data) > _MOST_PROFILE:
-        raise ProfileError(f"{path} is no profile: it has more than {_MOST_PROFILE:,} bytes")
-    try:
-        return LatencyBandwidth.from_json(data.decode())
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path} is no profile: it is not text in UTF-8") from None
+    return LatencyBandwidth.from_json(text_of(path, "profile"))
 
 
 def profile_of(value: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str]) -> LatencyBandwidth:

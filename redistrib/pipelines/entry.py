@@ -95,7 +95,7 @@ def _in_stages(
 ) -> Pipelined:
     """The function in stages; each takes a run of the layers that are scanned."""
     graph, stages = prepared.traced.graph, layout.pipeline * layout.chunks
-    examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
+    examples = _examples(batch, graph.inputs)
     runs = in_runs(graph, stages, examples, prepared.traced.unstacked)
     parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
     pieces = {array.name: part.names for array, part in zip(graph.inputs, parts.inputs, strict=True)}
@@ -125,8 +125,7 @@ def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program
         ProgramError: if the batch names no argument.
     """
     graph = prepared.traced.graph
-    examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
-    return _built(graph, prepared.name), examples
+    return _built(graph, prepared.name), _examples(batch, graph.inputs)
 
 
 def _built(graph: Graph, name: str) -> Program:
@@ -145,6 +144,11 @@ def devices_of(chosen: Any, layout: Layout) -> list[Any]:
             "", "", "Place", f"layout {layout} takes {layout.devices} devices, and {len(devices)} are given"
         )
     return devices[: layout.devices]
+
+
+def _examples(batch: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, int]:
+    """The inputs with examples, each with the dimension that runs over them."""
+    return {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, inputs)}
 
 
 def _named(by_name: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:

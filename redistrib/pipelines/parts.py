@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 
 from redistrib.backends.jax.trace.equation import EquationBody, Primitive
-from redistrib.pipelines.runs import GraphInRuns, bounds_of, operation, resized, sliced
+from redistrib.pipelines.runs import GraphInRuns, bounds_of, combined, operation, resized, sliced, unused
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access, Nest
 
@@ -153,17 +153,11 @@ class _Parts:
 
     # ------------------------------------------------------------------------------------------ arrays
 
-    def _named(self, name: str) -> str:
-        while name in self.taken:
-            name += "'"
-        self.taken.add(name)
-        return name
-
     def _new_parts(self, array: Array) -> list[Array]:
         """New arrays for the parts of one that is made in parts."""
         dim, bounds = self.dims[array.name], self._bounds(array.name)
         sizes = [last - first for first, last in bounds]
-        pieces = [resized(array, self._named(f"{array.name}.run{k}"), dim, size) for k, size in enumerate(sizes)]
+        pieces = [resized(array, unused(f"{array.name}.run{k}", self.taken), dim, size) for k, size in enumerate(sizes)]
         self.arrays |= {part.name: part for part in pieces}
         self.parts[array.name] = [part.name for part in pieces]
         return pieces
@@ -172,7 +166,7 @@ class _Parts:
         """The name of an array, its parts joined."""
         if name in self.parts and name not in self.joined:
             parts = [self.arrays[part] for part in self.parts[name]]
-            out = replace(self.arrays[name], name=self._named(f"{name}.joined"))
+            out = replace(self.arrays[name], name=unused(f"{name}.joined", self.taken))
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": self.dims[name]}, parts, out))
             self.joined[name] = out.name
         return self.joined.get(name, name)
@@ -182,7 +176,7 @@ class _Parts:
         if name in self.parts and self.dims[name] == dim:
             return self.parts[name][number]
         if (name, dim, number) not in self.cut:
-            array, out = self.arrays[name], self._named(f"{name}.run{number}")
+            array, out = self.arrays[name], unused(f"{name}.run{number}", self.taken)
             first, last = bounds_of(array.shape[dim], self.count)[number]
             self.operations.append(sliced(replace(array, name=self._whole(name)), out, dim, first, last))
             self.cut[name, dim, number] = out
@@ -228,7 +222,7 @@ class _Parts:
             if len(operands) == 1:
                 names.append(self._whole(operands[0]))
                 continue
-            part = resized(out, self._named(f"{out.name}.run{number}"), dim, last - first)
+            part = resized(out, unused(f"{out.name}.run{number}", self.taken), dim, last - first)
             self.arrays[part.name] = part
             arrays = [replace(self.arrays[name], name=self._whole(name)) for name in operands]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": dim}, arrays, part))
@@ -243,7 +237,9 @@ class _Parts:
             if along in access.names:
                 pieces.append(self._new_parts(array))
             else:
-                pieces.append([replace(array, name=self._named(f"{array.name}.run{k}")) for k in range(self.count)])
+                pieces.append(
+                    [replace(array, name=unused(f"{array.name}.run{k}", self.taken)) for k in range(self.count)]
+                )
         for number, (first, last) in enumerate(bounds):
             ins = tuple(
                 name if dim is None else self._part(name, dim, number)
@@ -264,11 +260,7 @@ class _Parts:
         if write in nest.replicated:
             self.joined[total.name] = parts[0].name
             return
-        so_far = parts[0]
-        for k, part in enumerate(parts[1:], 2):
-            out = total if k == len(parts) else replace(total, name=self._named(f"{total.name}.total"))
-            self.operations.append(operation(_COMBINED[nest.combiner[along]], {}, [so_far, part], out))
-            so_far = out
+        self.operations += combined(_COMBINED[nest.combiner[along]], parts, total, self.taken)
 
 
 def _stretch_of(op: Operation) -> tuple[int, int] | None:

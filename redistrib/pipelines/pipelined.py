@@ -236,8 +236,8 @@ class Pipelined:
             return without_shards(shape, value.dtype, NamedSharding(mesh, PartitionSpec(*to.spec[: len(shape)])))
         if len(parts) == 1:
             return arrays[parts[0]]
-        joined: jax.Array = _join(role.dim, to)(*(arrays[part] for part in parts))
-        return joined
+        whole: jax.Array = _join(role.dim, to)(*(arrays[part] for part in parts))
+        return whole
 
 
 def _is_local(mesh: jax.sharding.Mesh) -> bool:

@@ -50,6 +50,23 @@ def operation(primitive: Any, params: Mapping[str, Any], ins: Sequence[Array], o
     return Operation(nest, primitive.name, tuple(array.name for array in ins), (out,))
 
 
+def combined(primitive: Any, parts: Sequence[Array], total: Array, taken: set[str]) -> Iterator[Operation]:
+    """The operations that combine the parts of an array one after the other, the last of them into the array."""
+    so_far = parts[0]
+    for k, part in enumerate(parts[1:], 2):
+        out = total if k == len(parts) else replace(total, name=unused(f"{total.name}.total", taken))
+        yield operation(primitive, {}, [so_far, part], out)
+        so_far = out
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """A name that is not taken, and from now on is."""
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
+
+
 @dataclass
 class GraphInRuns:
     """A graph whose scans over layers are runs.
@@ -120,12 +137,6 @@ class _Cutting:
         is_floating = jax.numpy.issubdtype(self.arrays[name].dtype, np.inexact)
         return is_floating and name in self.weights and name not in self.of_examples
 
-    def named(self, name: str) -> str:
-        while name in self.taken:
-            name += "'"
-        self.taken.add(name)
-        return name
-
     def _cut(self, op: Operation) -> None:
         """Add the runs of a scan, then what joins their results."""
         body = op.nest.body
@@ -160,7 +171,9 @@ class _Cutting:
             )
             ends = {k for k in range(carried) if k not in sums and number == order[-1]}
             outs = tuple(
-                Array(array.name if k in ends else self.named(f"{array.name}.run{number}"), form.shape, form.dtype)
+                Array(
+                    array.name if k in ends else unused(f"{array.name}.run{number}", self.taken), form.shape, form.dtype
+                )
                 for k, (array, form) in enumerate(zip(op.outs, run.outs, strict=True))
             )
             nest = REGIONS["scan"](run)
@@ -170,7 +183,7 @@ class _Cutting:
             carry = {consts + k: outs[k].name for k in range(carried)}
             results[number] = outs
         for k in sums:
-            self._sum([results[number][k] for number in order], op.outs[k])
+            self.operations += combined(jax.lax.add_p, [results[number][k] for number in order], op.outs[k], self.taken)
         for k in range(carried, len(op.outs)):
             parts = [results[number][k] for number in range(self.count)]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": 0}, parts, op.outs[k]))
@@ -182,14 +195,14 @@ class _Cutting:
             return self.result.stacks[name][number]
         entry = next((entry for entry, of in self.result.entries.items() if of == (name, number)), "")
         if not entry:
-            entry = self.named(f"{name}.of_run{number}")
+            entry = unused(f"{name}.of_run{number}", self.taken)
             self.operations.append(sliced(self.arrays[name], entry, 0, *bounds[number]))
             self.result.entries[entry] = name, number
         return entry
 
     def _filled(self, form: Form, value: Any) -> str:
         """An array whose elements are all one number: it is an operand, so that it may be cut."""
-        out = Array(self.named("constant"), form.shape, form.dtype)
+        out = Array(unused("constant", self.taken), form.shape, form.dtype)
         params = {"shape": form.shape, "broadcast_dimensions": (), "sharding": None}
         scalar = Form((), form.dtype)
         equation = Equation(jax.lax.broadcast_in_dim_p, params, (scalar,), (form,), {0: np.asarray(value, form.dtype)})
@@ -197,15 +210,6 @@ class _Cutting:
         assert nest is not None
         self.operations.append(Operation(replace(nest, name=out.name, linear=()), "broadcast_in_dim", (), (out,)))
         return out.name
-
-    def _sum(self, parts: Sequence[Array], total: Array) -> None:
-        """Add up the sums of the runs."""
-        so_far = parts[0]
-        for k, part in enumerate(parts[1:], 2):
-            name = total.name if k == len(parts) else self.named(f"{total.name}.total")
-            out = Array(name, total.shape, total.dtype)
-            self.operations.append(operation(jax.lax.add_p, {}, [so_far, part], out))
-            so_far = out
 
 
 def _of_length(forms: Sequence[Form], length: int) -> Iterator[Form]:

@@ -105,19 +105,19 @@ def _part(name: str, whole: Any, dim: int, first: int, last: int, to: NamedShard
         return np.asarray(whole)[index]
     shape = (*whole.shape[:dim], last - first, *whole.shape[dim + 1 :])
     there = {shard.device: shard for shard in whole.addressable_shards}
-    wanted = to.addressable_devices_indices_map(shape)
+    tiles = to.addressable_devices_indices_map(shape)
     if (
         whole.committed
         and all(
             device in there
             and _bounds(there[device].index, whole.shape) == _moved(_bounds(of or (), shape), dim, first)
-            for device, of in wanted.items()
+            for device, of in tiles.items()
         )
-        and (wanted or not whole.is_fully_addressable)
+        and (tiles or not whole.is_fully_addressable)
     ):
-        if not wanted:
+        if not tiles:
             return without_shards(shape, whole.dtype, to)
-        return jax.make_array_from_single_device_arrays(shape, to, [there[device].data for device in wanted])
+        return jax.make_array_from_single_device_arrays(shape, to, [there[device].data for device in tiles])
     if not whole.is_fully_addressable:
         raise ProgramError(
             "", name, "Arguments", "its layers lie on devices of several processes, and not as the stages hold them; "

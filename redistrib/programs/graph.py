@@ -277,7 +277,9 @@ class Graph:
 
     def unpinned(self) -> Graph:
         """The graph without the cuts that sharding constraints ask for; these operations are copies then."""
-        return replace(self, operations=tuple(replace(one, pinned=None) for one in self.operations))
+        if not any(operation.pinned for operation in self.operations):
+            return self
+        return replace(self, operations=tuple(replace(operation, pinned=None) for operation in self.operations))
 
     def used(self) -> Graph:
         """The graph without operations of which nothing is needed; operations with effects stay."""

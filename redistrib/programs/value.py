@@ -163,7 +163,7 @@ def pulled(value: Value, out: Value) -> dict[int, int]:
             for receiver in message.pairs[:, 1].tolist():
                 received[out.place.devices[receiver]] += message.elements
         return received
-    before, after = ({device: k for k, device in enumerate(message.place.devices)} for message in (value, out))
+    before, after = ({device: k for k, device in enumerate(end.place.devices)} for end in (value, out))
     stays = [device for device in after if device in before]
     counts = dict.fromkeys(after, math.prod(out.tile))
     kept = value.boxes[_rows(before, stays)].meet(out.boxes[_rows(after, stays)])

@@ -8,13 +8,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+from redistrib.cost.profiles import text_of
 from redistrib.errors import ProfileError
 from redistrib.errors.base import shown
 from redistrib.simulator.fit import OperationSample
 from redistrib.simulator.machine import RATES_FORMAT, Rates
 
 _COLUMNS = ("bytes", "flops", "seconds")
-_MOST = 1 << 24  # bytes of a file
 
 
 def load_samples(path: Path) -> list[OperationSample]:
@@ -23,7 +23,7 @@ def load_samples(path: Path) -> list[OperationSample]:
     Raises:
         ProfileError: if the file cannot be read, lacks a column, or a figure is no number from 0 on.
     """
-    rows = csv.DictReader(_read(path).splitlines())
+    rows = csv.DictReader(text_of(path, "file of timed operations").splitlines())
     missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
     if missing:
         raise ProfileError(f"{path} has no column {missing[0]!r}; its first line names bytes, flops and seconds")
@@ -50,7 +50,7 @@ def load_rates(path: Path) -> Rates:
     Raises:
         ProfileError: if the file cannot be read, or has no rates.
     """
-    text = _read(path)
+    text = text_of(path, "file of rates")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -65,17 +65,3 @@ def load_rates(path: Path) -> Rates:
         return float(value)
 
     return Rates(figure("launch"), figure("bandwidth"), figure("flops"), data.get("form"))  # type: ignore[arg-type]
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST + 1)
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > _MOST:
-        raise ProfileError(f"{path} has more than {_MOST:,} bytes; it is no file of rates or samples")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path} is not text in UTF-8") from None

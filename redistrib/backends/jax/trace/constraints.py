@@ -76,8 +76,8 @@ def _cut(leaf: Any, axes: Mapping[str, int | None]) -> Any:
         if not isinstance(axis, str):
             raise CutError("", "", "Schedule", f"rd.cut takes names of mesh axes, and not {shown(axis)}")
         if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not -rank <= dim < rank):
-            known = f"give one of {', '.join(map(str, range(rank)))}, or None" if rank else "a scalar is never cut"
-            why = f"to cut dimension {shown(dim)} of an array of shape {list(jax.numpy.shape(leaf))}; {known}"
+            choices = f"give one of {', '.join(map(str, range(rank)))}, or None" if rank else "a scalar is never cut"
+            why = f"to cut dimension {shown(dim)} of an array of shape {list(jax.numpy.shape(leaf))}; {choices}"
             raise CutError("", "", "Schedule", f"axis {axis!r} is {why}")
         cuts.append((axis, dim if dim is None else dim % rank))
     return _cut_p.bind(jax.numpy.asarray(leaf), cuts=tuple(cuts))

@@ -42,9 +42,11 @@ class ReadResults(NamedTuple):
 
 def read_results(eqn: Any, used: Sequence[bool]) -> ReadResults | None:
     """A `cond` without the results that nothing reads; None where all are read, or none, or JAX cannot tell."""
+    if all(used) or not any(used):
+        return None
     branches = eqn.params["branches"]
     pruned = [without_dead_code(branch.jaxpr, used) for branch in branches]
-    if all(used) or not any(used) or None in pruned:
+    if None in pruned:
         return None
     needed = [any(column) for column in zip(*(branch[1] for branch in pruned if branch), strict=True)]
     live = [without_dead_code(branch.jaxpr, used, needed) for branch in branches]
