@@ -18,7 +18,8 @@ from redistrib.distribution.prepared import Prepared
 from redistrib.distribution.received import compiled_received_bytes
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.conflicts import replicated_operations
-from redistrib.partitioning.propagate import Choice, Propagation
+from redistrib.partitioning.decisions import Choice
+from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Program

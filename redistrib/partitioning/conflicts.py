@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from redistrib.partitioning.propagate import Choice, Propagation
+from redistrib.partitioning.decisions import Choice
+from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.nest import Access
 from redistrib.programs.windows import Stencil, refusal
 

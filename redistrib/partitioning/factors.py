@@ -121,7 +121,7 @@ def _asked(propagation: Propagation, pins: Mapping[int, int], carried: Collectio
     """The inputs that operations need cut, of those of which nothing is said yet, with the dimension."""
     requested = {}
     for number, array in enumerate(propagation.graph.inputs):
-        dim = propagation.asked_of_input(array.name, _AXIS)
+        dim = propagation.asked(array.name, _AXIS)
         if number not in pins and number not in carried and dim is not None:
             requested[number] = dim
     return requested

@@ -3,79 +3,27 @@
 An axis of the mesh cuts each operation along one iteration dimension or none. Forward, an operation takes the cut of
 its operands. Backward, it takes the cut on which all readers of its results agree. Decisions of earlier tactics stay.
 Where two operands ask for different cuts, the one that moves fewer bytes wins, and a note says so.
-
-Both directions, partial sums and loops read and change the same decisions at each step, so the module is long.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from redistrib.errors import CutError, ProgramError, TypeFormError
-from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.partitioning.decisions import Choice, GraphCuts, position_of
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.graph import Graph, Operation
-from redistrib.programs.nest import Access
+from redistrib.programs.graph import Operation
 from redistrib.programs.pullback import ScheduledNest, may_combine, uncut_above, windows_of
 from redistrib.programs.windows import Reach, Stencil, refusal
 
 
-class Choice(NamedTuple):
-    """A place where propagation had to choose.
-
-    Attributes:
-        operation: the operation.
-        axis: the mesh axis.
-        taken: the iteration dimension that it cuts; empty for none.
-        why: the requested cut, and the reason for the choice.
-    """
-
-    operation: str
-    axis: str
-    taken: str
-    why: str
-
-
-@dataclass
-class Propagation:
-    """The cuts of a graph over a mesh.
-
-    Attributes:
-        cuts: for every operation the axes that cut it, each with the iteration dimension.
-        carries: for every operation the axes of summands that pass through it, each with the group of linear reads.
-        pins: for inputs the axes that cut them by order of a tactic, each with the dimension; None, left whole.
-        wants: the same for outputs.
-        constants: arrays that depend on no input, each with the operation that makes it: they are made again where they
-            are needed otherwise, and so never moved.
-        uneven: for a dimension of an input that is cut unevenly the operations that cut it, by number, each with its
-            iteration dimension; the input is whole.
-        order: the axes as tactics came to them; the first is the most major where several cut one dimension.
-        choices: where it had to choose.
-    """
-
-    graph: Graph
-    mesh: Mesh
-    cuts: list[dict[str, str]] = field(init=False)
-    pins: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    wants: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    uneven: Mapping[tuple[str, int], tuple[tuple[int, str], ...]] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
+class Propagation(GraphCuts):
+    """The cuts of a graph over a mesh, and how they spread."""
 
     def __post_init__(self) -> None:
-        self.cuts = [{} for _ in self.graph.operations]
-        self.carries: list[dict[str, int]] = [{} for _ in self.graph.operations]
-        self.arrays = self.graph.arrays()
-        self.readers, self.maker = self.graph.readers, self.graph.makers
-        self.constants: dict[str, int] = {}
+        super().__post_init__()
         for k, operation in enumerate(self.graph.operations):
-            if _is_cheap(operation) and all(name in self.constants for name in operation.ins):
-                self.constants[operation.outs[0].name] = k
             self._hold_pin(k, operation)
 
     def _hold_pin(self, number: int, operation: Operation) -> None:
@@ -96,16 +44,6 @@ class Propagation:
                 )
                 raise CutError(operation.name, "", "Schedule", why).at(operation.source)
             self.cut_operation(number, axis, dim)
-
-    def copy(self) -> Propagation:
-        """The same decisions of the same graph, to be changed."""
-        other = copy(self)
-        other.cuts = [dict(cuts) for cuts in self.cuts]
-        other.carries = [dict(carries) for carries in self.carries]
-        other.pins = {name: dict(dims) for name, dims in self.pins.items()}
-        other.wants = {name: dict(dims) for name, dims in self.wants.items()}
-        other.order, other.choices, other.constants = [*self.order], [*self.choices], {**self.constants}
-        return other
 
     # ------------------------------------------------------------------------------------- tactics
 
@@ -205,24 +143,6 @@ class Propagation:
 
     # ------------------------------------------------------------------------------------- queries
 
-    def where(self, name: str, axis: str) -> int | None:
-        """The dimension of a value that an axis cuts, as it is made; None if none."""
-        if name not in self.maker:
-            return self.pins.get(name, {}).get(axis)
-        k, w = self.maker[name]
-        dim = self.cuts[k].get(axis)
-        return None if dim is None else _position(self.graph.operations[k].nest.writes[w], dim)
-
-    def _asked(self, name: str, axis: str) -> int | None:
-        """The dimension that the readers of a value want cut, of those that have decided; None if they do not agree."""
-        dims: set[int | None] = set()
-        for k, r in self.readers.get(name, ()):
-            if axis in self.cuts[k]:
-                dims.add(_position(self.graph.operations[k].nest.reads[r], self.cuts[k][axis]))
-        if axis in self.wants.get(name, {}):
-            dims.add(self.wants[name][axis])
-        return next(iter(dims)) if len(dims) == 1 else None
-
     def may_cut(self, number: int, axis: str, dim: str) -> bool:
         """Whether an axis may cut a dimension of an operation beside the cuts that are decided."""
         operation, cuts = self.graph.operations[number], self.cuts[number]
@@ -256,10 +176,6 @@ class Propagation:
             if stencils and any(read in nest.linear[group] for group in carried):
                 return False
         return True
-
-    def _tile(self, number: int, dim: str) -> int:
-        parts = math.prod(self.mesh.axis(a).size for a, d in self.cuts[number].items() if d == dim)
-        return self.graph.operations[number].nest.size(dim) // parts
 
     def _dim_of(self, number: int, names: Sequence[str], axis: str) -> str | None:
         """The factor of an array dimension that an axis would cut."""
@@ -300,7 +216,7 @@ class Propagation:
         """Bytes that all devices together have to receive, roughly, if an axis cuts this dimension."""
         n, total = self.mesh.axis(axis).size, 0
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):
-            at, needed = self.where(name, axis), _position(access, dim)
+            at, needed = self.where(name, axis), position_of(access, dim)
             if at is not None and at != needed and name not in self.constants:
                 moved = self._bytes(name) * (n - 1) // (n if needed is not None else 1)
                 total += moved * self.graph.times_of(name)
@@ -318,7 +234,7 @@ class Propagation:
             return False
         operation = self.graph.operations[number]
         for access, array in zip(operation.nest.writes, operation.outs, strict=True):
-            at = self._asked(array.name, axis)
+            at = self.asked(array.name, axis)
             if at is None:
                 continue
             dim = self._dim_of(number, access.dims[at], axis)
@@ -407,72 +323,3 @@ class Propagation:
                     self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs
                 )
         return result_bytes <= self._bytes(name) * self.graph.times_of(name)
-
-    # ------------------------------------------------------------------------------------- types
-
-    def cut(self, number: int) -> DistType:
-        """How the work of an operation is cut."""
-        nest = self.graph.operations[number].nest
-        return self.type_of(nest.sizes, {a: nest.position[d] for a, d in self.cuts[number].items()})
-
-    def part(self, number: int) -> ScheduledNest:
-        """An operation as it is cut, and as summands pass through it."""
-        nest, carries = self.graph.operations[number].nest, self.carries[number]
-        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
-        return ScheduledNest(nest, self.cut(number), carried if carries else ())
-
-    def input_type(self, name: str) -> DistType:
-        """How an input begins: as a tactic says, and along other axes as all its readers need it."""
-        at: dict[str, int] = {}
-        pinned = self.pins.get(name, {})
-        shape = self.arrays[name].shape
-        for axis in self.order:
-            dim = pinned[axis] if axis in pinned else self._asked_by_all(name, axis)
-            if dim is None:
-                continue
-            parts = math.prod(self.mesh.axis(a).size for a, d in at.items() if d == dim) * self.mesh.axis(axis).size
-            if shape[dim] % parts == 0:
-                at[axis] = dim
-        return self.type_of(shape, at)
-
-    def asked_of_input(self, name: str, axis: str) -> int | None:
-        """The dimension that readers of an input want cut, of those that have decided; None if they do not agree."""
-        return self._asked(name, axis)
-
-    def _asked_by_all(self, name: str, axis: str) -> int | None:
-        for k, _ in self.readers.get(name, ()):
-            if axis not in self.cuts[k]:
-                return None
-        return self._asked(name, axis)
-
-    def output_type(self, name: str, maker_type: DistType) -> DistType:
-        """How an output ends: as it is made, but as a tactic says along the axes that it names."""
-        requested = self.wants.get(name) or self.pins.get(name) or {}
-        at = {
-            axis: dim for dim, dim_type in enumerate(maker_type.dims) for axis in dim_type.axes if axis not in requested
-        }
-        at |= {axis: dim for axis, dim in requested.items() if dim is not None}
-        return self.type_of(maker_type.global_shape, at) if requested else DistType(maker_type.dims)
-
-    def type_of(self, shape: Sequence[int], at: Mapping[str, int]) -> DistType:
-        """The type of an array that axes cut along dimensions."""
-        axes: dict[int, list[str]] = {}
-        for axis in reversed(self.order):
-            if axis in at:
-                axes.setdefault(at[axis], []).append(axis)
-        return DistType.cut(shape, axes, self.mesh)
-
-
-def _is_cheap(operation: Operation) -> bool:
-    """Whether the result may be computed again rather than moved: one array, nothing combined for it, no effect."""
-    nest = operation.nest
-    is_alone = len(operation.outs) == 1 and not operation.role and not operation.pinned
-    return is_alone and not nest.combine and not nest.effectful
-
-
-def _position(access: Access, dim: str) -> int | None:
-    """The array dimension that an iteration dimension is a factor of."""
-    for k, names in enumerate(access.dims):
-        if dim in names:
-            return k
-    return None
