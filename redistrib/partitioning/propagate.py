@@ -291,13 +291,22 @@ class Propagation(GraphCuts):
         (result,), at_end = operation.outs, operation.ins[1]
         reads = [k for k, _ in self.readers.get(result.name, ())]
         is_closed = self._is_summed(at_end, axis) and self._is_carried_by_all(at_end)
-        if is_closed and all(axis in self.carries[k] for k in reads):
+        if is_closed and all(axis in self.carries[k] for k in reads) and self._adds_summands(number, inside, axis):
             return True
         for k in inside:
             self.cuts[k].pop(axis, None)
             self.carries[k].pop(axis, None)
         del self.choices[choices:]
         return False
+
+    def _adds_summands(self, number: int, inside: Sequence[int], axis: str) -> bool:
+        """Whether a carried value has summands of others: of its start, or of operations that are cut in the loop."""
+        carried = {number, *(k for k in inside if axis in self.carries[k])}
+        sources = [self.graph.operations[number].ins[0]]
+        for k in carried - {number}:
+            operation = self.graph.operations[k]
+            sources += [operation.ins[r] for r in operation.nest.linear[self.carries[k][axis]]]
+        return any(self._is_summed(name, axis) and self.maker[name][0] not in carried for name in sources)
 
     def _is_summed(self, name: str, axis: str) -> bool:
         """Whether a value is made as summands along an axis that a sum makes whole."""

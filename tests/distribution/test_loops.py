@@ -457,3 +457,22 @@ def test_a_simulation_times_a_loop_by_its_steps() -> None:
     first, second = seconds[20] - seconds[10], seconds[40] - seconds[20]
     assert second == pytest.approx(2 * first, rel=1e-3)
     assert seconds[40] > 30 * first / 10
+
+
+def test_a_carried_value_without_summands_of_others_is_not_carried_as_summands() -> None:
+    """Summands pass through its step; nothing adds any, so that a sum after the loop would be for nothing."""
+
+    def turned(x: Any, c: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda _, s: (s[0] * 2, -s[1]), (x, c))
+
+    def added(x: Any, c: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda _, s: (s[0] * 2, s[0].sum(0) - s[1]), (x, c))
+
+    def summed(x: Any, c: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda _, s: (s[0] * 2, -s[1]), (x, x.sum(0) + c))
+
+    for function, received in ((turned, 0), (added, 2 * 7 * 3 * 4), (summed, 2 * 7 * 3 * 4)):
+        args = (whole(8, 3), whole(3))
+        f = rd.distribute(function, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], cost_model="exact")
+        assert f.program.received_bytes == received, function.__name__
+        same(f, function, *args)
