@@ -38,6 +38,22 @@ def programs() -> Iterator[Program]:
     yield Program("clipped AdamW, FSDP", "optax", trained(adam), (params, state, batch), zero)
     steps = optax.MultiSteps(optax.sgd(0.1), 2)
     yield Program("MultiSteps, batch", "optax", trained(steps), (params, steps.init(params), batch), cut)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    yield Program(
+        "MultiSteps in bfloat16, batch", "optax", trained(steps), (half, steps.init(half), batch.astype(jnp.bfloat16)), cut,
+        tolerance=2e-2,
+    )  # fmt: skip
+
+    def accumulated(params: Any, state: Any, batch: Any) -> Any:
+        def microbatch(slopes: Any, rows: Any) -> Any:
+            return jax.tree.map(jnp.add, slopes, jax.grad(loss)(params, rows)), None
+
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        slopes, _ = jax.lax.scan(microbatch, zeros, batch.reshape(4, -1, 32))
+        updates, state = adam.update(slopes, state, params)
+        return optax.apply_updates(params, updates), state
+
+    yield Program("accumulated gradients, batch", "optax", accumulated, (params, state, batch), cut)
     factored = optax.adafactor(1e-2, min_dim_size_to_factor=16)
     yield Program("Adafactor, batch", "optax", trained(factored), (params, factored.init(params), batch), cut)
 

@@ -22,13 +22,50 @@ def reshard_instead(propagation: Propagation, axis: str) -> None:
             for dim in operation.nest.position
             if conflicts and all(dim in access.names for access in everywhere) and propagation.may_cut(k, axis, dim)
         ]
+        seeded = any([_stay(propagation, k, axis, access.dims[dim]) for access, dim, _ in conflicts])
         if free:
             taken = min(free, key=lambda dim: propagation.to_move(operation, axis, dim))
             reasons = "; ".join(_reason(propagation, k, axis, *conflict) for conflict in conflicts)
             why = f"{reasons}; {taken!r} was cut instead, so that it is exchanged"
             propagation.choices.append(Choice(operation.name, axis, taken, why))
             propagation.cuts[k][axis] = taken
+        if free or seeded:
             propagation.spread(axis)
+
+
+def _stay(propagation: Propagation, number: int, axis: str, factors: tuple[str, ...]) -> bool:
+    """Let an axis that cuts examples go on to cut them where a reshape splits them for the steps of a loop.
+
+    The axis does not divide the number of steps. Each step then reads its examples cut along the axis, another factor
+    of the same dimension. Entries that read the result, at once or through element-wise operations, are cut so.
+
+    Args:
+        factors: of the dimension that the axis cuts, major to minor.
+    """
+    operation, cut = propagation.graph.operations[number], False
+    for access, array in zip(operation.nest.writes, operation.outs, strict=True):
+        for minor in factors[1:]:
+            if access.dims and access.dims[0] == factors[:1] and (minor,) in access.dims:
+                cut |= _cut_entries(propagation, array.name, axis, access.dims.index((minor,)))
+    return cut
+
+
+def _cut_entries(propagation: Propagation, name: str, axis: str, at: int) -> bool:
+    """Cut the entries of loops that are made of an array, along a dimension of it; whether there are any."""
+    cut = False
+    for j, read in propagation.readers.get(name, ()):
+        reader = propagation.graph.operations[j]
+        (dim, *others) = reader.nest.reads[read].dims[at] or ("",)
+        if others or not dim:
+            continue
+        if reader.role == "entry" and propagation.may_cut(j, axis, dim):
+            propagation.cuts[j][axis] = dim
+            why = f"its steps split the dimension of {name!r} that {axis!r} cuts before; it cuts the rest of it in each"
+            propagation.choices.append(Choice(reader.name, axis, dim, why))
+            cut = True
+        elif not reader.role and all(access.dims == reader.nest.reads[read].dims for access in reader.nest.writes):
+            cut |= any([_cut_entries(propagation, array.name, axis, at) for array in reader.outs])
+    return cut
 
 
 def carry_whole(propagation: Propagation, axis: str) -> None:

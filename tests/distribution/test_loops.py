@@ -476,3 +476,20 @@ def test_a_carried_value_without_summands_of_others_is_not_carried_as_summands()
         f = rd.distribute(function, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], cost_model="exact")
         assert f.program.received_bytes == received, function.__name__
         same(f, function, *args)
+
+
+@pytest.mark.parametrize("steps", [2, 4, 8])
+def test_examples_that_a_reshape_splits_for_the_steps_of_a_loop_stay_cut(steps: int) -> None:
+    """Gradients of microbatches are added up on each device, whether or not the axis divides the number of steps."""
+
+    def accumulated(w: Any, x: Any) -> Any:
+        def microbatch(total: Any, rows: Any) -> Any:
+            return total + jax.grad(lambda w: ((rows @ w) ** 2).sum())(w), None
+
+        return lax.scan(microbatch, jnp.zeros_like(w), 2 * x.reshape(steps, -1, 16))[0]
+
+    args = (whole(16, 32) % 3, whole(64, 16) % 3)
+    f = rd.distribute(accumulated, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], cost_model="exact")
+    to_microbatches, sums = 64 * 16 * 4 * 7 // 8, 2 * 7 * 16 * 32 * 4
+    assert f.program.received_bytes == to_microbatches * (1 if steps == 8 else 2) + sums
+    same(f, accumulated, *args)
