@@ -39,10 +39,8 @@ def programs() -> Iterator[Program]:
     steps = optax.MultiSteps(optax.sgd(0.1), 2)
     yield Program("MultiSteps, batch", "optax", trained(steps), (params, steps.init(params), batch), cut)
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    yield Program(
-        "MultiSteps in bfloat16, batch", "optax", trained(steps), (half, steps.init(half), batch.astype(jnp.bfloat16)), cut,
-        tolerance=2e-2,
-    )  # fmt: skip
+    args = half, steps.init(half), batch.astype(jnp.bfloat16)
+    yield Program("MultiSteps in bfloat16, batch", "optax", trained(steps), args, cut, tolerance=2e-2)
 
     def accumulated(params: Any, state: Any, batch: Any) -> Any:
         def microbatch(slopes: Any, rows: Any) -> Any:

@@ -22,18 +22,18 @@ def reshard_instead(propagation: Propagation, axis: str) -> None:
             for dim in operation.nest.position
             if conflicts and all(dim in access.names for access in everywhere) and propagation.may_cut(k, axis, dim)
         ]
-        seeded = any([_stay(propagation, k, axis, access.dims[dim]) for access, dim, _ in conflicts])
+        entries = sum(_stay(propagation, k, axis, access.dims[dim]) for access, dim, _ in conflicts)
         if free:
             taken = min(free, key=lambda dim: propagation.to_move(operation, axis, dim))
             reasons = "; ".join(_reason(propagation, k, axis, *conflict) for conflict in conflicts)
             why = f"{reasons}; {taken!r} was cut instead, so that it is exchanged"
             propagation.choices.append(Choice(operation.name, axis, taken, why))
             propagation.cuts[k][axis] = taken
-        if free or seeded:
+        if free or entries:
             propagation.spread(axis)
 
 
-def _stay(propagation: Propagation, number: int, axis: str, factors: tuple[str, ...]) -> bool:
+def _stay(propagation: Propagation, number: int, axis: str, factors: tuple[str, ...]) -> int:
     """Let an axis that cuts examples go on to cut them where a reshape splits them for the steps of a loop.
 
     The axis does not divide the number of steps. Each step then reads its examples cut along the axis, another factor
@@ -41,18 +41,21 @@ def _stay(propagation: Propagation, number: int, axis: str, factors: tuple[str, 
 
     Args:
         factors: of the dimension that the axis cuts, major to minor.
+
+    Returns:
+        How many entries are cut.
     """
-    operation, cut = propagation.graph.operations[number], False
+    operation, entries = propagation.graph.operations[number], 0
     for access, array in zip(operation.nest.writes, operation.outs, strict=True):
         for minor in factors[1:]:
             if access.dims and access.dims[0] == factors[:1] and (minor,) in access.dims:
-                cut |= _cut_entries(propagation, array.name, axis, access.dims.index((minor,)))
-    return cut
+                entries += _cut_entries(propagation, array.name, axis, access.dims.index((minor,)))
+    return entries
 
 
-def _cut_entries(propagation: Propagation, name: str, axis: str, at: int) -> bool:
-    """Cut the entries of loops that are made of an array, along a dimension of it; whether there are any."""
-    cut = False
+def _cut_entries(propagation: Propagation, name: str, axis: str, at: int) -> int:
+    """Cut the entries of loops that are made of an array, along a dimension of it; how many there are."""
+    entries = 0
     for j, read in propagation.readers.get(name, ()):
         reader = propagation.graph.operations[j]
         (dim, *others) = reader.nest.reads[read].dims[at] or ("",)
@@ -62,10 +65,10 @@ def _cut_entries(propagation: Propagation, name: str, axis: str, at: int) -> boo
             propagation.cuts[j][axis] = dim
             why = f"its steps split the dimension of {name!r} that {axis!r} cuts before; it cuts the rest of it in each"
             propagation.choices.append(Choice(reader.name, axis, dim, why))
-            cut = True
+            entries += 1
         elif not reader.role and all(access.dims == reader.nest.reads[read].dims for access in reader.nest.writes):
-            cut |= any([_cut_entries(propagation, array.name, axis, at) for array in reader.outs])
-    return cut
+            entries += sum(_cut_entries(propagation, array.name, axis, at) for array in reader.outs)
+    return entries
 
 
 def carry_whole(propagation: Propagation, axis: str) -> None:
