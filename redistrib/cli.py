@@ -144,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
         "--batch", action="append", default=[], metavar="ARGUMENT=DIMENSION",
         help="an argument with examples and their dimension: pipelines are simulated as well",
     )  # fmt: skip
+    search.add_argument("--pipeline", metavar="NAME", help="with --batch: family of layouts, or order (default: 1f1b)")
     search.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write the schedule to, as JSON")
     search.add_argument("--measure", type=int, metavar="TOP", help="run so many of the best, and rank them by seconds")
     search.add_argument("--picture", type=Path, metavar="FILE", help="draw what --measure predicted and measured")
@@ -343,6 +344,7 @@ def _search(options: argparse.Namespace) -> int:
         limit=options.limit,
         objective=options.objective,
         overlap=options.overlap,
+        pipeline=options.pipeline,
         is_run=options.measure is not None,
     )
     print(result)

@@ -6,8 +6,8 @@ docs/programs.md shows each. The import loads neither JAX nor MPI.
 
 from __future__ import annotations
 
-from redistrib.pipelines.grid import grid
-from redistrib.pipelines.orders import PipelineTask, gpipe, interleaved, one_f_one_b
+from redistrib.pipelines.grid import LAYOUTS, grid, register_layouts
+from redistrib.pipelines.orders import ORDERS, PipelineTask, gpipe, interleaved, one_f_one_b, register_order
 from redistrib.pipelines.recompute import recomputed
 from redistrib.pipelines.spreading import spread
 from redistrib.programs.abstract import Mixed, Register
@@ -27,6 +27,8 @@ from redistrib.programs.text import to_text
 from redistrib.programs.value import Place, Value
 
 __all__ = [
+    "LAYOUTS",
+    "ORDERS",
     "REGISTER",
     "Access",
     "Builder",
@@ -51,6 +53,8 @@ __all__ = [
     "recognised",
     "recomputed",
     "reductions",
+    "register_layouts",
+    "register_order",
     "run_by_rank",
     "run_ranks",
     "run_whole",

@@ -12,12 +12,15 @@ from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 
 
-def search_target(target: str, pairs: dict[str, list[str]], *, is_run: bool = False, **options: Any) -> Searched:
+def search_target(
+    target: str, pairs: dict[str, list[str]], *, pipeline: str | None = None, is_run: bool = False, **options: Any
+) -> Searched:
     """The search result for the return value of a function: a function and its arguments.
 
     Args:
         target: `module:function`.
         pairs: texts `argument=number`, for `state` and for `batch`.
+        pipeline: a family of layouts or an order, by its name, for pipelines; the module of the target may register it.
         is_run: whether candidates will run: on accelerators, or on virtual CPU devices where there are none.
         options: of `rd.search`.
 
@@ -29,7 +32,7 @@ def search_target(target: str, pairs: dict[str, list[str]], *, is_run: bool = Fa
         calibration_devices(max(2, options["devices"] or Mesh.of(options["mesh"]).size))
     function, *args = returned(target, None)
     state, batch = (dict(map(_pair, pairs[name])) for name in ("state", "batch"))
-    return search(function, args, state=state, batch=batch or None, pipeline=bool(batch), **options)
+    return search(function, args, state=state, batch=batch or None, pipeline=pipeline or bool(batch), **options)
 
 
 def _pair(text: str) -> tuple[str, int]:

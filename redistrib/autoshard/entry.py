@@ -24,6 +24,7 @@ from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramErr
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import Along, Work
+from redistrib.pipelines.grid import Layouts, family_of
 from redistrib.report import status_shown
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
@@ -39,7 +40,7 @@ def search(
     mesh: Any = None,
     *,
     devices: int | None = None,
-    pipeline: bool = False,
+    pipeline: bool | str | Layouts = False,
     batch: Mapping[str, int] | None = None,
     microbatches: tuple[int, int] | None = None,
     in_shardings: Any = None,
@@ -69,8 +70,9 @@ def search(
             counts as often as it runs.
         devices: in the place of a mesh: all meshes of so many devices are searched.
         pipeline: whether pipelines on that many devices are simulated as well: every layout of powers of two of
-            replicas, tensor parts and stages, see `redistrib.pipelines.layout`.
-        batch: for `pipeline=True`, the arguments with examples, each with the dimension that runs over them.
+            replicas, tensor parts and stages, see `redistrib.pipelines.layout`; or every layout of a family, by its
+            name or as a function, see `ir.register_layouts`; or the powers of two in an order, by its name.
+        batch: for pipelines, the arguments with examples, each with the dimension that runs over them.
         microbatches: the fewest and the most that a pipeline has, by default 2 and 128.
         pins: tactics that hold, of arguments and operations: `rd.along("d", {"batch": 0})`.
         state: arguments, by name, each with the number of the result that takes its place in the next call; the two
@@ -102,20 +104,21 @@ def search(
     (8, 2)
     """
     most = None if memory_limit is None else parse_size(memory_limit)
+    family = family_of("powers of two" if pipeline is True else pipeline) if pipeline is not False else None
     hardware = profile_of(profile, mesh)
     if (mesh is None) == (devices is None):
         raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
     if devices is not None and (in_shardings is not None or out_shardings is not None or pins):
         raise ProgramError("", "", "Place", "pins name axes, and a number of devices has none; give a mesh")
-    if pipeline and (devices is None or batch is None):
+    if family and (devices is None or batch is None):
         raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
-    if not pipeline and (batch is not None or microbatches is not None):
+    if not family and (batch is not None or microbatches is not None):
         raise ProgramError("", "", "Batch", "batch= and microbatches= are for pipelines; give pipeline=True as well")
-    if pipeline and donate:
+    if family and donate:
         raise ProgramError("", "", "Batch", "a pipeline gives no arguments up; leave donate= out, or pipeline=True")
     if objective not in get_args(Objective):
         raise ChoiceError("unknown objective", value=objective, known=get_args(Objective))
-    if overlap and (objective == "bytes" or pipeline):
+    if overlap and (objective == "bytes" or family):
         why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
         raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
@@ -145,9 +148,9 @@ def search(
             except MemoryLimitError as error:
                 least.append(error)
         pipelines: Iterable[Staged] = ()
-        if pipeline and batch and devices:
+        if family and batch and devices:
             opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, **how)
-            pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective)
+            pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective, family)
         for pipeline_result in pipelines:
             report_progress(pipeline_result.name)
             if most is None or pipeline_result.memory <= most:

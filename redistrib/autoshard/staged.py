@@ -17,7 +17,7 @@ from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.pipelines.entry import devices_of, on_one_device
-from redistrib.pipelines.grid import layouts
+from redistrib.pipelines.grid import Layouts, layouts_of
 from redistrib.pipelines.layout import Layout, Spread
 from redistrib.pipelines.pipelined import Pipelined
 from redistrib.pipelines.roles import BatchedProgram, batch_of
@@ -99,17 +99,18 @@ def staged(
     microbatches: tuple[int, int],
     machine: Machine,
     objective: Objective,
+    family: Layouts,
 ) -> Iterator[Staged]:
-    """Every layout of powers of two, its stages as even as dynamic programming makes them.
+    """Every layout of a family, its stages as even as dynamic programming makes them where it does not name them.
 
     Raises:
         ProgramError: if the function cannot be run in microbatches.
     """
     seen = batch_of(*on_one_device(prepared, batch))
-    for layout in layouts(devices, seen.size, microbatches[1]):
+    for layout in layouts_of(family, devices, seen.size, microbatches[1]):
         if layout.pipeline > 1 and layout.microbatches < microbatches[0]:
             continue
-        chosen = replace(layout, starts=starts_of(seen, layout, machine))
+        chosen = replace(layout, starts=layout.starts or starts_of(seen, layout, machine))
         try:
             program = spread_over(seen, chosen, machine.links)
         except ProgramError:  # more stages than operations, parts that do not divide

@@ -27,6 +27,10 @@ class ChoiceError(RuleBroken):
         "memory size": "{value!v} is no memory size; " + _SIZES,
         "memory size above most": "{value!v} is more than the {most} bytes that a memory limit can be; " + _SIZES,
         "hosts": "{devices:,} devices cannot belong to {hosts} hosts alike; give a number that divides them",
+        "not registered": "no {noun} {value!v}; give {parameters} or one of the names {known!l}",
+        "registered name": "{value!v} is no name; give the {noun} a text that is not empty",
+        "registered value": "{value!v} is no {noun}; give {parameters}",
+        "registered twice": "the {noun} {value!v} is {origin} already; take another name",
         "schedule": "there is no schedule {schedule!r}; choose 'overlap' or 'sequential'",
     }
 

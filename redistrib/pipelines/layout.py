@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from redistrib.arith import as_integer
 from redistrib.errors import ProgramError
-from redistrib.pipelines.orders import Order, one_f_one_b
+from redistrib.errors.base import shown
+from redistrib.pipelines.orders import ORDERS, Order, PipelineTask, one_f_one_b
 from redistrib.pipelines.roles import BatchedProgram
 from redistrib.programs.program import Program
 from redistrib.programs.reference import Tile
@@ -28,7 +29,8 @@ class Layout:
         pipeline: groups of devices that the stages are assigned to.
         microbatches: parts of the batch, one after the other.
         chunks: stages on each group of devices, more than one for the interleaved order.
-        order: of the tasks of a group; see `redistrib.pipelines.orders`.
+        order: of the tasks of a group, a function or its name: `"1f1b"`, `"gpipe"`, `"interleaved"`, or one that was
+            registered; see `redistrib.pipelines.orders`. The attribute is the function.
         zero: 0, every replica has all state; 1, the update and the state of the optimizer are cut over the replicas;
             2, the sums of gradients as well; 3, the parameters as well (Rajbhandari et al., 2020).
         starts: the value whose operation begins each stage but the first; by default stages of equal work.
@@ -36,6 +38,7 @@ class Layout:
 
     Raises:
         ProgramError: if a number is not an integer from 1 on, or `zero` not one from 0 to 3.
+        ChoiceError: if no order has the name.
     """
 
     data: int = 1
@@ -43,7 +46,7 @@ class Layout:
     pipeline: int = 1
     microbatches: int = 1
     chunks: int = 1
-    order: Order = one_f_one_b
+    order: Order | str = one_f_one_b
     zero: int = 0
     starts: tuple[str, ...] = ()
     tensor_dims: Mapping[str, int | None] = field(default_factory=dict, hash=False)
@@ -58,14 +61,33 @@ class Layout:
         if as_integer(self.zero) not in range(4):
             raise ProgramError("", "", "Layout", f"zero is {self.zero!r}; give 0, 1, 2 or 3")
         object.__setattr__(self, "starts", tuple(self.starts))
+        object.__setattr__(self, "order", ORDERS.of(self.order))
 
     @property
     def devices(self) -> int:
         """Devices that it takes."""
         return self.data * self.tensor * self.pipeline
 
+    @property
+    def rows(self) -> list[list[PipelineTask]]:
+        """For every group of devices its tasks, in order.
+
+        Raises:
+            ProgramError: if the order gives anything else than tasks.
+        """
+        order = ORDERS.of(self.order)
+        rows = [list(row) for row in order(self.pipeline, self.microbatches, self.chunks)]
+        for task in (task for row in rows for task in row if not isinstance(task, PipelineTask)):
+            raise ProgramError(
+                "", "", "Order", f"order {ORDERS.name_of(order)!r} has {shown(task)} among its tasks; give for every "
+                f"group of devices a list of ir.PipelineTask",
+            )  # fmt: skip
+        return rows
+
     def __str__(self) -> str:
-        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.microbatches}"
+        numbers = f"{self.data}/{self.tensor}/{self.pipeline}/{self.microbatches}"
+        name = ORDERS.name_of(ORDERS.of(self.order))
+        return numbers if self.order is one_f_one_b else f"{numbers} {name}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 An order is a function of the number of devices, of microbatches, and of stages on each device. It returns for every
 device its tasks, one after the other. Stage `s` of a pipeline is on device `s % devices`. `gpipe`, `one_f_one_b` and
-`interleaved` are orders; so is every function of this form. `list_schedule` refuses an order that cannot run.
+`interleaved` are orders, called `"gpipe"`, `"1f1b"` and `"interleaved"`. So is every function of this form, with a name
+once it is registered. `list_schedule` refuses an order that cannot run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from redistrib.errors import ProgramError
+from redistrib.pipelines.registry import Registry
 
 
 class PipelineTask(NamedTuple):
@@ -29,7 +31,29 @@ class PipelineTask(NamedTuple):
 
 Order: TypeAlias = Callable[[int, int, int], list[list[PipelineTask]]]
 
+ORDERS: Registry[Order] = Registry("order", "a function of devices, microbatches and stages on a device")
 
+
+def register_order(name: str) -> Callable[[Order], Order]:
+    """A decorator that gives an order a name, which `Layout`, `ir.grid`, `rd.search` and its command accept.
+
+    Args:
+        name: of the order.
+
+    Raises:
+        ChoiceError: if the name is empty, or belongs to another order.
+
+    >>> @register_order("one by one")
+    ... def one_by_one(devices, microbatches, chunks=1):
+    ...     tasks = [(m, back) for m in range(microbatches) for back in (False, True)]
+    ...     return [[PipelineTask(device, m, back) for m, back in tasks] for device in range(devices)]
+    >>> ORDERS.of("one by one")(2, 1)[1]
+    [PipelineTask(stage=1, microbatch=0, backward=False), PipelineTask(stage=1, microbatch=0, backward=True)]
+    """
+    return ORDERS.register(name)
+
+
+@register_order("gpipe")
 def gpipe(devices: int, microbatches: int, chunks: int = 1) -> list[list[PipelineTask]]:
     """All microbatches forward, then all of them backward (Huang et al., 2019).
 
@@ -45,6 +69,7 @@ def gpipe(devices: int, microbatches: int, chunks: int = 1) -> list[list[Pipelin
     return rows
 
 
+@register_order("1f1b")
 def one_f_one_b(devices: int, microbatches: int, chunks: int = 1) -> list[list[PipelineTask]]:
     """Each microbatch goes backward right after its last stage, in turns with the next one (Narayanan et al., 2019).
 
@@ -61,7 +86,8 @@ def one_f_one_b(devices: int, microbatches: int, chunks: int = 1) -> list[list[P
     return rows
 
 
-def interleaved(devices: int, microbatches: int, chunks: int) -> list[list[PipelineTask]]:
+@register_order("interleaved")
+def interleaved(devices: int, microbatches: int, chunks: int = 1) -> list[list[PipelineTask]]:
     """Several stages on every device, which a microbatch visits in turns (Narayanan et al., 2021, section 2.2).
 
     Raises:

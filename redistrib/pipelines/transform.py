@@ -56,7 +56,7 @@ class _Spreading:
 
     def program(self) -> Program:
         self._start()
-        rows = self.layout.order(self.layout.pipeline, self.layout.microbatches, self.layout.chunks)
+        rows = self.layout.rows
         if not any(backward for _, backward in self.staging.stages.of.values()):
             rows = forward_only(rows)
         self._check(rows)
