@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
     from redistrib.distribution.diagnosis import diagnose
+    from redistrib.distribution.partition import partition
     from redistrib.distribution.regions import proxy
     from redistrib.distribution.rules import rule
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
-    from redistrib.partitioning.entry import partition
     from redistrib.partitioning.tactics import along, work
     from redistrib.pipelines.entry import pipeline
     from redistrib.pipelines.layout import Layout
@@ -78,7 +78,7 @@ _HOME = {
     "load_plan": "redistrib.weights.planning",
     "nest": "redistrib.programs.spec",
     "owners": "redistrib.plans.points",
-    "partition": "redistrib.partitioning.entry",
+    "partition": "redistrib.distribution.partition",
     "pipeline": "redistrib.pipelines.entry",
     "point_of": "redistrib.plans.points",
     "proxy": "redistrib.distribution.regions",

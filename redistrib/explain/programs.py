@@ -37,7 +37,7 @@ class Row(NamedTuple):
 def rows_of(program: Program) -> list[Row]:
     """The rows of the picture; operations without a move between them share a row. Those of a loop count all its steps.
 
-    >>> from redistrib.partitioning.entry import partition
+    >>> from redistrib.distribution.partition import partition
     >>> from redistrib.programs.spec import nest
     >>> [tuple(row) for row in rows_of(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}}))]
     [('matmul', 256, 0, ''), ('out.1', 0, 1536, 'all_reduce')]

@@ -21,7 +21,7 @@ def render(program: ProgramData) -> str:
     Flops are those of one device, bytes received those of all devices together, prices in the unit of the plans' cost
     model. A move is shown before the operation that it is made for.
 
-    >>> from redistrib.partitioning.entry import partition
+    >>> from redistrib.distribution.partition import partition
     >>> from redistrib.programs.spec import nest
     >>> print(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}}))  # doctest: +NORMALIZE_WHITESPACE
     main on 4 devices

@@ -11,7 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.errors import CutError
+from redistrib import ir
+from redistrib.errors import CutError, ProgramError
 from redistrib.programs.program import Call, Compute, Loop
 from tests.distribution.models import whole
 from tests.messages import exactly
@@ -225,3 +226,35 @@ def test_where_tiles_have_one_size_an_axis_must_divide_the_dimension() -> None:
         rd.distribute(scanned, (whole(3, 6),), {"d": 4})
     with pytest.raises(CutError, match=UNEVEN):
         rd.search(lambda x: rd.cut(x, {"d": 0}), (whole(6),), {"d": 4})
+
+
+def test_a_program_of_a_function_is_cut_by_it_alone() -> None:
+    """`rd.partition` of a function has the cuts of its annotations and those that follow; on nests it is as before."""
+
+    def block(x: Any, up: Any, down: Any) -> Any:
+        return jnp.tanh(rd.cut(x, {"data": 0}) @ rd.cut(up, {"model": 1})) @ down
+
+    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((4, 6), (6, 8), (8, 6))]
+    program = rd.partition(block, {"data": 2, "model": 4}, args=shapes)
+    inputs = ["[2{data}4, 6]", "[6, 2{model}8]", "[2{model}8, 6]"]
+    assert [str(value.type) for value in program.inputs] == inputs
+    assert [step.kind for move in program.moves if move.plan for step in move.plan.steps] == ["all_reduce"]
+    arrays = [np.random.default_rng(k).normal(size=form.shape).astype(form.dtype) for k, form in enumerate(shapes)]
+    (result,) = ir.run_by_rank(program, arrays)
+    np.testing.assert_allclose(result, np.tanh(arrays[0] @ arrays[1]) @ arrays[2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "is a function: it needs args=, its arguments or their shapes (rule Arguments)"),
+        ({"args": (1.0,), "root": True}, "is a function: it takes no root=; leave it out (rule Arguments)"),
+        ({"args": (1.0,), "dtype": "int8"}, "is a function: it takes no dtype=; leave it out (rule Arguments)"),
+    ],
+)
+def test_functions_and_nests_take_options_of_their_own(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        rd.partition(jnp.sin, {"d": 2}, **options)
+    assert str(caught.value).endswith(why)
+    with pytest.raises(ProgramError, match="args= are those of a function; nests have none"):
+        rd.partition(rd.nest("ij,jk->ik", (4, 4, 4)), {"matmul": (2, 1, 1)}, args=())

@@ -40,11 +40,11 @@ class Tracing(Protocol):
 def cut(x: _Tree, axes: Mapping[str, int | None]) -> _Tree:
     """Say inside a function how an array is cut there: which mesh axis cuts which of its dimensions.
 
-    `rd.distribute` and `rd.search` read it where they trace the function; it holds before any tactic. The cuts spread
-    from there, and where the array has another layout, a move brings it into this one. Axes that are not named cut as
-    the schedule has it. Everywhere else it is the identity: under plain `jax.jit`, in `rd.pipeline`, in the branches of
-    a `cond` and inside `rd.proxy`, where nothing moves. The gradient and the tangent of the array are cut so too; under
-    `jax.vmap` dimensions are those of one example.
+    `rd.distribute`, `rd.partition` and `rd.search` read it where they trace the function; it holds before any
+    tactic. The cuts spread from there, and where the array has another layout, a move brings it into this one. Axes
+    that are not named cut as the schedule has it. Everywhere else it is the identity: under plain `jax.jit`, in
+    `rd.pipeline`, in the branches of a `cond` and inside `rd.proxy`, where nothing moves. The gradient and the
+    tangent of the array are cut so too; under `jax.vmap` dimensions are those of one example.
 
     Args:
         x: an array, or a tree of arrays that are all cut so.

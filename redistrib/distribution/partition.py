@@ -1,11 +1,14 @@
-"""Moves from grids: nests and their grids in, a program out."""
+"""`partition`: nests and their grids in, or a JAX function with annotations; a program out. Nests need no JAX."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from redistrib.cost.model import CostModel
+from redistrib.errors import ProgramError
+from redistrib.errors.base import shown
+from redistrib.extras import need
 from redistrib.partitioning.insert import partitioned
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.pad import padded
@@ -14,9 +17,10 @@ from redistrib.programs.program import Program
 
 
 def partition(
-    nests: Nest | Iterable[Nest],
-    grids: Mapping[str, Sequence[int] | Mapping[str, int]],
+    nests: Nest | Iterable[Nest] | Callable[..., Any],
+    grids: Mapping[str, Sequence[int] | Mapping[str, int]] | Any,
     *,
+    args: Sequence[Any] | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
     ranks: int | None = None,
     inputs: Mapping[str, Any] | None = None,
@@ -24,7 +28,7 @@ def partition(
     root: bool = False,
     pad: bool = False,
     dtype: str | Mapping[str, str] = "float32",
-    cost_model: CostModel | str = "exact",
+    cost_model: CostModel | str | None = None,
 ) -> Program:
     """Cut the work of operations by grids, derive the types of their arrays, and move arrays between different types.
 
@@ -34,9 +38,14 @@ def partition(
     Where there are at most 4,096 ways to choose them, no other way receives fewer bytes in all. Larger programs are
     searched in part: they receive no more than if every operation in turn were bound nearest to its arrays.
 
+    A JAX function is traced, and cut by the annotations inside it, `rd.cut`, and what follows from them: the program is
+    that of `rd.distribute` without a schedule.
+
     Args:
-        nests: the operations, in order; see `rd.nest`.
-        grids: for every operation the number of parts of each iteration dimension, in order or by name.
+        nests: the operations, in order; see `rd.nest`. Or a JAX function, with `args`.
+        grids: for every operation the number of parts of each iteration dimension, in order or by name. For a function
+            the mesh whose axes its annotations name, as `rd.distribute` takes it; no devices are needed.
+        args: of the function, as arrays or as `jax.ShapeDtypeStruct`; all other options but `cost_model` are for nests.
         groups: operations that are fused, by the name of the kernel they become: nothing may move inside.
         ranks: devices of the machine; else as many as the largest grid takes. A grid that takes fewer has its work
             repeated on the others where it divides them, and else leaves them idle.
@@ -47,13 +56,15 @@ def partition(
         pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. The
             added elements of an input may have any value, and those of an output have no meaning.
         dtype: element type of all arrays; or of each by name, float32 for missing ones.
-        cost_model: the objective of the plans of moves.
+        cost_model: the objective of the plans of moves; by default `"exact"`, and for a function the preset of the
+            platform.
 
     Returns:
         A checked program. A `Move` stands where producer and consumer differ, and nowhere else.
 
     Raises:
         CutError: a grid is missing, of another rank, does not divide, or takes more devices than there are.
+        ProgramError: if a function comes without arguments, or with options of nests.
         CutInnerFactorError, NoCombinerError, InconsistentGroupError: see docs/programs.md.
 
     >>> from redistrib.programs.spec import nest
@@ -61,11 +72,40 @@ def partition(
     >>> [f"{value.name}: {value.type}" for value in program.inputs], len(program.moves)
     (['a: [2{r0}8, 8]', 'b: [8, 8]'], 0)
     """
+    if callable(nests) and not isinstance(nests, Nest):
+        options = {"groups": groups, "ranks": ranks, "inputs": inputs, "outputs": outputs, "root": root, "pad": pad}
+        given = [name for name, option in options.items() if option] + (["dtype"] if dtype != "float32" else [])
+        if args is None or given:
+            why = (
+                "needs args=, its arguments or their shapes" if args is None else f"takes no {given[0]}=; leave it out"
+            )
+            raise ProgramError("", "", "Arguments", f"{shown(nests)} is a function: it {why}")
+        return _of_function(nests, args, grids, cost_model)
+    if args is not None:
+        raise ProgramError("", "", "Arguments", "args= are those of a function; nests have none, so leave it out")
     operations = (nests,) if isinstance(nests, Nest) else tuple(nests)
     ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
     if pad:
         operations = padded(operations, grids)
     kinds = dtype if isinstance(dtype, str) else dict(dtype)
     return partitioned(
-        operations, grids, groups or {}, PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model)
+        operations,
+        grids,
+        groups or {},
+        PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact"),
     )
+
+
+def _of_function(
+    function: Callable[..., Any], args: Sequence[Any], mesh: Any, cost_model: CostModel | str | None
+) -> Program:
+    """The program of a function that is cut by its annotations alone."""
+    need("jax")
+    from redistrib.backends.jax.context import Platform
+    from redistrib.distribution.devices import meshes
+    from redistrib.distribution.entry import distributed
+    from redistrib.distribution.prepared import prepare
+
+    jax_mesh, axes = meshes(mesh)
+    prepared = prepare(function, args, axes, None, None, None, platform=Platform.of(jax_mesh).name)
+    return distributed(prepared, jax_mesh, axes, (), cost_model, memory_limit=None, donate=()).program
