@@ -210,8 +210,6 @@ def test_other_counts_of_arrays_and_places_are_refused() -> None:
         rd.to_jax(doubled(), jax.make_mesh((4,), ("x",), devices=jax.devices()[:4]))
     with pytest.raises(ForeignMeshError):
         rd.to_jax(doubled(), jax.make_mesh((2,), ("r0",), devices=jax.devices()[:2]))
-    with pytest.raises(ProgramError, match="on one place"):
-        rd.to_jax(doubled(root=True), mesh_for(doubled()))
     with pytest.raises(ProgramError, match="jax_enable_x64"):
         rd.to_jax(doubled(dtype="float64"), mesh_for(doubled()))
     explicit = mesh_for(doubled(), AxisType.Explicit)

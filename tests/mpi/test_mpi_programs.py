@@ -27,6 +27,11 @@ def test_some_of_these_programs(ranks: int, step: int) -> None:
     assert launch(ranks, "programs", "every", str(step)).figures()["ran"] >= 5
 
 
+def test_pipelines_of_stages_and_microbatches() -> None:
+    """Programs of `ir.spread` with places of their own: values as on one device, bytes as predicted."""
+    assert launch(4, "programs", "pipelines").figures()["ran"] == 2
+
+
 def test_summands_are_scattered_and_reduced() -> None:
     found = launch(6, "programs", "summands").figures()
     assert found["ran"] == 4

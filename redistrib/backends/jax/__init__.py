@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redistrib.backends.jax.doors import can, measure, run
     from redistrib.backends.jax.execute import Redistribution, to_jax
-    from redistrib.backends.jax.program_function import ProgramFunction, program_to_jax
+    from redistrib.backends.jax.placed_function import PlacedFunction, program_to_jax
+    from redistrib.backends.jax.program_function import ProgramFunction
 
-__all__ = ["ProgramFunction", "Redistribution", "can", "measure", "program_to_jax", "run", "to_jax"]
+__all__ = ["PlacedFunction", "ProgramFunction", "Redistribution", "can", "measure", "program_to_jax", "run", "to_jax"]
 
 _MODULES = {
+    "PlacedFunction": "placed_function",
     "ProgramFunction": "program_function",
     "Redistribution": "execute",
     "can": "doors",
     "measure": "doors",
-    "program_to_jax": "program_function",
+    "program_to_jax": "placed_function",
     "run": "doors",
     "to_jax": "execute",
 }

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from redistrib.backends.jax.execute import require_plan, to_jax
+from redistrib.backends.jax.placed_function import program_to_jax, require_program
 from redistrib.backends.jax.profiling import calibrate
-from redistrib.backends.jax.program_function import program_to_jax, require_program
 from redistrib.backends.refusals import refusal
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample

@@ -1,9 +1,9 @@
-"""A program as a function of global `jax.Array`s."""
+"""A program on one place as a function of global `jax.Array`s, a single `shard_map`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.check import check
+from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import with_steps
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
@@ -32,31 +33,8 @@ from redistrib.theory.placement import placement_of
 _COMBINED: dict[str, Callable[..., jax.Array]] = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
 
 
-def program_to_jax(program: Program, mesh: jax.sharding.Mesh, *, schedule: Schedule | None = None) -> ProgramFunction:
-    """The function of a program: from a global array for each input to a global array for each output.
-
-    It is a single `shard_map`, and may be called eagerly and under `jax.jit`.
-
-    Bodies of nests are traced. They may use `jax.numpy`, operators, or functions of NumPy that `jax.numpy` has under
-    the same name. The result of a body is converted to the value's element type, as under MPI. A body that needs the
-    start of its part is traced once for each start, and every device runs the trace of its start.
-
-    Args:
-        program: a program with all values and operations on one place, as from `rd.partition` without `root=`.
-        mesh: a JAX mesh with the axes of the place's mesh; its devices get the device numbers of the place. For a
-            place of one device, any mesh of one device.
-        schedule: of the plans of moves, see `to_jax`.
-
-    Raises:
-        ProgramError: if the program is invalid, is on several places, begins or ends with partial sums, has tiles that
-            overlap or a nest without a body, or needs 64 bits without `jax_enable_x64`.
-        ForeignMeshError: if the mesh has other axes than the program's.
-    """
-    return ProgramFunction(program, mesh, schedule)
-
-
 class ProgramFunction:
-    """A program on a JAX mesh, as a function; the result of `program_to_jax`.
+    """A program on one place of a JAX mesh, as a function; the result of `program_to_jax` for such a program.
 
     Attributes:
         program: the program.
@@ -66,12 +44,13 @@ class ProgramFunction:
 
     def __init__(self, program: Program, mesh: jax.sharding.Mesh, schedule: Schedule | None = None) -> None:
         self.program, self.mesh = program, mesh
-        place = require_program(program)
+        require_values(program)
+        (place,) = places_of(program)
         outputs = [program.values[name] for name in program.outputs]
         self.in_shardings, self.out_shardings = (
             tuple(_sharding(value, place, mesh) for value in side) for side in (program.inputs, outputs)
         )
-        self._run = mapped(program, mesh, schedule, compute=_compute)
+        self._run = mapped(program, mesh, schedule, compute=compute)
         self._compiled = jax.jit(self._run, inline=True)
 
     def __repr__(self) -> str:
@@ -85,46 +64,66 @@ class ProgramFunction:
                 or sharding, or is no `jax.Array`. Under `jit`, on Auto axes, XLA moves it there first.
             TracedError: inside a `shard_map` over axes of the mesh.
         """
-        inputs = self.program.inputs
-        if len(arrays) != len(inputs):
-            names = ", ".join(value.name for value in inputs) or "none"
-            why = f"it has the inputs {names}, and {len(arrays)} arrays are given"
-            raise ProgramError(self.program.name, "", "Arguments", why)
-        checked = list(map(self._checked, range(len(inputs)), arrays))
-        results: list[jax.Array] = self._compiled(*checked)
+        given = accepted(self.program, self.in_shardings, arrays)
+        results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(given)), given))
         return results
 
-    def _checked(self, number: int, array: Any) -> jax.Array:
-        value, sharding = self.program.inputs[number], self.in_shardings[number]
-        expected = f"{value.dtype}{list(value.shape)}"
-        remedy = f"place it with jax.device_put(array, f.in_shardings[{number}])"
-        if not isinstance(array, jax.Array):
-            raise self._refused(value, f"it is {shown(array)}, and no jax.Array; {remedy}")
-        if (array.shape, str(array.dtype)) != (value.shape, value.dtype):
-            raise self._refused(value, f"it is {array.dtype}{list(array.shape)}, and the program takes {expected}")
+    def _constrained(self, number: int, array: jax.Array) -> jax.Array:
+        """An argument that is traced, in its sharding; others are there already."""
         if not isinstance(array, jax.core.Tracer):
-            if not array.sharding.is_equivalent_to(sharding, array.ndim):
-                placed, needed = described(array.sharding), described(sharding)
-                raise self._refused(value, f"it is placed as {placed}, and the program takes {needed}; {remedy}")
             return array
+        value, sharding = self.program.inputs[number], self.in_shardings[number]
         spec = other_spec(array, sharding)
         if spec is not None:
-            raise self._refused(
-                value, f"it is placed as {spec}, and the program takes {sharding.spec}; reshard it first"
+            raise _refused(
+                self.program, value, f"it is placed as {spec}, and the program takes {sharding.spec}; reshard it first"
             )
         return array if AxisType.Explicit in self.mesh.axis_types else constrained(array, self.mesh, sharding.spec)
 
-    def _refused(self, value: Value, why: str) -> ProgramError:
-        return ProgramError(self.program.name, value.name, "Arguments", why)
+
+def accepted(program: Program, shardings: Sequence[NamedSharding], arrays: Sequence[Any]) -> list[jax.Array]:
+    """Arguments of a program, each of its input's shape and element type and, unless traced, in its sharding.
+
+    Raises:
+        ProgramError: if there are too few arrays or too many, or for the first that differs.
+    """
+    inputs = program.inputs
+    if len(arrays) != len(inputs):
+        names = ", ".join(value.name for value in inputs) or "none"
+        why = f"it has the inputs {names}, and {len(arrays)} arrays are given"
+        raise ProgramError(program.name, "", "Arguments", why)
+    for number, (value, sharding, array) in enumerate(zip(inputs, shardings, arrays, strict=True)):
+        remedy = f"place it with jax.device_put(array, f.in_shardings[{number}])"
+        if not isinstance(array, jax.Array):
+            raise _refused(program, value, f"it is {shown(array)}, and no jax.Array; {remedy}")
+        if (array.shape, str(array.dtype)) != (value.shape, value.dtype):
+            expected = f"{value.dtype}{list(value.shape)}"
+            why = f"it is {array.dtype}{list(array.shape)}, and the program takes {expected}"
+            raise _refused(program, value, why)
+        if not isinstance(array, jax.core.Tracer) and not array.sharding.is_equivalent_to(sharding, array.ndim):
+            placed, needed = described(array.sharding), described(sharding)
+            raise _refused(program, value, f"it is placed as {placed}, and the program takes {needed}; {remedy}")
+    return [*arrays]
 
 
-def require_program(program: Program) -> Place:
-    """Refuse a program that no JAX mesh can run, and return its place.
+def _refused(program: Program, value: Value, why: str) -> ProgramError:
+    return ProgramError(program.name, value.name, "Arguments", why)
+
+
+def require_values(program: Program) -> None:
+    """Refuse a program with values or bodies that JAX has not, on any place.
 
     Raises:
         ProgramError: as `program_to_jax` says.
     """
-    place = _place(check(program))
+    places_of(check(program))
+    for result in (value for inner in with_steps(program) for value in inner.values.values()):
+        if not _is_enabled(result.dtype):
+            raise ProgramError(
+                "", result.name, "Place", f"it is of {result.dtype}, and JAX has none unless jax_enable_x64 is set; do "
+                f"so, or take another element type",
+            )  # fmt: skip
+    require_bodies(program)
     for value in (*program.inputs, *(program.values[name] for name in program.outputs)):
         if value.type.partial:
             raise ProgramError(
@@ -132,37 +131,20 @@ def require_program(program: Program) -> Place:
                 f"move it to a type without partial sums",
             )  # fmt: skip
     require_tiles_apart(program)
-    return place
 
 
-def _place(program: Program) -> Place:
-    """The one place of a program that JAX can run.
+def places_of(program: ProgramData) -> tuple[Place, ...]:
+    """The places of a program's values and operations, those of loops and calls included, in order.
 
     Raises:
-        ProgramError: names the first value or operation that JAX cannot run.
+        ProgramError: if there are none.
     """
     programs = [*with_steps(program)]
-    values = [value for inner in programs for value in inner.values.values()]
-    work = [op for inner in programs for op in inner.ops if isinstance(op, Compute)]
-    ends = [("", value.name, value.place) for value in values]
-    ends += [(op.name, "", op.place) for op in work]
-    if not ends:
+    places = [value.place for inner in programs for value in inner.values.values()]
+    places += [op.place for inner in programs for op in inner.ops if isinstance(op, Compute)]
+    if not places:
         raise ProgramError(program.name, "", "Place", "it has no values and no operations; there is nothing to run")
-    place = ends[0][2]
-    for operation, value, other in ends:
-        if other != place:
-            raise ProgramError(
-                operation, value, "Place", f"it is on {other}, and others are on {place}; in JAX a program runs on one "
-                f"place: leave root= out and give all grids as many devices, or run it by rd.to_mpi",
-            )  # fmt: skip
-    for result in values:
-        if not _is_enabled(result.dtype):
-            raise ProgramError(
-                "", result.name, "Place", f"it is of {result.dtype}, and JAX has none unless jax_enable_x64 is set; do "
-                f"so, or take another element type",
-            )  # fmt: skip
-    require_bodies(program)
-    return place
+    return tuple(dict.fromkeys(places))
 
 
 def _is_enabled(dtype: str) -> bool:
@@ -181,7 +163,7 @@ def _sharding(value: Value, place: Place, mesh: jax.sharding.Mesh) -> NamedShard
 # ------------------------------------------------------------------------------------------------ operations
 
 
-def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+def compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The results of an operation on the running device."""
     env = {array: tiles[name] for array, name in op.ins}
     for part in op.parts:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.program import run_local
+from redistrib.backends.jax.program import Compiled, run_local
 from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import partition_spec, stacked_type
 from redistrib.programs.data import ProgramData
@@ -36,15 +36,23 @@ def array_of(value: Value, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding_of(value, mesh))
 
 
-def staged(program: ProgramData, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
-    """A program on one place as a jitted function of its inputs, one `shard_map` over the mesh of the place."""
+def staged(
+    program: ProgramData, mesh: jax.sharding.Mesh, compute: Compiled | None = None
+) -> Callable[..., list[jax.Array]]:
+    """A program on one place as a jitted function of its inputs, one `shard_map` over the mesh of the place.
+
+    Args:
+        program: the operations.
+        mesh: of the place, see `mesh_of`.
+        compute: see `redistrib.backends.jax.program.mapped`.
+    """
     flat = inlined(program)
     outputs = [flat.values[name] for name in flat.outputs]
     platform = Platform.of(mesh)
 
     def local(*tiles: jax.Array) -> list[jax.Array]:
         whole = [tile[0] if value.type.partial else tile for value, tile in zip(flat.inputs, tiles, strict=True)]
-        results = run_local(flat, whole, platform)
+        results = run_local(flat, whole, platform, compute=compute)
         return [tile[None] if value.type.partial else tile for value, tile in zip(outputs, results, strict=True)]
 
     specs, ends = ([sharding_of(value, mesh).spec for value in side] for side in (flat.inputs, outputs))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import redistrib as rd
+from redistrib import ir
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Access, Nest
@@ -139,6 +140,20 @@ def summands(ranks: int) -> Iterator[Case]:
     given = b.input("x", "[6{x}12, 12] sum{y}", place, "int64")
     nest = rd.nest("ij->ij", (12, 12), name="twice", fn=lambda x: 2 * x, linear=[(0,)])
     yield Case("partial sums in and out", b.build(b.compute(nest, given, cut={"i": "x"})), [x], [2 * x])
+
+
+def pipelines(ranks: int) -> Iterator[Case]:
+    """A training step of a transformer in two stages, by orders of the library and by name."""
+    from tests.pipelines.models import transformer
+
+    step = transformer()
+    arrays = [np.random.default_rng(k).integers(-1, 2, value.shape) for k, value in enumerate(step.inputs)]
+    for layout in (
+        rd.Layout(data=ranks // 2, pipeline=2, microbatches=2),
+        rd.Layout(tensor=2, pipeline=ranks // 2, microbatches=4, order="gpipe"),
+    ):
+        made = ir.spread(step, {"x": 0, "y": 0}, layout)
+        yield Case(f"stages {layout}", made.program, made.arguments(arrays), ir.run_whole(step, arrays))
 
 
 def every(ranks: int) -> Iterator[Case]:
