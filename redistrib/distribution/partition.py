@@ -11,7 +11,7 @@ from redistrib.errors.base import shown
 from redistrib.extras import need
 from redistrib.partitioning.insert import partitioned
 from redistrib.partitioning.options import PartitionOptions
-from redistrib.partitioning.pad import padded
+from redistrib.partitioning.padding import padded
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Program
 
@@ -26,7 +26,6 @@ def partition(
     inputs: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | Sequence[str] = (),
     root: bool = False,
-    pad: bool = False,
     dtype: str | Mapping[str, str] = "float32",
     cost_model: CostModel | str | None = None,
 ) -> Program:
@@ -41,6 +40,10 @@ def partition(
     A JAX function is traced, and cut by the annotations inside it, `rd.cut`, and what follows from them: the program is
     that of `rd.distribute` without a schedule.
 
+    A grid need not divide a range, and may have more parts than the range has points. The first devices then have
+    `ceil(n / p)` points each, and the last ones have fewer, or none. Tiles are of one size, so that of such an array
+    the last ones end in padding, `[4{r0}7+1]`: no operation works on it, and inputs and outputs are without it.
+
     Args:
         nests: the operations, in order; see `rd.nest`. Or a JAX function, with `args`.
         grids: for every operation the number of parts of each iteration dimension, in order or by name. For a function
@@ -53,8 +56,6 @@ def partition(
         outputs: arrays to end with; else those that nothing reads. A mapping gives types as well; None leaves an array
             as it was made, its summands reduced.
         root: whether inputs begin and outputs end whole on device 0.
-        pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. The
-            added elements of an input may have any value, and those of an output have no meaning.
         dtype: element type of all arrays; or of each by name, float32 for missing ones.
         cost_model: the objective of the plans of moves; by default `"exact"`, and for a function the preset of the
             platform.
@@ -63,7 +64,9 @@ def partition(
         A checked program. A `Move` stands where producer and consumer differ, and nowhere else.
 
     Raises:
-        CutError: a grid is missing, of another rank, does not divide, or takes more devices than there are.
+        CutError: a grid is missing, of another rank, or takes more devices than there are; or it does not divide a
+            range that is read in windows, that is no major factor of an array dimension, or whose result every
+            part writes.
         ProgramError: if a function comes without arguments, or with options of nests.
         CutInnerFactorError, NoCombinerError, InconsistentGroupError: see docs/programs.md.
 
@@ -73,8 +76,8 @@ def partition(
     (['a: [2{r0}8, 8]', 'b: [8, 8]'], 0)
     """
     if callable(nests) and not isinstance(nests, Nest):
-        options = {"groups": groups, "ranks": ranks, "inputs": inputs, "outputs": outputs, "root": root, "pad": pad}
-        given = [name for name, option in options.items() if option] + (["dtype"] if dtype != "float32" else [])
+        ignored = {"groups": groups, "ranks": ranks, "inputs": inputs, "outputs": outputs, "root": root}
+        given = [name for name, option in ignored.items() if option] + (["dtype"] if dtype != "float32" else [])
         if args is None or given:
             why = (
                 "needs args=, its arguments or their shapes" if args is None else f"takes no {given[0]}=; leave it out"
@@ -85,15 +88,10 @@ def partition(
         raise ProgramError("", "", "Arguments", "args= are those of a function; nests have none, so leave it out")
     operations = (nests,) if isinstance(nests, Nest) else tuple(nests)
     ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
-    if pad:
-        operations = padded(operations, grids)
+    operations, padding = padded(operations, grids)
     kinds = dtype if isinstance(dtype, str) else dict(dtype)
-    return partitioned(
-        operations,
-        grids,
-        groups or {},
-        PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact"),
-    )
+    options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact", padding)
+    return partitioned(operations, grids, groups or {}, options)
 
 
 def _of_function(

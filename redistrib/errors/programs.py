@@ -44,14 +44,14 @@ k (rule Nest)
 
 
 class CutError(ProgramError):
-    """A cut that an iteration space cannot have: it is missing, has another rank, or does not divide the space.
+    """A cut that an iteration space cannot have: it is missing, has another rank, or does not divide what it must.
 
     >>> import redistrib as rd
-    >>> rd.partition(rd.nest("ij,jk->ik", (64, 64, 64)), {"matmul": {"j": 5}})
+    >>> rd.partition(rd.nest("ij,jk->ik", (64, 64, 64)), {"matmul": {"l": 4}})
     Traceback (most recent call last):
         ...
-    redistrib.errors.CutError: operation 'matmul': 5 parts do not divide the 64 points of 'j'; take a divisor, or \
-pad=True, which pads the dimension to 65 (rule Schedule)
+    redistrib.errors.CutError: operation 'matmul': the grid {'l': 4} names 'l', and the iteration dimensions are i, j, \
+k (rule Schedule)
     """
 
 

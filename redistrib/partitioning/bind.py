@@ -165,7 +165,8 @@ class _Search:
         return _Way(bound, tuple(map(self.arrays.need, needs)))
 
     def _value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
-        return Value(array, form, place, self.arrays.options.dtype_of(array), windows)
+        options = self.arrays.options
+        return Value(array, form, place, options.dtype_of(array), windows, options.padding.get(array, ()))
 
     # ------------------------------------------------------------------------------------- all kernels
 

@@ -59,17 +59,13 @@ def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]])
 
 
 def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
-    """The grid that a schedule gives a nest, which it divides by.
+    """The grid that a schedule gives a nest.
 
     Raises:
-        CutError: as `parts_of` does; and if the grid does not divide the iteration space, or cuts a whole dimension.
+        CutError: as `parts_of` does; and if the grid cuts a whole dimension.
     """
     grid = parts_of(nest, grids)
-    for name, parts, size in zip(nest.position, grid, nest.sizes, strict=True):
-        if size % parts:
-            padded = f"or pad=True, which pads the dimension to {-(-size // parts) * parts}"
-            why = f"{parts} parts do not divide the {size} points of {name!r}; take a divisor, {padded}"
-            raise nest.error("Schedule", why, kind=CutError)
+    for name, parts in zip(nest.position, grid, strict=True):
         if parts > 1 and name in nest.whole:
             raise nest.error("Whole", f"the grid {grid} cuts {name!r}, which must stay whole", kind=CutError)
     return grid

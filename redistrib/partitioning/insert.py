@@ -9,6 +9,7 @@ from typing import Any
 
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
 from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bindings, grid_of
@@ -17,6 +18,7 @@ from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.cuts import mesh_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
+from redistrib.programs.windows import Held
 
 
 def partitioned(
@@ -149,18 +151,20 @@ class Insertion:
         reads = []
         for formal, form in group.reads.items():
             array = self.stands_for.get(formal, formal)
-            target = Value(array, form, bound.place, self.options.dtype_of(array), group.windows[formal])
+            target = self._value(array, form, bound.place, group.windows[formal])
             self._begin(name, target)
             reads.append((formal, array, target))
         for array in outs:
             if array in self.builder.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
-        writes = [
-            (array, Value(array, group.writes[array], bound.place, self.options.dtype_of(array))) for array in outs
-        ]
+        writes = [(array, self._value(array, group.writes[array], bound.place)) for array in outs]
         self.builder.add(name, bound.parts, bound.place, reads, writes)
         for array, value in writes:
             self.builder.hold(array, value)
+
+    def _value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
+        padding = self.options.padding.get(array, ())
+        return Value(array, form, place, self.options.dtype_of(array), windows, padding)
 
     def _begin(self, operation: str, target: Value) -> None:
         """Add an input for an array that nothing has written or read yet.

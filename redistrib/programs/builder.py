@@ -16,6 +16,7 @@ from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import ScheduledNest
+from redistrib.programs.value import with_padding
 
 Cut = DistType | str | Mapping[str, Sequence[str]] | None
 
@@ -70,7 +71,8 @@ class Builder:
             DtypeError: if there is no such element type.
         """
         itemsize_of(dtype)
-        value = Value(self._named(name), DistType.of(form), place, dtype, tuple(windows))
+        even, padding = with_padding(form)
+        value = Value(self._named(name), even, place, dtype, tuple(windows), padding)
         self.inputs.append(value)
         return value
 
@@ -161,7 +163,7 @@ class Builder:
         if place is None:
             place = value.place if plan is None else Place(plan.target_mesh, value.place.devices)
         named = self._named(name or value.name, bool(name))
-        out = Value(named, DistType.of(form), place, value.dtype, tuple(windows))
+        out = Value(named, with_padding(form)[0], place, value.dtype, tuple(windows), value.padding)
         self.ops.append(Move(value.name, out, plan))
         return out
 
@@ -175,7 +177,7 @@ class Builder:
         for k, output in enumerate(program.outputs):
             inner = program.values[output]
             name = self._named(names[k] if k < len(names) else program.name, k < len(names))
-            outs.append(Value(name, inner.type, inner.place, inner.dtype))
+            outs.append(replace(inner, name=name))
         self.ops.append(Call(program, tuple(value.name for value in args), tuple(outs)))
         return outs[0] if len(outs) == 1 else tuple(outs)
 

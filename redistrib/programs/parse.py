@@ -20,6 +20,7 @@ from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Call, Compute, Loop, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.text import PLAIN, Body
+from redistrib.programs.value import with_padding
 from redistrib.programs.windows import Held, Reach, Stencil, Window
 
 _T = TypeVar("_T")
@@ -257,11 +258,11 @@ class _Reader:
         """`value: name ":" TYPE ("windows" "(" (NUMBER | "(" NUMBER* ")")* ")")? NAME "@" NAME`."""
         name = self._used()
         self.expect(":")
-        form = self._type()
+        form, padding = self._guarded(with_padding, self.match(_TYPE, "a type"))
         windows = self.listed("(", ")", self._held) if self.take("windows") else ()
         dtype = self.name()
         self.expect("@")
-        return Value(name, form, self._defined(self.places, "place"), dtype, tuple(windows))
+        return Value(name, form, self._defined(self.places, "place"), dtype, tuple(windows), padding)
 
     def _held(self) -> Held:
         return Reach(*self._many(len(Reach._fields))) if self.peek("(") else self.number()

@@ -32,8 +32,21 @@ def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
     Raises:
         ProgramError: if a nest has no body, or a body gives another shape than its nest says.
     """
-    results = interpret(program, [np.asarray(array) for array in arrays], _Whole())
-    return [results[name] for name in program.outputs]
+    inputs = [padded(np.asarray(array), value) for array, value in zip(arrays, program.inputs, strict=True)]
+    results = interpret(program, inputs, _Whole())
+    return [cropped(results[name], program.values[name]) for name in program.outputs]
+
+
+def padded(array: Tile, value: Value) -> Tile:
+    """An array with zeros as the padding of a value that it becomes; as it is if it has padding already, or none."""
+    if not any(value.padding) or array.shape != value.array_shape:
+        return array
+    return np.pad(array, [(0, more) for more in value.padding])
+
+
+def cropped(array: Tile, value: Value) -> Tile:
+    """An array without the padding of its value."""
+    return array[tuple(map(slice, value.array_shape))] if any(value.padding) else array
 
 
 class _Whole:
@@ -195,7 +208,7 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
 
     A value of summands gets summands that differ and reduce to the array.
     """
-    whole, placement = np.asarray(array), value.placement
+    whole, placement = padded(np.asarray(array), value), value.placement
     if value.windows:
         if whole.shape != value.shape:
             raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {value.shape}")
@@ -228,6 +241,6 @@ def collect(tiles: Tiles, value: Value) -> Tile:
     """
     ordered = [tiles[device] for device in value.place.devices]
     try:
-        return reference.assemble(ordered, value.placement)
+        return cropped(reference.assemble(ordered, value.placement), value)
     except TilesError as error:
         raise TilesError(f"value {value.name!r}: {error}") from error

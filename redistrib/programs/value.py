@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.notation import parse_type, print_type
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.halos import halo_rounds
@@ -55,6 +57,8 @@ class Value:
         windows: where tiles overlap, see `Access`: the type is then that of the points, and every device holds the
             elements that its points read. Along a dimension with a `Reach` the type is that of the array, and the
             reach gives the elements of a device; those beyond the array are zero.
+        padding: elements at the end of each dimension that are not the array's, where a cut does not divide it; empty
+            for none. They may have any value. Types, shapes and tiles count them.
     """
 
     name: str
@@ -62,11 +66,13 @@ class Value:
     place: Place
     dtype: str = "float32"
     windows: tuple[Held, ...] = ()
+    padding: tuple[int, ...] = ()
 
     @property
     def form(self) -> str:
-        """The type as text, and the windows."""
-        return f"{self.type} windows ({', '.join(map(str, self.windows))})" if self.windows else str(self.type)
+        """The type as text, with its padding, and the windows."""
+        windows = f" windows ({', '.join(map(str, self.windows))})" if self.windows else ""
+        return f"{type_text(self.type, self.padding)}{windows}"
 
     @property
     def subset(self) -> str:
@@ -74,12 +80,17 @@ class Value:
         steps: list[Steps] = []
         for dim, held in zip(self.type.dims, self.windows or [1] * self.type.rank, strict=True):
             steps.append(Steps(*held) if isinstance(held, Reach) else Steps(dim.tile, 0, dim.tile + held - 1))
-        return text_of(self.name, self.type, self.place.mesh, self.shape, steps)
+        return text_of(self.name, self.type, self.place.mesh, self.array_shape, steps)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the whole array, in elements."""
         return reached(self.type.global_shape, self.windows)
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape of the whole array without its padding, in elements."""
+        return tuple(size - more for size, more in zip(self.shape, self.padding or (0,) * len(self.shape), strict=True))
 
     @property
     def tile(self) -> tuple[int, ...]:
@@ -148,6 +159,34 @@ class Value:
             shape, grid, index = placement.shape, placement.grid, placement.index[order]
             placement = Placement(shape, grid, index, summand, placement.summands, placement.reduction)
         return tuple(sorted(devices)), placement
+
+
+def type_text(dist_type: DistType, padding: Sequence[int]) -> str:
+    """A type with the padding of each dimension, `[4{x}7+1]` for `[4{x}8]` and 1; it may be of partial sums."""
+    more = padding or (0,) * dist_type.rank
+    dims = ((dim.tile, dim.axes, dim.size - n, dim.cut, n) for dim, n in zip(dist_type.dims, more, strict=True))
+    return print_type(dims, dist_type.partial, dist_type.reduction)
+
+
+def with_padding(form: DistType | str) -> tuple[DistType, tuple[int, ...]]:
+    """A type, or the text of one, as the type of the array with its padding and the padding; empty for none.
+
+    Raises:
+        NotationError, TypeFormError: as `DistType.parse` does.
+
+    >>> form, padding = with_padding("[4{x}7+1, 3] sum{y}")
+    >>> str(form), padding, type_text(form, padding)
+    ('[4{x}8, 3] sum{y}', (1, 0), '[4{x}7+1, 3] sum{y}')
+    """
+    if not isinstance(form, str) and not any(dim.padding for dim in form.dims):
+        return form, ()
+    node = parse_type(str(form))
+    if not any(dim.padding for dim in node.dims):
+        return DistType.of(form), ()
+    dims = ((d.tile, [axis.name for axis in d.axes], d.size + d.padding, d.cut, 0) for d in node.dims)
+    partial = node.partial and ([axis.name for axis in node.partial.axes], node.partial.reduction)
+    even = DistType.parse(print_type(dims, *(partial or ())))
+    return even, tuple(dim.padding for dim in node.dims)
 
 
 def pulled(value: Value, out: Value) -> dict[int, int]:

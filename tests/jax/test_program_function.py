@@ -107,14 +107,30 @@ def test_fused_nests_that_write_one_array_are_combined() -> None:
         np.testing.assert_array_equal(f(*placed(f, arrays))[0], run_whole(program, arrays)[0])
 
 
+def test_arrays_that_no_cut_divides_begin_and_end_on_one_device() -> None:
+    for sizes, grid in (((7, 4, 5), (2, 1, 2)), ((3, 5, 1), (1, 8, 1))):
+        program = rd.partition(rd.nest("ij,jk->ik", sizes), {"matmul": grid}, root=True, outputs={"out": None})
+        f = rd.to_jax(program, jax.make_mesh((8,), ("d",)))
+        arrays = [
+            np.random.default_rng(3).integers(-9, 9, value.array_shape).astype(np.float32) for value in program.inputs
+        ]
+        (result,) = f(*placed(f, arrays))
+        np.testing.assert_array_equal(result, arrays[0] @ arrays[1])
+        assert result.sharding.is_equivalent_to(f.out_shardings[0], result.ndim)
+
+
 def test_padded_dimensions_are_filled_with_nothing() -> None:
     for spec, combine in (("ij,jk->ik", "sum"), ("ij->i", "max"), ("ij->j", "min"), ("ij->", "sum")):
         sizes = (5, 7, 3)[: len(set(spec) - set(",->"))]
         one = rd.nest(spec, sizes, name="op", combine=combine)
-        program = rd.partition(one, {"op": {"i": 2, "j": 2}}, pad=True)
+        program = rd.partition(one, {"op": {"i": 2, "j": 2}})
         f = rd.to_jax(program, mesh_for(program))
-        arrays = [np.random.default_rng(3).integers(-9, 9, value.shape).astype(np.float32) for value in program.inputs]
-        np.testing.assert_array_equal(f(*placed(f, arrays))[0], run_whole(program, arrays)[0])
+        arrays = [
+            np.random.default_rng(3).integers(-9, 9, value.array_shape).astype(np.float32) for value in program.inputs
+        ]
+        (result,) = f(*placed(f, arrays))
+        np.testing.assert_array_equal(result, run_whole(program, arrays)[0])
+        assert result.sharding.is_equivalent_to(f.out_shardings[0], result.ndim)
 
 
 BODIES: dict[str, Callable[..., Any]] = {

@@ -38,6 +38,11 @@ def test_summands_are_scattered_and_reduced() -> None:
     assert {"Gather", "Gatherv", "Reduce", "Scatterv"} <= {*found["ends"]}
 
 
+@pytest.mark.parametrize(("ranks", "programs"), [(4, 6), (6, 9)])
+def test_grids_that_do_not_divide(ranks: int, programs: int) -> None:
+    assert launch(ranks, "programs", "uneven").figures()["ran"] == programs
+
+
 def test_t14_at_most_two_calls_from_and_to_the_root() -> None:
     """Section 5.1.2: Scatterv and Bcast, Reduce and Gatherv: for each array those that are named, and no others."""
     found = launch(8, "thesis", "t14").figures()

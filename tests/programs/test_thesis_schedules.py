@@ -68,13 +68,6 @@ def test_t1_complete_schedules(grid: tuple[int, ...], processors: int) -> None:
             "operation 'MUL_MAP': there is no such operation; there are ADD_MAP (rule Schedule)",
         ),
         (
-            {"ADD_MAP": (3, 1, 1)},
-            (
-                "operation 'ADD_MAP': 3 parts do not divide the 4 points of 'i'; take a divisor, or "
-                "pad=True, which pads the dimension to 6 (rule Schedule)"
-            ),
-        ),
-        (
             {"ADD_MAP": (0, 1, 1)},
             (
                 "operation 'ADD_MAP': the grid (0, 1, 1) is not made of integers from 1 on; 1 leaves a "
@@ -145,19 +138,21 @@ PADDED = [  # specs, sizes, grid, and keywords of a nest
 def test_t3_sizes_that_do_not_divide_and_grids_larger_than_the_range(
     spec: str, sizes: tuple[int, ...], grid: tuple[int, ...], keywords: dict[str, Any]
 ) -> None:
-    """Footnote 1 of chapter 4: every point of the old space is worked on once, whatever stands in the padding."""
+    """Footnote 1 of chapter 4: every point is worked on once, whatever stands in the padding of the last tiles."""
     made = rd.nest(spec, sizes, name="map", **keywords)
     rng = np.random.default_rng(3)
     arrays = [rng.integers(-9, 9, made.shape(access)) for access in made.reads]
     expected = made.body(dict(made.ranges), *arrays)
-    program = rd.partition(made, {"map": grid}, pad=True)
-    given = []
+    program = rd.partition(made, {"map": grid})
+    assert [value.array_shape for value in program.inputs] == [array.shape for array in arrays]
+    padded = []
     for array, value in zip(arrays, program.inputs, strict=True):
         more = [(0, n - m) for n, m in zip(value.type.global_shape, array.shape, strict=True)]
-        given.append(np.pad(array, more, constant_values=77))
+        padded.append(np.pad(array, more, constant_values=77))
     for run in (run_whole, run_by_rank):
-        (found,) = run(program, given)
-        assert np.array_equal(found[tuple(map(slice, expected.shape))], expected)
+        for inputs in (arrays, padded):
+            (result,) = run(program, inputs)
+            assert np.array_equal(result, expected)
 
 
 def test_t3_one_size_for_all_that_touch_an_array() -> None:
@@ -180,25 +175,33 @@ def test_t3_one_size_for_all_that_touch_an_array() -> None:
         body=lambda at, z: np.array([z[k] + z.sum() for k in at["k"]]),
     )
     grids = {"first": (4,), "second": (3,), "total": (2,)}
-    program = rd.partition([first, second, total], grids, outputs=["y", "z", "t"], pad=True)
+    program = rd.partition([first, second, total], grids, outputs=["y", "z", "t"])
     y = np.arange(1, 20, 2)
     for run in (run_whole, run_by_rank):
-        found = run(program, [])
-        assert [array.shape for array in found] == [(12,), (12,), (6,)]
-        assert found[0][:10].tolist() == y.tolist()
-        assert found[1][:10].tolist() == (2 * y).tolist()
-        assert found[2][:5].tolist() == [2 * y[k] + 200 for k in range(5)]
+        results = [array.tolist() for array in run(program, [])]
+        assert results == [y.tolist(), (2 * y).tolist(), [2 * y[k] + 200 for k in range(5)]]
+    assert [str(program.values[name].form) for name in program.outputs] == [
+        "[3{r00,r01}10+2]",
+        "[4{r0}10+2]",
+        "[3{r01}5+1]",
+    ]
 
 
-def test_t3_factors_of_a_dimension_are_not_padded_apart() -> None:
+def test_t3_of_the_factors_of_a_dimension_the_first_may_have_points_left_over() -> None:
+    split = rd.nest("(ij)->ij", (3, 4), name="split")
+    program = rd.partition(split, {"split": (2, 1)})
+    array = np.arange(12)
+    assert [value.form for value in program.values.values()] == ["[8{r0}12+4]", "[2{r0}3+1, 4]"]
+    for run in (run_whole, run_by_rank):
+        assert np.array_equal(run(program, [array])[0], array.reshape(3, 4))
     with pytest.raises(
         CutError,
         match=exactly(
-            "operation 'split', array 'a': i, j make one dimension and cannot be padded apart; "
-            "take grids that divide them (rule Dim)"
+            "operation 'split', array 'a': i, j make one dimension, of which the grid may leave points over along the "
+            "first alone; take grids that divide the others (rule Dim)"
         ),
     ):
-        rd.partition(rd.nest("(ij)->ij", (3, 4), name="split"), {"split": (2, 1)}, pad=True)
+        rd.partition(split, {"split": (1, 3)})
 
 
 def symbolic(form: DistType, mesh: Mesh) -> str:

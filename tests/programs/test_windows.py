@@ -177,7 +177,7 @@ def test_windows_that_do_not_fit(windows: Any, dims: Any) -> None:
 
 def test_a_nest_without_windows_is_padded_beside_one_with_windows_whose_grid_divides() -> None:
     plain = Nest("plain", {"k": 7}, [Access("q", (("k",),))], [Access("doubled", (("k",),))], body=lambda at, q: 2 * q)
-    program = rd.partition([lengths(), plain], {"lengths": (3,), "plain": (3,)}, pad=True)
+    program = rd.partition([lengths(), plain], {"lengths": (3,), "plain": (3,)})
     assert {str(value.type) for value in program.inputs if value.name == "q"} == {"[3{r0}9]"}
 
 
@@ -190,22 +190,21 @@ def test_what_cannot_be_done_with_them() -> None:
     with pytest.raises(
         CutError,
         match=exactly(
-            "operation 'lengths', array 'p': what is read in windows cannot be padded; take grids that "
-            "divide (rule Window)"
+            "operation 'lengths', array 'p': it is read in windows; take grids that divide them (rule Window)"
         ),
     ):
-        rd.partition(lengths(), {"lengths": (2,)}, pad=True)
+        rd.partition(lengths(), {"lengths": (2,)})
     counted = Nest(
         "counted", {"i": 9}, [Access("p", (("i",),))], [Access("out", (("i",),)), Access("n", ())], replicated=[1],
     )  # fmt: skip
     with pytest.raises(
         CutError,
         match=exactly(
-            "operation 'counted', array 'n': every part writes the same, and one with padding alone cannot; take grids "
+            "operation 'counted', array 'n': every part writes the same, and one without points cannot; take grids "
             "that divide (rule Combine)"
         ),
     ):
-        rd.partition(counted, {"counted": (2,)}, pad=True)
+        rd.partition(counted, {"counted": (2,)})
     with pytest.raises(
         ProgramError, match=exactly("operation 'counted': [2] do not number replicated of 2 writes (rule Combine)")
     ):

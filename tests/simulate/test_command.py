@@ -86,7 +86,6 @@ def test_plans_are_simulated_from_their_file_or_from_types(tmp_path: Path, capsy
         (["MODULE:product"], "'MODULE:product' takes a mesh; give one with --mesh"),
         (["MODULE:none"], "'MODULE:none' is of type int, and a program or a plan is simulated"),
         (["MODULE:broken"], "'MODULE:broken' failed: ZeroDivisionError"),
-        (["MODULE:product", "--mesh", "x=3"], "3 parts do not divide the 64 points of 'j'"),
         (["absent.py:f"], "no file 'absent.py'"),
         (["absent.txt"], "no file 'absent.txt'"),
         (["."], ".: Is a directory"),

@@ -7,6 +7,7 @@ place as they are, or cut anew, by `jax.device_put`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -14,7 +15,15 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.context import Schedule
-from redistrib.backends.jax.program_function import ProgramFunction, accepted, compute, places_of, require_values
+from redistrib.backends.jax.program_function import (
+    ProgramFunction,
+    accepted,
+    at_the_edge,
+    compute,
+    places_of,
+    require_values,
+    with_zeros,
+)
 from redistrib.backends.jax.staged import mesh_of, sharding_of, staged
 from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.errors import ForeignMeshError, ProgramError
@@ -33,6 +42,9 @@ def program_to_jax(
     A program on one place is a single `shard_map`, and may be called eagerly and under `jax.jit`. A program on several
     places, a pipeline or one from `rd.partition(root=True)`, is a jitted function for each stretch of operations on one
     place; `jax.device_put` moves values between places. It is called eagerly, in one process.
+
+    JAX has no arrays with tiles of unequal size. An array that a cut does not divide is whole along it as an input and
+    as an output.
 
     Bodies of nests are traced. They may use `jax.numpy`, operators, or functions of NumPy that `jax.numpy` has under
     the same name. The result of a body is converted to the value's element type, as under MPI. A body that needs the
@@ -87,7 +99,9 @@ class PlacedFunction:
         self._meshes: dict[Place, jax.sharding.Mesh] = {}
         self._compiled: dict[int, Callable[..., list[jax.Array]]] = {}
         outputs = [program.values[name] for name in program.outputs]
-        self.in_shardings, self.out_shardings = (tuple(map(self._sharding, side)) for side in (program.inputs, outputs))
+        self.in_shardings, self.out_shardings = (
+            tuple(map(self._edge_sharding, side)) for side in (program.inputs, outputs)
+        )
         self._in_turn = quirks_of(self._devices[0].platform).one_at_a_time
 
     def __repr__(self) -> str:
@@ -109,7 +123,7 @@ class PlacedFunction:
                     self.program.name, value.name, "Arguments", "it is traced, and a program on several places is one "
                     "compiled function for each; call it outside of jit",
                 )  # fmt: skip
-        env = {value.name: array for value, array in zip(values, given, strict=True)}
+        env = {value.name: self._padded(array, value) for value, array in zip(values, given, strict=True)}
         for item in self._items:
             if isinstance(item, Launch):
                 env |= self._launched(item, env)
@@ -117,7 +131,16 @@ class PlacedFunction:
                 env |= self._sent(item, env)
             for name in item.drops:
                 env.pop(name, None)
-        return [env[name] for name in self.program.outputs]
+        return [self._cropped(env[name], self.program.values[name]) for name in self.program.outputs]
+
+    def _padded(self, array: jax.Array, value: Value) -> jax.Array:
+        return jax.device_put(with_zeros(array, value), self._sharding(value)) if any(value.padding) else array
+
+    def _cropped(self, array: jax.Array, value: Value) -> jax.Array:
+        if not any(value.padding):
+            return array
+        whole: jax.Array = jax.device_put(array, self._edge_sharding(value))
+        return whole[tuple(map(slice, value.array_shape))]
 
     def _launched(self, item: Launch, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         mesh = self._mesh(item.place)
@@ -149,6 +172,9 @@ class PlacedFunction:
 
     def _sharding(self, value: Value) -> NamedSharding:
         return sharding_of(value, self._mesh(value.place))
+
+    def _edge_sharding(self, value: Value) -> NamedSharding:
+        return self._sharding(replace(value, type=at_the_edge(value)))
 
 
 def require_program(program: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,11 @@ from redistrib.backends.jax.context import LoweringContext, Schedule
 from redistrib.backends.jax.execute import described, other_spec
 from redistrib.backends.jax.numpy_arrays import traced
 from redistrib.backends.jax.program import mapped, require_tiles_apart
-from redistrib.backends.jax.sharding import constrained, named_sharding
+from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec
 from redistrib.backends.refusals import require_bodies
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.errors.base import cut, shown
+from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.check import check
 from redistrib.programs.data import ProgramData
@@ -28,6 +30,7 @@ from redistrib.programs.inline import with_steps
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.reference import points_of
+from redistrib.programs.trimmed import Trimmed
 from redistrib.theory.placement import placement_of
 
 _COMBINED: dict[str, Callable[..., jax.Array]] = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
@@ -51,7 +54,7 @@ class ProgramFunction:
             tuple(_sharding(value, place, mesh) for value in side) for side in (program.inputs, outputs)
         )
         self._run = mapped(program, mesh, schedule, compute=compute)
-        self._compiled = jax.jit(self._run, inline=True)
+        self._compiled = jax.jit(self._whole, inline=True)
 
     def __repr__(self) -> str:
         return f"ProgramFunction({self.program.name} on {dict(self.mesh.shape)})"
@@ -67,6 +70,25 @@ class ProgramFunction:
         given = accepted(self.program, self.in_shardings, arrays)
         results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(given)), given))
         return results
+
+    def _whole(self, *arrays: jax.Array) -> list[jax.Array]:
+        """The outputs without padding from the inputs without padding."""
+        tiled = [
+            constrained(with_zeros(array, value), self.mesh, partition_spec(value.type))
+            if any(value.padding)
+            else array
+            for array, value in zip(arrays, self.program.inputs, strict=True)
+        ]
+        outputs = (self.program.values[name] for name in self.program.outputs)
+        return [
+            self._cropped(array, value, sharding.spec) if any(value.padding) else array
+            for array, value, sharding in zip(self._run(*tiled), outputs, self.out_shardings, strict=True)
+        ]
+
+    def _cropped(self, array: jax.Array, value: Value, spec: PartitionSpec) -> jax.Array:
+        """An output without padding: whole along it first, since tiles would be of unequal size."""
+        whole = constrained(array, self.mesh, spec)
+        return constrained(whole[tuple(map(slice, value.array_shape))], self.mesh, spec)
 
     def _constrained(self, number: int, array: jax.Array) -> jax.Array:
         """An argument that is traced, in its sharding; others are there already."""
@@ -96,8 +118,8 @@ def accepted(program: Program, shardings: Sequence[NamedSharding], arrays: Seque
         remedy = f"place it with jax.device_put(array, f.in_shardings[{number}])"
         if not isinstance(array, jax.Array):
             raise _refused(program, value, f"it is {shown(array)}, and no jax.Array; {remedy}")
-        if (array.shape, str(array.dtype)) != (value.shape, value.dtype):
-            expected = f"{value.dtype}{list(value.shape)}"
+        if (array.shape, str(array.dtype)) != (value.array_shape, value.dtype):
+            expected = f"{value.dtype}{list(value.array_shape)}"
             why = f"it is {array.dtype}{list(array.shape)}, and the program takes {expected}"
             raise _refused(program, value, why)
         if not isinstance(array, jax.core.Tracer) and not array.sharding.is_equivalent_to(sharding, array.ndim):
@@ -151,9 +173,22 @@ def _is_enabled(dtype: str) -> bool:
     return dtype.startswith("key<") or jax.dtypes.canonicalize_dtype(dtype) == dtype_of(dtype)
 
 
+def with_zeros(array: jax.Array, value: Value) -> jax.Array:
+    """An array with zeros as the padding of its value."""
+    return jnp.pad(array, [(0, more) for more in value.padding])
+
+
+def at_the_edge(value: Value) -> DistType:
+    """The type of an input or output without its padding: whole where it has some."""
+    if not any(value.padding):
+        return value.type
+    dims = zip(value.type.dims, value.array_shape, value.padding, strict=True)
+    return replace(value.type, dims=tuple(DimType(size, (), size) if more else dim for dim, size, more in dims))
+
+
 def _sharding(value: Value, place: Place, mesh: jax.sharding.Mesh) -> NamedSharding:
     if place.mesh.names:
-        return named_sharding(value.type, place.mesh, mesh)
+        return named_sharding(at_the_edge(value), place.mesh, mesh)
     if mesh.size != 1:
         sizes = {"size": 1, "given_size": mesh.size}
         raise ForeignMeshError("foreign mesh", mesh=str(place.mesh), given=str(dict(mesh.shape)), **sizes)
@@ -169,12 +204,10 @@ def compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]
     for part in op.parts:
         nest, operands = part.nest, [env[access.array] for access in part.nest.reads]
         points = placement_of(part.cut, op.place.mesh)
-        places: dict[tuple[range, ...], int] = {}
-        table = [
-            places.setdefault(tuple(points_of(nest, points, device).values()), len(places))
-            for device in range(op.place.mesh.size)
-        ]
-        branches = [partial(_results, op, nest, dict(zip(nest.position, ranges, strict=True))) for ranges in places]
+        ranges = [points_of(nest, points, device) for device in range(op.place.mesh.size)]
+        places: dict[Any, int] = {}
+        table = [places.setdefault(_traced_once(nest, at), len(places)) for at in ranges]
+        branches = [partial(_results, op, nest, ranges[table.index(number)]) for number in range(len(places))]
         mesh = op.place.mesh
         if len(branches) == 1:
             results = branches[0](*operands)
@@ -185,6 +218,11 @@ def compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]
             combine = _COMBINED[nest.combine[0][1]] if access.array in env else None  # written twice inside a group
             env[access.array] = result if combine is None else combine(env[access.array], result)
     return {value.name: _as(value, env[array], op) for array, value in op.outs}
+
+
+def _traced_once(nest: Nest, at: Mapping[str, range]) -> Any:
+    """Equal for the parts of a nest that run one trace of its body."""
+    return nest.body.points(at) if isinstance(nest.body, Trimmed) else tuple(at.values())
 
 
 def _results(op: Compute, nest: Nest, at: Mapping[str, range], *tiles: jax.Array) -> list[jax.Array]:

@@ -25,6 +25,7 @@ from redistrib.programs.inline import inlined
 from redistrib.programs.live import aliases, changes, moments
 from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
+from redistrib.programs.reference import cropped, padded
 
 Tile: TypeAlias = npt.NDArray[Any]
 Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
@@ -156,7 +157,8 @@ class ProgramExecutor(CommunicatorOwner):
         consistency.require_root(self.comm, root)
         values = [self.program.values[name] for name in self.program.outputs]
         env = self._accepted(tiles, values, self._tile)
-        return [self._end(Gather, value, root).run(env.get(value.name)) for value in values]
+        whole = ((self._end(Gather, value, root).run(env.get(value.name)), value) for value in values)
+        return [None if array is None else cropped(array, value) for array, value in whole]
 
     def _accepted(
         self, arrays: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None]
@@ -189,7 +191,7 @@ class ProgramExecutor(CommunicatorOwner):
         if self.comm.rank != root:
             return None
         subject, dtype = f"the array of {value.name!r}", dtype_of(value.dtype)
-        return tile_of(array, subject, value.shape, dtype, writable=False, whole=True)
+        return padded(tile_of(array, subject, value.array_shape, dtype, writable=False, whole=True), value)
 
     def _end(self, kind: type[Scatter] | type[Gather], value: Value, root: int) -> DirectMove:
         key = (kind.__name__, value, root)

@@ -156,6 +156,20 @@ def pipelines(ranks: int) -> Iterator[Case]:
         yield Case(f"stages {layout}", made.program, made.arguments(arrays), ir.run_whole(step, arrays))
 
 
+def uneven(ranks: int) -> Iterator[Case]:
+    """Grids that divide no dimension, some with more parts than points; two nests with different grids."""
+    a, b, v = drawn(7, 11), drawn(11, 5), drawn(5, 3)
+    for k, grid in enumerate(grids(ranks, 3)):
+        options = {"root": True} if k % 2 else {}
+        nests = [
+            rd.nest("ij,jk->ik", (7, 11, 5), name="up", reads=["a", "b"], writes="h"),
+            rd.nest("ik,kl->il", (7, 5, 3), name="down", reads=["h", "v"], writes="y"),
+        ]
+        schedule = {"up": grid, "down": (grid[2], grid[0], grid[1])}
+        program = rd.partition(nests, schedule, dtype="int64", **options)
+        yield Case(f"uneven {schedule} {options}", program, [a, b, v], [a @ b @ v])
+
+
 def every(ranks: int) -> Iterator[Case]:
     yield from summands(ranks)
     for options in ({}, {"root": True}):
