@@ -65,10 +65,11 @@ def is_bound(candidate: Candidate) -> bool:
     return evaluation.moving > evaluation.computing
 
 
-def on_torus(dims: int) -> Any:
-    """v5p, with an axis `a` on so many dimensions of its torus."""
+def on_torus(**dims: int) -> Any:
+    """v5p, with axes on so many dimensions of its torus each."""
     chip = machine("v5p")
-    return replace(chip, links=replace(chip.links, axis_bandwidth={"a": dims * 180e9}))  # type: ignore[type-var]
+    bandwidth = {axis: count * 180e9 for axis, count in dims.items()}
+    return replace(chip, links=replace(chip.links, axis_bandwidth=bandwidth))  # type: ignore[type-var]
 
 
 def sharded_data(dims: int) -> str:
@@ -76,7 +77,7 @@ def sharded_data(dims: int) -> str:
     low, high = 256, 4096
     while high - low > 16:
         middle = (low + high) // 2
-        bound = is_bound(searched(step, step_args(64 * middle), {"a": 64}, state=STATE, profile=on_torus(dims)))
+        bound = is_bound(searched(step, step_args(64 * middle), {"a": 64}, state=STATE, profile=on_torus(a=dims)))
         low, high = (middle, high) if bound else (low, middle)
     return f"{high:,} tokens"
 
@@ -84,8 +85,25 @@ def sharded_data(dims: int) -> str:
 def tensor(dims: int) -> str:
     """Chips, powers of two, that 2,304 tokens are cut over without being bound by links."""
     powers = [2**k for k in range(1, 8)]
-    by_chips = {n: searched(step, step_args(2304), {"a": n}, state=STATE, profile=on_torus(dims)) for n in powers}
+    by_chips = {n: searched(step, step_args(2304), {"a": n}, state=STATE, profile=on_torus(a=dims)) for n in powers}
     return f"{max(n for n in powers if not is_bound(by_chips[n]))} chips"
+
+
+def mixed() -> str:
+    """Tokens on a chip from which a split of 64 chips is not bound: tokens on two dimensions, features on the third."""
+    low, high = 32, 1024
+    while high - low > 16:
+        tokens = (low + high) // 32 * 16
+        bound = all(map(is_bound, (on_split(data, 64 * tokens) for data in (32, 16, 8, 4))))
+        low, high = (tokens, high) if bound else (low, tokens)
+    return f"{high:,} tokens"
+
+
+def on_split(data: int, tokens: int) -> Candidate:
+    """Tokens cut by an axis on two dimensions of the torus of 64 chips, and anything by the others on the third."""
+    how: dict[str, Any] = {"state": STATE, "pins": [rd.along("data", {"x": 0, "slope": 0})]}
+    mesh, links = {"data": data, "model": 64 // data}, on_torus(data=2, model=1)
+    return searched(step, step_args(tokens), mesh, profile=links, **how)
 
 
 def on_cube(data: int) -> list[Candidate]:
@@ -199,6 +217,7 @@ QUESTIONS = {
         Question("FSDP, three dimensions of v5p", "850 tokens", lambda: sharded_data(3)),
         Question("tensor parallel, one dimension of v5p", "12.9 chips", lambda: tensor(1)),
         Question("tensor parallel, two dimensions of v5p", "25.7 chips", lambda: tensor(2)),
+        Question("FSDP by tensor parallel, two dimensions and one of v5p", "397 tokens", mixed),
         Question("48,000 tokens on 4 x 4 x 4 chips", "tokens cut by 8 to 16, best by 16", cube),
         Question("70B in bfloat16 on v5e", "16 chips", lambda: least("bfloat16")),
         Question("70B in int8 on v5e", "8 chips", lambda: least("int8")),

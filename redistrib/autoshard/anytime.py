@@ -334,7 +334,9 @@ class _Anytime:
         whole, most = self.problem.whole or self.problem, self.most or 0
         limit = f"{most:,} bytes on a device"
         least = self.smallest[0] if self.smallest is not None else 0
-        floor, moment = least_held(whole.graph, whole.moves.mesh.size, whole.starts, whole.donated)
+        floor, moment = least_held(
+            whole.graph, whole.moves.mesh.size, whole.starts, whole.donated, whole.machine.bytes_of
+        )
         if floor > most:
             where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"
             text = f"no schedule of {self.name} fits in {limit}: {floor:,} bytes are held at {where} by every one"

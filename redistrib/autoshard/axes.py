@@ -13,7 +13,6 @@ from redistrib.autoshard.isomorphism import IsomorphismClasses
 from redistrib.autoshard.memory import MemoryPrices, Use, uses
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.simulator.machine import Machine
 
 
@@ -136,7 +135,7 @@ class AxesProblem:
         )
 
     def _size(self, form: DistType, dtype: str) -> int:
-        return form.local_size * itemsize_of(dtype)
+        return self.problem.machine.bytes_of(form.local_size, dtype)
 
     # ------------------------------------------------------------------------------------------ edges
 

@@ -9,7 +9,7 @@ plan's. Sizes are in bytes per device.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -67,10 +67,12 @@ class AxisPrices:
     Attributes:
         mesh: of all values.
         figures: of the links.
+        bytes_of: bytes of so many elements of a type, those of the machine.
     """
 
     mesh: Mesh
     figures: Figures
+    bytes_of: Callable[[int, str], int] = lambda elements, dtype: elements * itemsize_of(dtype)
     _levels: dict[tuple[str, ...], tuple[Level, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -181,7 +183,7 @@ class AxisPrices:
         Slices come first and gathers last, so that the others move the smallest tiles.
         """
         at, to = _dims(source), _dims(target)
-        size = float(source.local_size * itemsize_of(dtype))
+        size = float(self.bytes_of(source.local_size, dtype))
         sequence: list[Collective] = []
 
         def add(kind: str, axes: list[str], factor: float = 1.0) -> None:

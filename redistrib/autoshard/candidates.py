@@ -12,7 +12,7 @@ from redistrib.autoshard.fusion import Kernel
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import bits_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.pullback import windows_of
 from redistrib.programs.windows import Held, held_shape
@@ -136,7 +136,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
     seconds, operation = 0.0, propagation.graph.operations[number]
     if machine is not None and not operation.role and (kernel is None or kernel.runs):
         if kernel is None:
-            size = _bytes(propagation, operation, signature.ins, signature.outs, windows)
+            size = _bytes(machine, propagation, operation, signature.ins, signature.outs, windows)
         else:
             size = _stored(operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
@@ -166,6 +166,7 @@ def _option(
 
 
 def _bytes(
+    machine: Machine,
     propagation: Propagation,
     operation: Operation,
     ins: Sequence[DistType],
@@ -176,7 +177,7 @@ def _bytes(
     read = dict.fromkeys(zip(operation.ins, ins, windows, strict=True))
     written = ((array.name, form, ()) for array, form in zip(operation.outs, outs, strict=True))
     return sum(
-        math.prod(held_shape(form.local_shape, windows)) * itemsize_of(propagation.arrays[name].dtype)
+        machine.bytes_of(math.prod(held_shape(form.local_shape, windows)), propagation.arrays[name].dtype)
         for name, form, windows in chain(read, written)
     )
 
@@ -186,7 +187,7 @@ def _stored(operation: Operation, ins: Sequence[DistType], outs: Sequence[DistTy
     read = sum(r.size * ins[r.number].local_size // max(1, ins[r.number].global_size) for r in kernel.reads)
     if not kernel.written:
         return read
-    sizes = [itemsize_of(array.dtype) for array in operation.outs]
+    sizes = [bits_of(array.dtype) for array in operation.outs]
     whole = sum(size * form.global_size for size, form in zip(sizes, outs, strict=True))
     part = sum(size * form.local_size for size, form in zip(sizes, outs, strict=True))
     return read + kernel.written * part // max(1, whole)

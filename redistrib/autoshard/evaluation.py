@@ -22,7 +22,6 @@ from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.halos import Shared, shared_halos
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.windows import Held, held_shape
 
 
@@ -146,7 +145,7 @@ class _Walk:
                 self.versions[array.name] = [_Version(form, born, born, works=makes)]
                 if operation.role == "entry" and read:
                     source = propagation.arrays[operation.ins[0]]
-                    size = read[0].form.local_size * itemsize_of(source.dtype)
+                    size = problem.machine.bytes_of(read[0].form.local_size, source.dtype)
                     self.versions[array.name][0].entries = (array.name, size, source.dtype)
                 for end in ends.pop(array.name, ()):
                     self.read(array.name, end, k, len(graph.operations))
@@ -240,7 +239,7 @@ class _Walk:
         dtype = self.decisions.propagation.arrays[name].dtype
         overlaps = self.problem.overlap  # then its moment is another one
         scratch = price.scratch if overlaps else self.problem.moves.scratch(source.form, form, dtype)
-        self.moves[at].append((itemsize_of(dtype) * moved.size, scratch))
+        self.moves[at].append((self.problem.machine.bytes_of(moved.size, dtype), scratch))
         self._work(name, source, moved, price, at, reader)
         versions.append(moved)
         return moved
@@ -264,6 +263,10 @@ class _Walk:
         self.versions[name].append(moved)
         return moved
 
+    def _bytes(self, name: str, elements: int) -> int:
+        """Bytes of so many elements of a value."""
+        return self.problem.machine.bytes_of(elements, self.decisions.propagation.arrays[name].dtype)
+
     def _pay(self, price: Price, times: int) -> None:
         seconds = times * (price.cost if self.problem.moves.objective == "seconds" else 0.0)
         self.seconds += seconds
@@ -277,7 +280,7 @@ class _Walk:
         if not price.cost:
             moved.works = source.works
             return
-        size = itemsize_of(self.decisions.propagation.arrays[name].dtype) * moved.size + price.scratch
+        size = self._bytes(name, moved.size) + price.scratch
         entry = source.entries if price.received and not moved.windows else None
         source.entries = None if entry else source.entries
         phase = 0 if reader >= 0 or at >= len(self.problem.graph.operations) else 2
@@ -291,7 +294,7 @@ class _Walk:
         works = [*self.works]
         for k, (name, source) in self.sources_of.items():
             if source.born >= 0 and source.used <= works[k].number:
-                size = itemsize_of(self.decisions.propagation.arrays[name].dtype) * source.size
+                size = self._bytes(name, source.size)
                 works[k] = works[k]._replace(freed=size)
         return works
 
@@ -319,10 +322,9 @@ class _Walk:
         for name, versions in self.versions.items():
             if name in unstored and len(versions) == 1:
                 continue
-            itemsize = itemsize_of(self.decisions.propagation.arrays[name].dtype)
             for number, version in enumerate(versions):
                 stays = number == 0 and name in inputs and name not in problem.donated
-                end, size = count if stays else min(version.used, count), itemsize * version.size
+                end, size = count if stays else min(version.used, count), self._bytes(name, version.size)
                 times = self._copies(name, version, end)
                 for levels in (first, last):
                     add(levels, version.born, end, times * size)
@@ -348,10 +350,10 @@ class _Walk:
 
     def _made(self, number: int) -> int:
         """Bytes of the results of an operation; none for the end of the program."""
-        graph, arrays = self.problem.graph, self.decisions.propagation.arrays
+        graph = self.problem.graph
         outs = graph.operations[number].outs if number < len(graph.operations) else ()
         results = [(array.name, self.versions[array.name][0]) for array in outs]
-        return sum(itemsize_of(arrays[name].dtype) * first.size for name, first in results if first.born == number)
+        return sum(self._bytes(name, first.size) for name, first in results if first.born == number)
 
     def _spans(self) -> dict[int, tuple[int, int]]:
         """For operations of layers that stand for several the first and the last operation of the layer."""

@@ -233,7 +233,9 @@ class _Fitting:
     def _refused(self) -> MemoryLimitError:
         """The error where nothing fits: a proof that nothing can, or that nothing was found."""
         problem, limit = self.problem, f"{self.most:,} bytes on a device"
-        floor, moment = least_held(problem.graph, problem.moves.mesh.size, problem.starts, problem.donated)
+        floor, moment = least_held(
+            problem.graph, problem.moves.mesh.size, problem.starts, problem.donated, problem.machine.bytes_of
+        )
         smallest = f"the smallest of those found takes {self.least:,} bytes"
         if floor > self.most:
             name = problem.graph.operations[moment].name if problem.graph.operations else "the arguments"

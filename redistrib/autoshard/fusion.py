@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redistrib.autoshard.grouping import Root, groups_of
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access
 
@@ -328,7 +328,7 @@ def _is_by_element(access: Access) -> bool:
 
 def _sizes(graph: Graph) -> dict[str, int]:
     """Bytes of every array by name."""
-    return {name: math.prod(array.shape) * itemsize_of(array.dtype) for name, array in graph.arrays().items()}
+    return {name: packed_bytes(math.prod(array.shape), array.dtype) for name, array in graph.arrays().items()}
 
 
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:

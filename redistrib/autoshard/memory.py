@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redistrib.lang.types import DistType
@@ -70,7 +70,11 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
 
 
 def least_held(
-    graph: Graph, devices: int, starts: Mapping[str, DistType], donated: Collection[str] = ()
+    graph: Graph,
+    devices: int,
+    starts: Mapping[str, DistType],
+    donated: Collection[str] = (),
+    bytes_of: Callable[[int, str], int] = lambda elements, dtype: elements * itemsize_of(dtype),
 ) -> tuple[int, int]:
     """Lower bound on the bytes that a device holds at the worst moment, and the operation that runs then.
 
@@ -82,6 +86,7 @@ def least_held(
         devices: of the mesh.
         starts: types of arguments that are given.
         donated: arguments whose memory is free after their last use.
+        bytes_of: bytes of so many elements of a type, those of the machine.
     """
     operations = graph.operations
     last = last_held(graph)
@@ -91,13 +96,14 @@ def least_held(
     live = 0
     for array in graph.inputs:
         size = starts[array.name].local_size if array.name in starts else -(-math.prod(array.shape) // devices)
-        live += size * itemsize_of(array.dtype)
-        ends[last.get(array.name, 0)] += size * itemsize_of(array.dtype)
+        held = bytes_of(size, array.dtype)
+        live += held
+        ends[last.get(array.name, 0)] += held
     begins: dict[int, int] = defaultdict(int)
     for operation in operations:
         for array in operation.outs:
             born = graph.made_at(array.name)
-            size = -(-math.prod(array.shape) // devices) * itemsize_of(array.dtype)
+            size = bytes_of(-(-math.prod(array.shape) // devices), array.dtype)
             if born <= (until := last.get(array.name, born)):
                 begins[born] += size
                 ends[until] += size

@@ -13,7 +13,6 @@ from redistrib.cost.figures import Figures
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.memory import beside_ends
 from redistrib.programs.value import Place, Value, pulled
 from redistrib.programs.windows import Held
@@ -90,7 +89,7 @@ class Moves:
         is_planned = self.mesh.size <= PLANNED and not self.machine.fuses
         if is_planned or not isinstance(links, Figures) or links.host_bandwidth is not None:
             return None
-        return AxisPrices(self.mesh, links)
+        return AxisPrices(self.mesh, links, self.machine.bytes_of)
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         """The cost of a move; None where there is no plan."""
@@ -127,7 +126,7 @@ class Moves:
         if key not in self._halos:
             value = Value("", form, Place(self.mesh), dtype)
             out = replace(value, windows=windows)
-            received = sum(pulled(value, out).values()) * itemsize_of(dtype)
+            received = self.machine.bytes_of(sum(pulled(value, out).values()), dtype)
             seconds = sum(stage.seconds for stage in direct_stages(value, out, self.machine))
             cost = seconds if self.objective == "seconds" else float(received)
             self._halos[key] = Price(cost, not received, 0, received)
@@ -220,14 +219,15 @@ class Moves:
             return None
         received = sum(plan.received)
         seconds = sum(stage.seconds for stage in plan_stages(plan, place, self.machine))
-        cost = seconds if self.objective == "seconds" else float(received * plan.itemsize)
-        scratch = plan.peak_bytes - (source.local_size + target.local_size) * plan.itemsize
-        return Price(cost, not received, scratch, received * plan.itemsize)
+        size = self.machine.bytes_of(received, dtype)
+        cost = seconds if self.objective == "seconds" else float(size)
+        scratch = plan.peak_bytes // plan.itemsize - (source.local_size + target.local_size)
+        return Price(cost, not received, self.machine.bytes_of(scratch, dtype), size)
 
     def _by_axes(self, prices: AxisPrices, source: DistType, target: DistType, dtype: str) -> Price:
         steps = prices.collectives(source, target, dtype)
         received = round(self.mesh.size * sum(step.received for step in steps))
         cost = sum(map(prices.seconds, steps)) if self.objective == "seconds" else float(received)
-        ends = (source.local_size + target.local_size) * itemsize_of(dtype)
+        ends = self.machine.bytes_of(source.local_size + target.local_size, dtype)
         live = max((step.before + step.after for step in steps), default=0.0)
         return Price(cost, not received, max(0, round(live) - ends), received)

@@ -17,7 +17,6 @@ from redistrib.autoshard.moves import Moves
 from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.versions import Plans
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph
 from redistrib.simulator.machine import Machine
 
@@ -236,7 +235,8 @@ class SearchProblem:
             if operation.role or (kernel is not None and not kernel.runs):
                 continue
             names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
-            size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names) // devices
+            whole = (self.machine.bytes_of(math.prod(arrays[name].shape), arrays[name].dtype) for name in names)
+            size = sum(whole) // devices
             if kernel is not None:
                 size = kernel.share(devices)
             flops = operation.nest.points * operation.nest.flops

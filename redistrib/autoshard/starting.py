@@ -21,7 +21,6 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.lang.types import DistType
 from redistrib.partitioning.conflicts import reshard_instead
 from redistrib.partitioning.propagate import Propagation
-from redistrib.plans.dtypes import itemsize_of
 
 
 class Estimate(NamedTuple):
@@ -132,8 +131,8 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     )
     live = [0] * (len(graph.operations) + 2)  # more than before each operation
     for name, form in first_types.items():
-        live[0] += _bytes(propagation, name, form)
-        live[last.get(name, 0) + 1] -= _bytes(propagation, name, form)
+        live[0] += _bytes(problem, propagation, name, form)
+        live[last.get(name, 0) + 1] -= _bytes(problem, propagation, name, form)
     price, extra = 0.0, [0] * len(graph.operations)
     for number, operation in enumerate(graph.operations):
         option = problem.decided(propagation, number)
@@ -145,17 +144,17 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
         reads += [(carry.ins[1], first_types[carry.outs[0].name]) for carry in ending]
         for name, form in reads:
             if form != first_types[name]:
-                extra[number] += _bytes(propagation, name, form)
+                extra[number] += _bytes(problem, propagation, name, form)
             if form not in forms[name]:
                 forms[name].add(form)
-                received = _received(first_types[name], form) * itemsize_of(propagation.arrays[name].dtype)
+                received = problem.machine.bytes_of(_received(first_types[name], form), propagation.arrays[name].dtype)
                 if received:
                     speed = min(speeds[axis] for axis in _changed(first_types[name], form))
                     price += problem.moves_of(name, (number,)) * (received / speed + latency)
         for array, form in zip(operation.outs, option.outs, strict=True):
             born = graph.made_at(array.name)
-            live[born] += _bytes(propagation, array.name, form)
-            live[max(born, last.get(array.name, born)) + 1] -= _bytes(propagation, array.name, form)
+            live[born] += _bytes(problem, propagation, array.name, form)
+            live[max(born, last.get(array.name, born)) + 1] -= _bytes(problem, propagation, array.name, form)
     return Estimate(price, max(map(add, accumulate(live), [*extra, 0]), default=0))
 
 
@@ -170,8 +169,8 @@ def is_spread(problem: SearchProblem, decisions: Decisions) -> bool:
     )
 
 
-def _bytes(propagation: Propagation, name: str, form: DistType) -> int:
-    return form.local_size * itemsize_of(propagation.arrays[name].dtype)
+def _bytes(problem: SearchProblem, propagation: Propagation, name: str, form: DistType) -> int:
+    return problem.machine.bytes_of(form.local_size, propagation.arrays[name].dtype)
 
 
 def _speeds(problem: SearchProblem) -> tuple[dict[str, float], float]:

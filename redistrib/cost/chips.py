@@ -45,16 +45,20 @@ class Chip(NamedTuple):
     source: str
 
 
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz")
+
+
 def _flops(bfloat16: float, eight: float | None = None, int8: float | None = None, **others: float) -> dict[str, float]:
-    """Operations per second by element type; `eight` is of float8 and, unless given, of int8."""
-    rates = {"bfloat16": bfloat16, "float16": bfloat16, **others}
+    """Operations per second by element type; `eight` is of float8 and, unless given, of int8.
+
+    Types of four bits compute as those of eight, which hold their numbers, unless they are given.
+    """
+    rates = {"bfloat16": bfloat16, "float16": bfloat16}
     if eight is not None:
-        rates |= dict.fromkeys(
-            ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz"), eight
-        )
-    if int8 is not None or eight is not None:
-        rates |= dict.fromkeys(("int8", "uint8"), int8 or eight or bfloat16)
-    return rates
+        rates |= dict.fromkeys((*_FLOAT8, "float4_e2m1fn"), eight)
+    if (integers := int8 or eight) is not None:
+        rates |= dict.fromkeys(("int8", "uint8", "int4", "uint4"), integers)
+    return rates | others
 
 
 _BOOK = "Austin et al., How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of TPU specs"
@@ -62,9 +66,10 @@ _ADAPTER = "network: one 400 Gbit/s adapter for each GPU"
 
 CHIPS: dict[str, Chip] = {
     "a100": Chip(
-        _flops(312e12, None, 624e12, float32=156e12), 80 * 10**9, 2039e9, 300e9, 25e9, 8, 0, 0,
-        "NVIDIA A100 80GB SXM data sheet: bfloat16 312, TF32 156, int8 624 TFLOPS, 80 GB, 2,039 GB/s, NVLink 600 GB/s "
-        "both ways; DGX A100 data sheet: 8 GPUs, an adapter of 200 Gbit/s for each",
+        _flops(312e12, None, 624e12, int4=1248e12, uint4=1248e12, float32=156e12),
+        80 * 10**9, 2039e9, 300e9, 25e9, 8, 0, 0,
+        "NVIDIA A100 80GB SXM data sheet: bfloat16 312, TF32 156, int8 624, int4 1,248 TFLOPS, 80 GB, 2,039 GB/s, "
+        "NVLink 600 GB/s both ways; DGX A100 data sheet: 8 GPUs, an adapter of 200 Gbit/s for each",
     ),
     "h100": Chip(
         _flops(989e12, 1979e12, float32=494e12), 80 * 10**9, 3350e9, 450e9, 50e9, 8, 0, 0,
@@ -77,14 +82,15 @@ CHIPS: dict[str, Chip] = {
         f"DGX H200: 8 GPUs; {_ADAPTER}",
     ),
     "b200": Chip(
-        _flops(2250e12, 4500e12, float32=1100e12), 180 * 10**9, 8000e9, 900e9, 50e9, 8, 0, 0,
-        "NVIDIA Blackwell architecture brief, HGX B200, without sparsity: bfloat16 2.25, float8 and int8 4.5, TF32 1.1 "
-        f"PFLOPS; DGX B200 data sheet: 1,440 GB and 64 TB/s in 8 GPUs, NVLink 1.8 TB/s both ways; {_ADAPTER}",
+        _flops(2250e12, 4500e12, float4_e2m1fn=9000e12, float32=1100e12), 180 * 10**9, 8000e9, 900e9, 50e9, 8, 0, 0,
+        "NVIDIA Blackwell architecture brief, HGX B200, without sparsity: bfloat16 2.25, float8 and int8 4.5, float4 "
+        "9, TF32 1.1 PFLOPS; DGX B200 data sheet: 1,440 GB and 64 TB/s in 8 GPUs, NVLink 1.8 TB/s both ways; "
+        f"{_ADAPTER}",
     ),
     "gb200": Chip(
-        _flops(2500e12, 5000e12, float32=1250e12), 186 * 10**9, 8000e9, 900e9, 50e9, 72, 0, 0,
+        _flops(2500e12, 5000e12, float4_e2m1fn=10000e12, float32=1250e12), 186 * 10**9, 8000e9, 900e9, 50e9, 72, 0, 0,
         "NVIDIA GB200 NVL72 data sheet, 72 GPUs in a rack, half of its figures with sparsity: bfloat16 180, float8 and "
-        f"int8 360, TF32 90 PFLOPS; 13.4 TB, 576 TB/s; NVLink 130 TB/s both ways; {_ADAPTER}",
+        f"int8 360, float4 720, TF32 90 PFLOPS; 13.4 TB, 576 TB/s; NVLink 130 TB/s both ways; {_ADAPTER}",
     ),
     "mi300x": Chip(
         _flops(1307.4e12, 2614.9e12, float32=163.4e12), 192 * 10**9, 5300e9, 448e9, 50e9, 8, 0, 0,
@@ -92,8 +98,9 @@ CHIPS: dict[str, Chip] = {
         f"5.3 TB/s, 7 Infinity Fabric links of 128 GB/s both ways; 8 GPUs on a platform; {_ADAPTER}",
     ),
     "v4": Chip(
-        _flops(275e12, None, 275e12), 32 * 2**30, 1228e9, 45e9, 6.25e9, 4096, 3, 4,
-        f"Cloud TPU v4 system architecture: 275 TFLOPS, 32 GiB, 1,228 GB/s, 4,096 chips; links: {_BOOK}",
+        _flops(275e12, None, 275e12), 32 * 2**30, 1200e9, 45e9, 6.25e9, 4096, 3, 4,
+        "Cloud TPU v4 system architecture (docs.cloud.google.com/tpu/docs/v4): bfloat16 and int8 275 TFLOPS, 32 GiB, "
+        f"1,200 GB/s, 4,096 chips; links and network: {_BOOK}",
     ),
     "v5e": Chip(
         _flops(197e12, None, 393e12), 16 * 2**30, 819e9, 45e9, 3.125e9, 256, 2, 16,
@@ -102,8 +109,8 @@ CHIPS: dict[str, Chip] = {
     ),
     "v5p": Chip(
         _flops(459e12, None, 918e12), 95 * 2**30, 2765e9, 90e9, 6.25e9, 8960, 3, 4,
-        "Cloud TPU v5p system architecture: bfloat16 459, int8 918 TFLOPS, 95 GiB, 2,765 GB/s, 8,960 chips, 50 Gbit/s "
-        f"of network for each; links: {_BOOK}",
+        "Cloud TPU v5p system architecture (docs.cloud.google.com/tpu/docs/v5p): bfloat16 and float8 459 TFLOPS, "
+        f"95 GiB, 2,765 GB/s, 8,960 chips, 50 Gbit/s of network for each; int8 918 TOPS, links: {_BOOK}",
     ),
     "v6e": Chip(
         _flops(918e12, None, 1836e12), 32 * 2**30, 1640e9, 90e9, 12.5e9, 256, 2, 16,
@@ -111,9 +118,10 @@ CHIPS: dict[str, Chip] = {
         f"of network for each; links: {_BOOK}",
     ),
     "tpu7x": Chip(
-        _flops(2307e12, 4614e12), 192 * 2**30, 7380e9, 100e9, 12.5e9, 9216, 3, 4,
+        _flops(2307e12, 4614e12, 2307e12), 192 * 2**30, 7380e9, 100e9, 12.5e9, 9216, 3, 4,
         "Cloud TPU7x system architecture (docs.cloud.google.com/tpu/docs/tpu7x): bfloat16 2,307, float8 4,614 TFLOPS, "
-        "192 GiB, 7,380 GB/s, 9,216 chips, interconnect 1,200 GB/s both ways over 6 links, network 100 Gbit/s for each",
+        "192 GiB, 7,380 GB/s, 9,216 chips, interconnect 1,200 GB/s both ways over 6 links, network 100 Gbit/s for "
+        "each; it has no figure of int8, which counts as bfloat16",
     ),
 }  # fmt: skip
 

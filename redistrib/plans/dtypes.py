@@ -12,7 +12,7 @@ from redistrib.errors import DtypeError, ReductionError
 from redistrib.extras import need
 from redistrib.lang.notation import Reduction
 
-# bytes of the types of ml_dtypes; those below a byte take a whole one in an array
+# bytes of the types of ml_dtypes; those below a byte take a whole one in an array of NumPy
 _EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
     [
         "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
@@ -21,6 +21,8 @@ _EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
     ],
     1,
 )  # fmt: skip
+# bits of the types that XLA stores several in a byte
+_PACKED = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2, "int1": 1, "uint1": 1}
 # the names that NumPy parses; it warns of "a5"
 _NUMPY = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z?][A-Za-z_]{0,15}\d{0,3}")
 _NUMBERS = re.compile(r"(?P<real>b?float|u?int)\d+.*|b?complex\d+.*")
@@ -49,6 +51,30 @@ def itemsize_of(dtype: str) -> int:
         if numpy_dtype.kind in "biufc":
             return int(numpy_dtype.itemsize)
     raise DtypeError(dtype)
+
+
+def bits_of(dtype: str) -> int:
+    """Bits of an element where types below a byte are packed, as XLA stores them on TPUs and GPUs.
+
+    Raises:
+        DtypeError: as `itemsize_of` does.
+
+    >>> [bits_of(name) for name in ("bfloat16", "float8_e4m3fn", "int4", "bool")]
+    [16, 8, 4, 8]
+    """
+    return _PACKED.get(dtype) or 8 * itemsize_of(dtype)
+
+
+def packed_bytes(elements: int, dtype: str) -> int:
+    """Bytes of so many elements where types below a byte are packed.
+
+    Raises:
+        DtypeError: as `itemsize_of` does.
+
+    >>> packed_bytes(3, "int4"), packed_bytes(3, "bfloat16")
+    (2, 6)
+    """
+    return -(-elements * bits_of(dtype) // 8)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

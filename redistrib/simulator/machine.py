@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import bits_of, itemsize_of, packed_bytes
 
 Form: TypeAlias = Literal["roofline", "sum"]
 RATES_FORMAT = "redistrib-rates"
@@ -61,7 +61,8 @@ class Machine:
         memory: bytes of memory of a device, if known.
         operations: rates of single operations, by the operation's name.
         flops: operations per second by element type; types that are missing have those of `rates`.
-        fuses: whether a search counts the kernels that a compiler makes, and not every operation as one.
+        fuses: whether a search counts the kernels that a compiler makes, and not every operation as one. Elements of
+            less than a byte are packed then, as this compiler does: two of `int4` in a byte.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
     """
@@ -82,6 +83,18 @@ class Machine:
                 f"the cost model {self.links.name!r} counts {self.links.unit}, and a simulation needs seconds; take a "
                 f"latency-bandwidth model, such as 'tpu' or 'gpu'"
             )
+
+    def bytes_of(self, elements: int, dtype: str) -> int:
+        """Bytes of so many elements in the memory of a device, and on its links.
+
+        Raises:
+            DtypeError: if the element type is unknown.
+        """
+        return packed_bytes(elements, dtype) if self.fuses else elements * itemsize_of(dtype)
+
+    def itemsize_of(self, dtype: str) -> float:
+        """Bytes of an element, a fraction where elements are packed; see `bytes_of`."""
+        return bits_of(dtype) / 8 if self.fuses else itemsize_of(dtype)
 
     def rates_of(self, operation: str, dtypes: Iterable[str] = ()) -> Rates:
         """The rates of an operation.
@@ -124,4 +137,4 @@ class Machine:
 
 def _widest(dtypes: Iterable[str]) -> str:
     """The element type with most bits; of several the first."""
-    return max(dict.fromkeys(dtypes), key=itemsize_of, default="")
+    return max(dict.fromkeys(dtypes), key=bits_of, default="")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -52,10 +52,17 @@ class PricedStage:
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
     """A computation, its arrays read and written once."""
-    read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
-    written = sum(value.tile_bytes for _, value in op.outs)
+    read = sum(held_bytes(program.values[name], machine) for name in dict.fromkeys(name for _, name in op.ins))
+    written = sum(held_bytes(value, machine) for _, value in op.outs)
     dtypes = (program.values[name].dtype for _, name in op.ins)
     return [PricedStage(op.name, machine.seconds_of(op.name, dtypes, read + written, op.flops))]
+
+
+def held_bytes(value: Value, machine: Machine) -> int:
+    """Bytes that one device of a machine holds of a value."""
+    if not machine.fuses:
+        return value.tile_bytes
+    return machine.bytes_of(value.tile_bytes // itemsize_of(value.dtype), value.dtype)
 
 
 def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[PricedStage]:
@@ -70,13 +77,13 @@ def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[Priced
 
 def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]:
     """The steps of a plan between the devices of a place."""
-    prices = prices_between(place, plan.itemsize, machine)
+    prices = prices_between(place, machine.itemsize_of(plan.dtype), machine)
     return [
         PricedStage(
             step.kind,
             seconds,
             max(step.before.tile_size, step.after.tile_size),
-            _noted(step, plan, seconds),
+            _noted(step, prices.itemsize, seconds),
             step,
             prices.topology,
         )
@@ -85,17 +92,17 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]
     ]
 
 
-def _noted(step: Step, plan: Plan, seconds: float) -> str:
+def _noted(step: Step, itemsize: float, seconds: float) -> str:
     """The second line of a step in a picture."""
     rounds = f"{step.shares.rounds} rounds, " if isinstance(step, Exchange) and step.shares.rounds > 1 else ""
-    size = max(step.received(), default=0) * plan.itemsize
+    size = round(max(step.received(), default=0) * itemsize)
     text = f"{size / 1e6:,.3f} MB" if size >= 1000 else f"{size:,} B"
     return f"{rounds}{text}, {seconds * 1e6:,.1f} µs"
 
 
-def prices_between(place: Place, itemsize: int, machine: Machine) -> Prices:
+def prices_between(place: Place, itemsize: float, machine: Machine) -> Prices:
     """The prices of steps between the devices of a place, with the links looked up once."""
-    return machine.links.prices(itemsize, topology_of(place, machine.links))
+    return machine.links.prices(cast(int, itemsize), topology_of(place, machine.links))  # models only multiply by it
 
 
 def topology_of(place: Place, links: CostModel) -> Topology:
@@ -157,7 +164,7 @@ class _Links:
         devices = tuple(sorted({*value.place.devices, *out.place.devices}))
         self.number = {device: k for k, device in enumerate(devices)}
         place = Place(Mesh((Axis("device", len(devices)),)), devices)
-        self.prices = prices_between(place, itemsize_of(out.dtype), machine)
+        self.prices = prices_between(place, machine.itemsize_of(out.dtype), machine)
         self.tile = max(math.prod(value.tile), math.prod(out.tile))
         hosts = self.prices.topology.hosts
         self.host = {device: 0 if hosts is None else int(hosts[k]) for device, k in self.number.items()}

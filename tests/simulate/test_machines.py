@@ -41,9 +41,16 @@ def test_the_table_names_no_others() -> None:
         ("h100", "float8_e4m3fn", 1979e12),
         ("h100", "int8", 1979e12),
         ("h100", "float32", 494e12),
+        ("a100", "int4", 1248e12),
+        ("h100", "int4", 1979e12),
+        ("v4", "int8", 275e12),
         ("v5e", "int8", 393e12),
+        ("v5e", "int4", 393e12),
+        ("v5p", "float8_e4m3fn", 459e12),
         ("v5e", "float32", 197e12),
         ("tpu7x", "float8_e4m3fn", 4614e12),
+        ("tpu7x", "int8", 2307e12),
+        ("gb200", "float4_e2m1fn", 10e15),
     ],
 )
 def test_a_product_takes_the_arithmetic_of_its_element_type(name: str, dtype: str, flops: float) -> None:
@@ -64,6 +71,7 @@ def test_a_product_takes_the_arithmetic_of_its_element_type(name: str, dtype: st
 def test_of_two_element_types_the_wider_counts() -> None:
     assert machine("h100").rates_of("dot", ("int8", "bfloat16")).flops == 989e12
     assert machine("h100").rates_of("dot", ()).flops == 989e12
+    assert machine("a100").rates_of("dot", ("int4", "int8")).flops == 624e12
     assert machine("gpu").rates_of("dot", ("int8",)).flops == machine("gpu").rates_of("dot").flops
 
 
@@ -97,3 +105,33 @@ def test_the_search_lays_the_axis_that_moves_most_onto_most_links() -> None:
     assert result[0].seconds < result[1].seconds
     assert "on 2 dimensions of the torus" in result[0].name
     assert result[0].problem.machine.layout == {"data": 1, "model": 2}
+
+
+# ------------------------------------------------------------------------------------------- below a byte
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("int4", 4), ("uint4", 4), ("float4_e2m1fn", 4), ("float8_e4m3fn", 8)])
+def test_elements_below_a_byte_are_packed_on_machines_of_today(dtype: str, bits: int) -> None:
+    """Memory, traffic and prices of a gather and of a product, counted by hand; under a preset of a byte each."""
+    whole, tile = 4096 * 1024 * bits // 8, 4096 * 1024 * bits // 32
+    form = jax.ShapeDtypeStruct((4096, 1024), dtype)
+    ends = {"in_shardings": ("[1024{d}4096, 1024]",), "out_shardings": "[4096, 1024]"}
+    gather = rd.distribute(lambda x: x, (form,), {"d": 4}, **ends).program
+    found = rd.simulate(gather, "v5e")
+    assert max(found.peak_bytes.values()) == whole + tile
+    assert max(rd.simulate(gather, "tpu").peak_bytes.values()) == (whole + tile) * (8 // bits)
+    eight = rd.distribute(lambda x: x, (jax.ShapeDtypeStruct((4096, 1024), "int8"),), {"d": 4}, **ends).program
+    launch = machine("v5e").links.latency["allgather"].seconds(4)  # type: ignore[attr-defined]
+    ratio = (found.seconds - launch) / (rd.simulate(eight, "v5e").seconds - launch)
+    assert ratio == pytest.approx(bits / 8)
+
+    def product(x: jax.Array, w: jax.Array) -> jax.Array:
+        return x @ w.astype(jnp.bfloat16)
+
+    args = (jax.ShapeDtypeStruct((8, 8192), "bfloat16"), jax.ShapeDtypeStruct((8192, 32768), dtype))
+    candidate = rd.search(product, args, {"model": 4}, profile="v5e", progress=False)[0]
+    chip, rates = CHIPS["v5e"], machine("v5e").rates
+    assert rates is not None
+    size = 8 * 8192 * 2 + 8192 * 8192 * bits // 8 + 8 * 8192 * 2  # the product converts its operand
+    assert candidate.memory == size
+    assert candidate.seconds == pytest.approx(rates.launch + size / chip.memory_bandwidth, rel=1e-6)
