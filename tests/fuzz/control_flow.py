@@ -88,7 +88,19 @@ def looped(function: Function) -> bool:
 
         return lax.scan(one, x, jnp.arange(3))[1]
 
+    steps = rng.choice([n for n in range(1, max(value.shape[0], 1) + 1) if value.shape[0] % n == 0])
+
+    def microbatches(x: Any, y: Any) -> Any:
+        parts = x.reshape(steps, x.shape[0] // steps, *x.shape[1:])
+        return y + lax.scan(lambda c, rows: (c + lax.reduce_sum(rows, (0,)), None), jnp.zeros_like(x[0]), parts)[0]
+
+    def turned(x: Any, y: Any) -> Any:
+        last, sums = lax.fori_loop(0, 3, lambda _, state: (state[0] + y, -state[1]), (x, total(x)))
+        return last - lax.expand_dims(sums, (axis,))
+
     kinds: dict[str, tuple[Callable[..., Any], float]] = {
+        "microbatches": (microbatches, max(value.shape[0], 1) * value.bound + other.bound),
+        "turned": (turned, (1 + size) * value.bound + 3 * other.bound),
         "sums carried": (
             lambda x, y: lax.scan(lambda c, _: (c + total(x), None), jnp.zeros_like(total(x)), length=3)[0] + total(y),
             (3 * value.bound + other.bound) * max(size, 1),
