@@ -205,12 +205,12 @@ class _Rewriting:
 
     def result(self, asked: Collection[Place]) -> Uneven:
         """The graph with tails."""
-        writer = _Writer(self)
+        writer, uneven = _Writer(self), {name for name, _ in self.places}
         firsts = {loop.first: loop.stop for loop in self.graph.loops if loop.parent is None}
         for k, operation in enumerate(self.graph.operations):
             for inside in range(k, firsts.get(k, k)):  # what a loop reads from outside is there before it
                 for name in self.graph.operations[inside].ins:
-                    if any(place[0] == name for place in self.places):
+                    if name in uneven:
                         writer.version(name, {})
             writer.add(k, operation)
         outputs = tuple(writer.version(name, {}) for name in self.graph.outputs)
@@ -241,7 +241,12 @@ class _Writer:
         self.rewriting = rewriting
         self.operations: list[Operation] = []
         self.numbers: list[int] = []
-        self.arrays = dict(rewriting.graph.arrays())
+        self.even = rewriting.graph.arrays()
+        self.arrays = dict(self.even)
+        self.names = {operation.name for operation in rewriting.graph.operations}
+        self.tails: dict[str, dict[int, _Class]] = {}
+        for (name, i), kind in rewriting.places.items():
+            self.tails.setdefault(name, {})[i] = kind
         self.versions: dict[tuple[str, frozenset[tuple[int, _Class]]], str] = {}
 
     def add(self, number: int, operation: Operation) -> None:
@@ -276,7 +281,7 @@ class _Writer:
 
     def version(self, name: str, tails: Mapping[int, _Class]) -> str:
         """The array with tails along these dimensions and no others, made where it is not there."""
-        there = {i: kind for (array, i), kind in self.rewriting.places.items() if array == name}
+        there = self.tails.get(name, {})
         if there == tails:
             return name
         key = (name, frozenset(tails.items()))
@@ -288,7 +293,7 @@ class _Writer:
         return self.versions[key]
 
     def _whole(self, name: str, dims: Mapping[int, _Class]) -> str:
-        array, old = self.arrays[name], self.rewriting.graph.arrays()[name]
+        array, old = self.arrays[name], self.even[name]
         shape = tuple(old.shape[i] if i in dims else size for i, size in enumerate(array.shape))
         return self._between("uneven_whole", array, shape, dims, _taken_out(shape))
 
@@ -306,8 +311,7 @@ class _Writer:
         read = tuple(() if i in dims else (name,) for i, name in enumerate(names))
         written = tuple((name,) if cuts or i not in dims else () for i, name in enumerate(names))
         nest = Nest(
-            self._new(kind, {operation.name for operation in self.operations}
-                      | {operation.name for operation in self.rewriting.graph.operations}),
+            self._new(kind, self.names),
             tuple((name, range(shape[i])) for i, name in enumerate(names) if cuts or i not in dims),
             (Access("a0", read, tuple(array.shape[i] for i in sorted(dims))),),
             (Access("out", written, () if cuts else tuple(shape[i] for i in sorted(dims))),),
@@ -319,6 +323,7 @@ class _Writer:
         array_out = Array(self._new(f"{array.name}.{'tiles' if cuts else 'whole'}", self.arrays), shape, array.dtype)
         self.arrays[array_out.name] = array_out
         self.operations.append(Operation(nest, kind, (array.name,), (array_out,)))
+        self.names.add(nest.name)
         return array_out.name
 
     def _new(self, name: str, there: Collection[str]) -> str:
