@@ -100,7 +100,7 @@ class LayoutBuilder(Builder):
     def _nearest(self, key: Hashable, target: Value) -> Value:
         usable = [value for value in self._kept(self.versions[key]) if not value.windows or value.means(target)]
         if self.sources is None:
-            return min(usable, key=lambda value: distance(value, target))
+            return min(usable, key=lambda value: (distance(value, target), len(value.type.partial)))
         same = next((value for value in usable if value.means(target)), None)
         source = self.sources.get((self.versions[key][0].name, target.type))
         if same is None and source is not None:
@@ -145,12 +145,15 @@ def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
 
 
 def distance(value: Value, target: Value) -> int:
-    """Elements that a move receives: a lower bound between the same devices, an all-reduce for partial sums."""
+    """Elements that a move receives: a lower bound between the same devices, an all-reduce for partial sums.
+
+    It is 0 only where nothing has to be done, also for arrays without elements.
+    """
     if value.means(target):
         return 0
     reduced = 2 * value.type.local_size * value.place.mesh.size if value.type.partial else 0
     if value.place.devices != target.place.devices or target.windows or value.windows:
-        return reduced + math.prod(target.tile) * len(target.place.devices)
+        return max(1, reduced + math.prod(target.tile) * len(target.place.devices))
     return reduced or max(1, _missing(value.type, value.place.mesh, target.type, target.place.mesh))
 
 

@@ -73,6 +73,16 @@ def test_heads_of_attention_are_cut_and_their_elements_stay_together() -> None:
     equal(program, [x, w], x @ w)
 
 
+@pytest.mark.parametrize("root", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "sizes", "grid"), [("ij->j", (0, 5), (4, 1)), ("ij->j", (0, 5), (1, 4)), ("(ij)->", (0, 5), (1, 4))]
+)
+def test_arrays_without_elements(spec: str, sizes: tuple[int, int], grid: tuple[int, int], root: bool) -> None:
+    nest = rd.nest(spec, sizes, name="empty")
+    program = rd.partition(nest, {"empty": grid}, root=root, dtype="int64")
+    equal(program, [np.zeros(nest.shape(nest.reads[0]), int)], np.zeros(nest.shape(nest.writes[0]), int))
+
+
 def test_vocabulary() -> None:
     """50,257 rows over 8: 6,283 for each, the last has 7 fewer."""
     one = rd.nest("vd,d->v", (50257, 2), name="logits")
