@@ -119,6 +119,13 @@ def test_arrays_that_no_cut_divides_begin_and_end_on_one_device() -> None:
         assert result.sharding.is_equivalent_to(f.out_shardings[0], result.ndim)
 
 
+@pytest.mark.parametrize("root", [False, True])
+def test_arguments_without_elements(root: bool) -> None:
+    program = rd.partition(rd.nest("i,i->", (0,), name="dot"), {"dot": (4,)}, root=root)
+    f = rd.to_jax(program, jax.make_mesh((8,), ("d",)) if root else mesh_for(program))
+    assert f(*placed(f, [np.zeros(0, np.float32)] * 2))[0].tolist() == 0
+
+
 def test_padded_dimensions_are_filled_with_nothing() -> None:
     for spec, combine in (("ij,jk->ik", "sum"), ("ij->i", "max"), ("ij->j", "min"), ("ij->", "sum")):
         sizes = (5, 7, 3)[: len(set(spec) - set(",->"))]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 AXIS = "devices"
 
@@ -45,4 +46,17 @@ def over_tiles(run: Callable[..., Any], mesh: Any, ins: Any, outs: Any) -> Calla
         ins, outs: partition specs of arguments and results.
     """
     mapped: Callable[..., Any] = jax.shard_map(run, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False)
-    return mapped
+
+    def call(*arrays: Any) -> Any:
+        keys = any(jnp.issubdtype(array.dtype, jax.dtypes.extended) for array in arrays)
+        if len(arrays) < 2 or keys or any(array.size for array in arrays):
+            return mapped(*arrays)
+        # XLA does not compile a function whose arguments, two or more, all have no elements (jaxlib 0.10)
+        tiles = [NamedSharding(mesh, spec).shard_shape(array.shape) for array, spec in zip(arrays, ins, strict=True)]
+
+        def without_arguments() -> Any:
+            return run(*(jnp.zeros(tile, array.dtype) for tile, array in zip(tiles, arrays, strict=True)))
+
+        return jax.shard_map(without_arguments, mesh=mesh, in_specs=(), out_specs=outs, check_vma=False)()
+
+    return call
