@@ -136,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     search.add_argument("--limit", type=float, metavar="SECONDS", help="stop the search after this time")
     search.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
     search.add_argument("--overlap", action="store_true", help="count moves beside operations where nothing waits")
+    search.add_argument("--flash", action="store_true", help="count each pass of an attention as one flash kernel")
     search.add_argument(
         "--state", action="append", default=[], metavar="ARGUMENT=RESULT",
         help="an argument, and the number of the result that takes its place in the next call, such as params=0",
@@ -169,10 +170,7 @@ def parser() -> argparse.ArgumentParser:
 
     rates = commands.add_parser("rates", help="fit the rates of a device to timed operations, by least squares")
     rates.add_argument(
-        "samples",
-        nargs="?",
-        type=Path,
-        help="CSV with the columns bytes, flops and seconds; default: time JAX's device",
+        "samples", nargs="?", type=Path, help="CSV with columns bytes, flops and seconds; default: time JAX's device"
     )
     rates.add_argument("--form", choices=("roofline", "sum"), default="roofline", help="default: %(default)s")
     rates.add_argument("-o", "--output", type=Path, help="file to write the JSON rates to; default: print it")
@@ -344,6 +342,7 @@ def _search(options: argparse.Namespace) -> int:
         limit=options.limit,
         objective=options.objective,
         overlap=options.overlap,
+        flash=options.flash,
         pipeline=options.pipeline,
         is_run=options.measure is not None,
     )

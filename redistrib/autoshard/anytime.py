@@ -335,7 +335,7 @@ class _Anytime:
         limit = f"{most:,} bytes on a device"
         least = self.smallest[0] if self.smallest is not None else 0
         floor, moment = least_held(
-            whole.graph, whole.moves.mesh.size, whole.starts, whole.donated, whole.machine.bytes_of
+            whole.graph, whole.moves.mesh.size, whole.starts, whole.donated, whole.machine.bytes_of, whole.unstored
         )
         if floor > most:
             where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"

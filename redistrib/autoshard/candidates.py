@@ -141,6 +141,8 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
             size = _stored(operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
         flops = part.cut.local_size * part.nest.flops
+        if kernel is not None and kernel.again != 1:
+            flops = round(kernel.again * flops)
         launches = kernel is None or kernel.launches
         seconds = machine.seconds_of(operation.name, dtypes, size, flops, launches=launches)
     share = part.cut.local_size / max(1, part.nest.points)

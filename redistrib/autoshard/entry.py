@@ -51,6 +51,7 @@ def search(
     profile: Machine | CostModel | str | None = None,
     objective: Objective = "seconds",
     overlap: bool = False,
+    flash: bool = False,
     limit: float | None = None,
     progress: bool | None = None,
     rules: Mapping[str, Any] | None = None,
@@ -85,6 +86,9 @@ def search(
             axis that can cut it.
         overlap: whether moves run beside operations, as `simulate(overlap=True)` times them: moves that nothing
             waits for (weights ahead, gradients behind) then take time only where links are busy longer than operations.
+        flash: whether each pass of an attention counts as one flash kernel, whose scores are never stored: of products
+            with a batch dimension and a softmax between them, on a machine whose kernels are counted. The function runs
+            as it is written.
         limit: seconds after which the best so far is taken; the schedules that people write come first.
         progress: whether to show progress on stderr; None does so on a terminal.
 
@@ -121,6 +125,11 @@ def search(
     if overlap and (objective == "bytes" or family):
         why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
         raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
+    if flash and not hardware.fuses:
+        raise ProgramError(
+            "", "", "Flash", f"on {hardware.name!r} every operation is a kernel; leave flash= out, or name a machine "
+            f"whose kernels are counted, such as profile='h100'",
+        )  # fmt: skip
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
@@ -136,6 +145,7 @@ def search(
             problem = replace(
                 problem,
                 overlap=overlap,
+                flash=flash,
                 donated=donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs),
             )
             own_part = deadline.part(1 / (len(ways) - number))

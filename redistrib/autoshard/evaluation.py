@@ -313,14 +313,8 @@ class _Walk:
                 levels[stop + 1] -= size
 
         inputs, spans = {array.name for array in problem.graph.inputs}, self._spans()
-        unstored = {
-            array.name
-            for kernel, operation in zip(problem.kernels or (), problem.graph.operations, strict=False)
-            if not kernel.stores
-            for array in operation.outs
-        }
         for name, versions in self.versions.items():
-            if name in unstored and len(versions) == 1:
+            if name in problem.unstored and len(versions) == 1:
                 continue
             for number, version in enumerate(versions):
                 stays = number == 0 and name in inputs and name not in problem.donated

@@ -234,7 +234,12 @@ class _Fitting:
         """The error where nothing fits: a proof that nothing can, or that nothing was found."""
         problem, limit = self.problem, f"{self.most:,} bytes on a device"
         floor, moment = least_held(
-            problem.graph, problem.moves.mesh.size, problem.starts, problem.donated, problem.machine.bytes_of
+            problem.graph,
+            problem.moves.mesh.size,
+            problem.starts,
+            problem.donated,
+            problem.machine.bytes_of,
+            problem.unstored,
         )
         smallest = f"the smallest of those found takes {self.least:,} bytes"
         if floor > self.most:

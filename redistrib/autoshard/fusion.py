@@ -16,21 +16,18 @@ The rules are XLA's for TPUs in outline; the suite `kernels` of the bench compar
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from redistrib.autoshard.attention import Attention, attentions, computes_again
 from redistrib.autoshard.grouping import Root, groups_of
+from redistrib.autoshard.kinds import is_loop, is_product, is_reduction
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Array, Graph, Operation
-from redistrib.programs.nest import Access
 
-_MOVING = {
-    "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
-    "stop_gradient", "transpose", "copy",
-}  # fmt: skip
 _RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
 _SLICING = {"dynamic_slice", "gather", "slice", "split"}
-_FOLDING = {"argmax", "argmin"}
 WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
 
 
@@ -61,6 +58,7 @@ class Kernel(NamedTuple):
         stores: whether its results are written to memory.
         reads: stored arrays that the kernel reads for it and for no operation before it.
         written: bytes that are written, on one device that has all of the work.
+        again: how often its arithmetic is done: more than once where a pass of a flash kernel computes scores again.
     """
 
     runs: bool
@@ -68,24 +66,27 @@ class Kernel(NamedTuple):
     stores: bool
     reads: tuple[Read, ...]
     written: int
+    again: float = 1.0
 
     def share(self, devices: int = 1) -> int:
         """Bytes that a device reads and writes at least, of several that share the work evenly."""
         return sum(read.size // devices for read in self.reads) + self.written // devices
 
 
-def kernels_of(graph: Graph) -> list[Kernel]:
-    """For every operation of a graph its part in a kernel."""
+def kernels_of(graph: Graph, *, flash: bool = False) -> list[Kernel]:
+    """For every operation of a graph its part in a kernel; `flash`: each pass of an attention is one."""
     sizes = _sizes(graph)
     inside, leaves, group_of = grouped(graph, sizes)
-    stored = _stored(graph, leaves, inside, group_of)
+    fused = _Flash(graph, attentions(graph) if flash else [], inside, leaves)
+    group_of |= fused.group_of
+    stored = _stored(graph, leaves, inside, group_of) - fused.hidden
     first: set[int] = set()
     done: dict[int, dict[str, dict[str, int]]] = {}  # for groups the bytes of the parts of each array that were read
     kernels = []
     for k, operation in enumerate(graph.operations):
         names = [array.name for array in operation.outs]
         if operation.role:
-            kernels.append(Kernel(False, False, True, (), 0))
+            kernels.append(Kernel(False, False, not fused.hidden.issuperset(names), (), 0))
             continue
         if k in inside:
             kernels.append(Kernel(False, False, False, (), 0))
@@ -97,6 +98,9 @@ def kernels_of(graph: Graph) -> list[Kernel]:
             if maker is not None and group_of.get(maker[0]) == group:
                 continue
             parts = before.setdefault(leaf.name, {})
+            if leaf.name in fused.hidden:
+                reads += fused.read_again(k, leaf._replace(leaf=place))
+                continue
             more = min(leaf.size - parts.get(leaf.part, 0), sizes[leaf.name] - sum(parts.values()))
             if more > 0:
                 parts[leaf.part] = parts.get(leaf.part, 0) + more
@@ -105,9 +109,54 @@ def kernels_of(graph: Graph) -> list[Kernel]:
         written = sum(sizes[name] for name in names if name in stored)
         if _updates(operation):
             reads, written = _update(graph, k, reads, sizes, inside)
-        kernels.append(Kernel(True, group not in first, stores, tuple(reads), written))
+        written += fused.written[k]
+        kernels.append(Kernel(True, group not in first, stores, tuple(reads), written, fused.again.get(k, 1.0)))
         first.add(group)
     return kernels
+
+
+class _Flash:
+    """The attentions of a graph as kernels.
+
+    Attributes:
+        group_of: for their operations the kernel, of another number than all others.
+        hidden: arrays that are not stored.
+        written: for operations the bytes that a forward pass leaves for the backward pass.
+        again: for operations how often their arithmetic is done.
+    """
+
+    def __init__(
+        self, graph: Graph, found: Sequence[Attention], inside: set[int], leaves: Sequence[Sequence[Read]]
+    ) -> None:
+        self.group_of: dict[int, int] = {}
+        self.hidden: set[str] = set()
+        self.written: Counter[int] = Counter()
+        self.again: dict[int, float] = {}
+        self._row_bytes: dict[int, int] = {}
+        readers: dict[str, set[int]] = {}
+        for k, of_operation in enumerate(leaves if found else ()):
+            for leaf in of_operation if k not in inside else ():
+                readers.setdefault(leaf.name, set()).add(k)
+        for attention in found:
+            members = frozenset[int]().union(*attention.passes)
+            own = (name for name in attention.rows if readers.get(name, set()) <= members)
+            self.hidden |= attention.scores | ({*own} - {*graph.outputs})
+            for number, numbers in enumerate(attention.passes):
+                group = -1 - len(self._row_bytes)
+                self._row_bytes[group] = attention.row_bytes
+                self.group_of |= dict.fromkeys(sorted(numbers - inside), group)
+                if number and computes_again(attention, number, graph):
+                    products = [k for k in sorted(numbers) if is_product(graph.operations[k])]
+                    work = [graph.operations[k].nest.points * graph.operations[k].nest.flops for k in products]
+                    chosen = work.index(attention.flops) if attention.flops in work else 0
+                    self.again[products[chosen]] = 1 + attention.flops / work[chosen]
+                    first = min(k for k in attention.passes[0] if is_product(graph.operations[k]) and k not in inside)
+                    self.written[first] = attention.row_bytes
+
+    def read_again(self, number: int, leaf: Read) -> list[Read]:
+        """The number for each row that a pass reads once in the place of hidden arrays of an earlier one."""
+        size = self._row_bytes.pop(self.group_of[number], 0) if number in self.group_of else 0
+        return [leaf._replace(size=size, part="")] if size else []
 
 
 def grouped(graph: Graph, sizes: Mapping[str, int]) -> tuple[set[int], list[list[Read]], dict[int, int]]:
@@ -286,44 +335,8 @@ def _kind(operation: Operation, loop: bool, arrays: Mapping[str, Array]) -> tupl
     return "", 0
 
 
-def is_loop(operation: Operation) -> bool:
-    """Whether every element that it writes comes of one element, or none, of each array that it reads."""
-    nest = operation.nest
-    if nest.effectful or operation.opaque or operation.role or any(nest.size(name) > 1 for name, _ in nest.combine):
-        return False
-    if operation.kind in _MOVING:
-        return True
-    if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
-        rows = math.prod(nest.size(name) for name in nest.reads[1].names)
-        return bool(nest.combine) and rows > 1 and _is_by_element(nest.reads[0])
-    if operation.kind == "gather":
-        return False
-    written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
-    once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
-    return once and all(_is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
-
-
-def is_reduction(operation: Operation) -> bool:
-    """Whether it combines the elements of one array along some dimensions."""
-    nest = operation.nest
-    combines = bool(nest.combine) or operation.kind in _FOLDING
-    return combines and len(nest.reads) == 1 and _is_by_element(nest.reads[0]) and not operation.opaque
-
-
-def is_product(operation: Operation) -> bool:
-    """Whether it is a product of two arrays, summed."""
-    nest = operation.nest
-    two = bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
-    return two and operation.kind != "gather" and not operation.opaque
-
-
 def _slices(operation: Operation) -> bool:
     return operation.kind in _SLICING
-
-
-def _is_by_element(access: Access) -> bool:
-    single = all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
-    return single and not access.windows
 
 
 def _sizes(graph: Graph) -> dict[str, int]:
@@ -334,4 +347,4 @@ def _sizes(graph: Graph) -> dict[str, int]:
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:
     """A key that is equal for kernels that do the same to arrays of other names; `sizes` are of its reads."""
     reads = tuple((read.number, read.size) for read in kernel.reads)
-    return (kernel.runs, kernel.launches, kernel.stores, kernel.written, reads, tuple(sizes))
+    return (kernel.runs, kernel.launches, kernel.stores, kernel.written, kernel.again, reads, tuple(sizes))

@@ -75,6 +75,7 @@ def least_held(
     starts: Mapping[str, DistType],
     donated: Collection[str] = (),
     bytes_of: Callable[[int, str], int] = lambda elements, dtype: elements * itemsize_of(dtype),
+    unstored: Collection[str] = (),
 ) -> tuple[int, int]:
     """Lower bound on the bytes that a device holds at the worst moment, and the operation that runs then.
 
@@ -87,6 +88,7 @@ def least_held(
         starts: types of arguments that are given.
         donated: arguments whose memory is free after their last use.
         bytes_of: bytes of so many elements of a type, those of the machine.
+        unstored: values that stay inside a kernel.
     """
     operations = graph.operations
     last = last_held(graph)
@@ -104,7 +106,7 @@ def least_held(
         for array in operation.outs:
             born = graph.made_at(array.name)
             size = bytes_of(-(-math.prod(array.shape) // devices), array.dtype)
-            if born <= (until := last.get(array.name, born)):
+            if array.name not in unstored and born <= (until := last.get(array.name, born)):
                 begins[born] += size
                 ends[until] += size
     most, moment = live, 0

@@ -45,6 +45,7 @@ class SearchProblem:
         keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
         overlap: whether moves run beside operations, on a second stream.
+        flash: whether attentions are flash kernels, see `redistrib.autoshard.attention`.
         weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
         folded: the whole graph, where repeated layers were taken out of this one.
         whole: the problem without folding, where there is one.
@@ -66,6 +67,7 @@ class SearchProblem:
     keep: int | None = None
     donated: tuple[str, ...] = ()
     overlap: bool = False
+    flash: bool = False
     weights: tuple[float, float] = (1.0, 1.0)
     folded: Folded | None = None
     whole: SearchProblem | None = None
@@ -185,8 +187,14 @@ class SearchProblem:
 
     def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
-            return kernels_of(self.graph)
+            return kernels_of(self.graph, flash=self.flash)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
+
+    @cached_property
+    def unstored(self) -> frozenset[str]:
+        """Values that stay inside a kernel."""
+        pairs = zip(self.kernels or (), self.graph.operations, strict=False)
+        return frozenset(array.name for kernel, op in pairs if not kernel.stores for array in op.outs)
 
     def kernel(self, number: int) -> Kernel | None:
         """The compiled kernel of an operation."""
@@ -240,6 +248,8 @@ class SearchProblem:
             if kernel is not None:
                 size = kernel.share(devices)
             flops = operation.nest.points * operation.nest.flops
+            if kernel is not None:
+                flops = round(kernel.again * flops)
             total += times * self.machine.seconds_of(
                 operation.name,
                 (arrays[name].dtype for name in operation.ins),

@@ -1,0 +1,50 @@
+"""Kinds of operations, by the elements that they read for each element that they write."""
+
+from __future__ import annotations
+
+import math
+
+from redistrib.programs.graph import Operation
+from redistrib.programs.nest import Access
+
+MOVING = {
+    "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
+    "stop_gradient", "transpose", "copy",
+}  # fmt: skip
+_FOLDING = {"argmax", "argmin"}
+
+
+def is_loop(operation: Operation) -> bool:
+    """Whether every element that it writes comes of one element, or none, of each array that it reads."""
+    nest = operation.nest
+    if nest.effectful or operation.opaque or operation.role or any(nest.size(name) > 1 for name, _ in nest.combine):
+        return False
+    if operation.kind in MOVING:
+        return True
+    if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
+        rows = math.prod(nest.size(name) for name in nest.reads[1].names)
+        return bool(nest.combine) and rows > 1 and _is_by_element(nest.reads[0])
+    if operation.kind == "gather":
+        return False
+    written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
+    once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
+    return once and all(_is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
+
+
+def is_reduction(operation: Operation) -> bool:
+    """Whether it combines the elements of one array along some dimensions."""
+    nest = operation.nest
+    combines = bool(nest.combine) or operation.kind in _FOLDING
+    return combines and len(nest.reads) == 1 and _is_by_element(nest.reads[0]) and not operation.opaque
+
+
+def is_product(operation: Operation) -> bool:
+    """Whether it is a product of two arrays, summed."""
+    nest = operation.nest
+    two = bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
+    return two and operation.kind != "gather" and not operation.opaque
+
+
+def _is_by_element(access: Access) -> bool:
+    single = all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
+    return single and not access.windows
