@@ -14,7 +14,7 @@ from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, 
 from redistrib.backends.jax.halos import part_of_halos, with_halos
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
-from redistrib.backends.jax.rows import over_tiles
+from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
@@ -67,7 +67,7 @@ def mapped(
     def local(*tiles: jax.Array) -> list[jax.Array]:
         return run_local(flat, tiles, platform, schedule, in_order=in_order, compute=compute)
 
-    return over_tiles(local, mesh, tuple(specs), ends)
+    return over_program_tiles(local, mesh, specs, ends)
 
 
 def require_tiles_apart(program: Program) -> None:

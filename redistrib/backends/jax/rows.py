@@ -46,17 +46,28 @@ def over_tiles(run: Callable[..., Any], mesh: Any, ins: Any, outs: Any) -> Calla
         ins, outs: partition specs of arguments and results.
     """
     mapped: Callable[..., Any] = jax.shard_map(run, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False)
+    return mapped
 
-    def call(*arrays: Any) -> Any:
-        keys = any(jnp.issubdtype(array.dtype, jax.dtypes.extended) for array in arrays)
-        if len(arrays) < 2 or keys or any(array.size for array in arrays):
+
+def over_program_tiles(
+    run: Callable[..., Any], mesh: Any, ins: Sequence[PartitionSpec], outs: Any
+) -> Callable[..., Any]:
+    """As `over_tiles`, for arguments that are arrays, one spec for each; they may all lack elements.
+
+    XLA does not compile a function of two or more arguments that all lack elements (jaxlib 0.10). So these are made
+    inside then.
+    """
+    mapped = over_tiles(run, mesh, tuple(ins), outs)
+
+    def call(*arrays: jax.Array) -> Any:
+        has_keys = any(jnp.issubdtype(array.dtype, jax.dtypes.extended) for array in arrays)
+        if len(arrays) < 2 or has_keys or any(array.size for array in arrays):
             return mapped(*arrays)
-        # XLA does not compile a function whose arguments, two or more, all have no elements (jaxlib 0.10)
         tiles = [NamedSharding(mesh, spec).shard_shape(array.shape) for array, spec in zip(arrays, ins, strict=True)]
 
-        def without_arguments() -> Any:
+        def of_nothing() -> Any:
             return run(*(jnp.zeros(tile, array.dtype) for tile, array in zip(tiles, arrays, strict=True)))
 
-        return jax.shard_map(without_arguments, mesh=mesh, in_specs=(), out_specs=outs, check_vma=False)()
+        return over_tiles(of_nothing, mesh, (), outs)()
 
     return call

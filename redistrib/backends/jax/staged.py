@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import Compiled, run_local
-from redistrib.backends.jax.rows import over_tiles
+from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import partition_spec, stacked_type
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
@@ -56,7 +56,7 @@ def staged(
         return [tile[None] if value.type.partial else tile for value, tile in zip(outputs, results, strict=True)]
 
     specs, ends = ([sharding_of(value, mesh).spec for value in side] for side in (flat.inputs, outputs))
-    mapped = over_tiles(local, mesh, tuple(specs), ends)
+    mapped = over_program_tiles(local, mesh, specs, ends)
 
     def call(*arrays: jax.Array) -> list[jax.Array]:
         results: list[jax.Array] = mapped(*arrays)
