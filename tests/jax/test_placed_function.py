@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from redistrib.backends import jax as on_jax
 from redistrib.backends.jax import PlacedFunction
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.pipelines.models import gpt2, mlp
-from redistrib.programs.program import Program
+from redistrib.programs.program import Loop, Program, Value
 from tests.programs.nested import programs
 
 EIGHT = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("d",))
@@ -135,3 +136,39 @@ def test_refusals_say_why_and_the_way_out() -> None:
     silent = ir.parse(ir.to_text(program))
     assert on_jax.can(silent) == "operation 'gemm': nest 'gemm' has no body; give one to run it (rule Nest)"
     assert jnp.allclose(f(*arrays)[0], 48)
+
+
+def test_a_loop_whose_steps_are_on_several_places_is_refused() -> None:
+    body = ir.Builder("body")
+    x = body.input("x", "[4]", FIRST)
+    step = body.build(body.move(body.move(x, place=SECOND), place=FIRST, name="back"))
+    builder = ir.Builder("looped")
+    start, other = builder.input("start", "[4]", FIRST), builder.input("other", "[4]", SECOND)
+    out = Value("end", start.type, FIRST, "float32")
+    builder.ops.append(Loop("loop", step, (start.name,), (out,), 0, 1, 3))
+    program = builder.build(out, other)
+    why = "a loop with a step on several places is no function that JAX compiles; unroll it, or run the program by rd."
+    assert on_jax.can(program) == f"operation 'loop': {why}to_mpi (rule Place)"
+
+
+def test_devices_of_several_processes_are_refused() -> None:
+    far = SimpleNamespace(
+        devices=np.array([SimpleNamespace(process_index=k, platform="cpu") for k in range(2)]), shape={"d": 2}
+    )
+    with pytest.raises(ProgramError, match=r"stays inside one process; run it by rd.to_mpi, or .* by rd.pipeline"):
+        PlacedFunction(two_layers(), far)  # type: ignore[arg-type]
+
+
+def test_partial_sums_are_added_before_they_leave_their_mesh() -> None:
+    """Another mesh over the same devices is another place, and a move between the two has a plan."""
+    four, pairs = ir.Place(rd.Mesh.of("d=4")), ir.Place(rd.Mesh.of("e=2,f=2"))
+    builder = ir.Builder("sums")
+    x = builder.input("x", "[2{d}8, 4]", four)
+    total = builder.compute(rd.nest("ij->j", (8, 4), name="total"), x, cut={"i": "d"})
+    plan = rd.synthesize(total.type, "[2{e}4]", four.mesh, target_mesh=pairs.mesh)
+    moved = builder.move(total, plan=plan)
+    f = rd.to_jax(builder.build(moved), EIGHT)
+    array = np.arange(32.0).reshape(8, 4)
+    (result,) = f(*placed(f, [array]))
+    np.testing.assert_array_equal(result, array.sum(0))
+    assert result.sharding.shard_shape((4,)) == (2,)
