@@ -12,7 +12,7 @@ import redistrib as rd
 from redistrib import ir
 
 
-@ir.register_order("one by one")
+@ir.register_order("one after another")
 def one_by_one(devices: int, microbatches: int, chunks: int = 1) -> list[list[ir.PipelineTask]]:
     passes = [(m, back) for m in range(microbatches) for back in (False, True)]
     return [[ir.PipelineTask(device, m, back) for m, back in passes] for device in range(devices)]
@@ -20,7 +20,7 @@ def one_by_one(devices: int, microbatches: int, chunks: int = 1) -> list[list[ir
 
 @ir.register_layouts("by twos")
 def by_twos(devices: int, examples: int, most: int) -> Iterator[rd.Layout]:
-    yield rd.Layout(data=devices // 2, pipeline=2, microbatches=2, order="one by one")
+    yield rd.Layout(data=devices // 2, pipeline=2, microbatches=2, order="one after another")
 
 
 def case() -> tuple[Any, ...]:
