@@ -43,11 +43,11 @@ def register_order(name: str) -> Callable[[Order], Order]:
     Raises:
         ChoiceError: if the name is empty, or belongs to another order.
 
-    >>> @register_order("one by one")
-    ... def one_by_one(devices, microbatches, chunks=1):
+    >>> @register_order("each in turn")
+    ... def each_in_turn(devices, microbatches, chunks=1):
     ...     tasks = [(m, back) for m in range(microbatches) for back in (False, True)]
     ...     return [[PipelineTask(device, m, back) for m, back in tasks] for device in range(devices)]
-    >>> ORDERS.of("one by one")(2, 1)[1]
+    >>> ORDERS.of("each in turn")(2, 1)[1]
     [PipelineTask(stage=1, microbatch=0, backward=False), PipelineTask(stage=1, microbatch=0, backward=True)]
     """
     return ORDERS.register(name)
