@@ -286,3 +286,20 @@ def test_what_cannot_have_tails_refuses_the_cut() -> None:
 def test_one_element_is_not_cut() -> None:
     with pytest.raises(ProgramError, match="do not divide it"):
         rd.distribute(lambda x: x + 1, (rows(1, "int32"),), {"d": 2}, schedule=rd.along("d", {"x": 0}))
+
+
+def test_a_tile_with_tails_may_be_as_long_as_the_array() -> None:
+    """2 elements over 4 devices, of which one axis cuts the indices: a tile has 2, of the array or tails."""
+    rows = jnp.array([1, -3, -1, 0])
+
+    def looked_up(x: Any) -> Any:
+        return x.at[rows].get(mode="fill")
+
+    def added(x: Any) -> Any:
+        return x.at[rows].add(jnp.arange(4, dtype=x.dtype), mode="drop")
+
+    for function, kind in ((looked_up, "gather"), (added, "scatter-add")):
+        x = jnp.array([3, 4], jnp.uint16)
+        cuts = [rd.work("t", {kind: "b0"}), rd.along("d", {"x": 0}), rd.along("t", {"x": 0})]
+        f = rd.distribute(function, (x,), {"d": 2, "t": 2}, schedule=cuts)
+        np.testing.assert_array_equal(f(x), jax.jit(function)(x))

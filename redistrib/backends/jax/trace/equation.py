@@ -23,6 +23,16 @@ At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that 
 Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole
 
 
+def is_whole(part: Any, size: int) -> bool:
+    """Whether a part of an iteration dimension has all its points; a part with tails may be as long and have none.
+
+    Args:
+        part: with a length, and a start that is traced where parts differ.
+        size: points.
+    """
+    return len(part) == size and isinstance(part.start, int) and part.start == 0
+
+
 class Form(NamedTuple):
     """Shape and element type of an operand or result; random keys count as their integers.
 

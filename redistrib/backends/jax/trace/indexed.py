@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import threefry2x32_p
 
-from redistrib.backends.jax.trace.equation import At, Equation, Form, letters, rule, written_in_place
+from redistrib.backends.jax.trace.equation import At, Equation, Form, is_whole, letters, rule, written_in_place
 from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.programs.nest import Nest
 
@@ -164,7 +164,7 @@ def _gather(equation: Equation) -> Nest | None:
         for k, name in windows.cut:
             if name:
                 tile_shape[k] = len(at[name])
-        if looked_up is None or len(at["p"]) == shape[looked_up]:
+        if looked_up is None or is_whole(at["p"], shape[looked_up]):
             return written(equation.run(tiles, slice_sizes=tuple(tile_shape)))
         operand, rows = equation.operands(tiles)
         index, outside = _looked_up(rows, shape, looked_up, equation)
@@ -279,13 +279,17 @@ def _scatter(equation: Equation) -> Nest | None:
 
     def body(at: At, *tiles: Any) -> Any:
         base, rows, parts = equation.operands(tiles)
-        if adds and any(len(at[name]) < sizes[name] for name in summed):  # only the first part adds to the operand
+        if adds and not all(
+            is_whole(at[name], sizes[name]) for name in summed
+        ):  # only the first part adds to the operand
             first = jnp.asarray(True)
             for name in summed:
                 first = first & (jnp.asarray(at[name].start) == 0)
             base = jnp.where(first, base, sum_identity(base.dtype))
         params = dict(equation.params)
-        if looked_up is not None and len(at["p"]) != shape[looked_up]:  # longer with the tails of an uneven cut
+        if looked_up is not None and not is_whole(
+            at["p"], shape[looked_up]
+        ):  # or longer, with the tails of an uneven cut
             start, count = at["p"].start, len(at["p"])
             index, outside = _looked_up(rows, shape, looked_up, equation)
             inside = (index >= start) & (index < start + count)
