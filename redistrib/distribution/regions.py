@@ -112,7 +112,7 @@ def _nest(
     for number, factor in enumerate(shared):
         left = [k for k in range(len(outs)) if factor.outs[k] is None and k not in replicated]
         is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
-        if not is_added or any(factor.ins[k] is not None or k in factor.begins for k in equation.literals):
+        if not is_added or any(factor.ins[k] is not None for k in equation.literals):
             continue
         sizes[f"f{number}"] = factor.size
         for dims, cut, stacked in ((ins, factor.ins, stacked_ins), (outs, factor.outs, stacked_outs)):

@@ -78,22 +78,34 @@ def pipeline(
     """
     chosen = devices_of(devices, layout)
     model = cost_model or preset_of(chosen[0].platform)
+
+    def traced(unrolled_up_to: int) -> Prepared:
+        return prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=unrolled_up_to)
+
     # Nothing is moved inside a loop, so that tensor parts take the layers one by one.
-    loops_from = UNROLLED + 1 if layout.tensor > 1 else layout.pipeline * layout.chunks
-    prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=loops_from - 1)
+    prepared = traced(UNROLLED if layout.tensor > 1 else layout.pipeline * layout.chunks - 1)
     try:
         return _in_stages(prepared, batch, layout, model, chosen)
-    except ProgramError:
-        unrolled = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False)
+    except ProgramError as error:
+        unrolled = traced(UNROLLED)
         if len(unrolled.traced.graph.operations) == len(prepared.traced.graph.operations):
             raise
-        return _in_stages(unrolled, batch, layout, model, chosen)
+        return _in_stages(unrolled, batch, layout, model, chosen, why=str(error))
 
 
 def _in_stages(
-    prepared: Prepared, batch: Mapping[str, int], layout: Layout, model: CostModel | str, devices: Sequence[Any]
+    prepared: Prepared,
+    batch: Mapping[str, int],
+    layout: Layout,
+    model: CostModel | str,
+    devices: Sequence[Any],
+    why: str = "",
 ) -> Pipelined:
-    """The function in stages; each takes a run of the layers that are scanned."""
+    """The function in stages; each takes a run of the layers that are scanned.
+
+    Args:
+        why: the reason why loops that could be loops are unrolled.
+    """
     graph, stages = prepared.traced.graph, layout.pipeline * layout.chunks
     examples = _examples(batch, graph.inputs)
     runs = in_runs(graph, stages, examples, prepared.traced.unstacked)
@@ -102,7 +114,18 @@ def _in_stages(
     cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, graph.inputs) for name in pieces[array]}
     seen = batch_of(_built(parts.graph, prepared.name), examples)
     placed = replace(layout, tensor_dims=cuts, starts=layout.starts or _starts(parts, seen, stages))
-    return Pipelined(prepared, Spread(check(spread_over(seen, placed, model)), seen, placed), devices, parts)
+    spread = Spread(check(spread_over(seen, placed, model)), seen, placed)
+    return Pipelined(prepared, spread, devices, parts, [*_unrolled(prepared, layout, why)])
+
+
+def _unrolled(prepared: Prepared, layout: Layout, why: str) -> Iterator[str]:
+    """A line for each loop that is unrolled, though the function does not say so, with the reason."""
+    stages = layout.pipeline * layout.chunks
+    for source, steps in prepared.traced.unrolled:
+        reason = why or ("tensor parts exchange inside its steps" if layout.tensor > 1 else "")
+        if steps < stages:
+            reason = f"its steps are fewer than {stages} stages"
+        yield f"unrolled: scan of {steps} steps, {source}: {reason}"
 
 
 def _starts(parts: GraphInParts, seen: BatchedProgram, stages: int) -> tuple[str, ...]:

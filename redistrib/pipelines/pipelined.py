@@ -57,11 +57,19 @@ class Pipelined:
         program: the program of every device, in order; print it for a table, or simulate it.
         layout: how it is spread.
         devices: the JAX devices, by their numbers in the program.
+        unrolled: a line for each loop whose steps are separate operations, though the function does not ask for that,
+            with the reason; compiling takes longer then.
     """
 
     def __init__(
-        self, prepared: Prepared, spread_program: Spread, devices: Sequence[Any], parts: GraphInParts | None = None
+        self,
+        prepared: Prepared,
+        spread_program: Spread,
+        devices: Sequence[Any],
+        parts: GraphInParts | None = None,
+        unrolled: Sequence[str] = (),
     ) -> None:
+        self.unrolled = tuple(unrolled)
         self.program, self.layout, self.devices = spread_program.program, spread_program.layout, tuple(devices)
         self._name, self._batch, self._traced = prepared.name, spread_program.batch, prepared.traced
         leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
@@ -82,7 +90,8 @@ class Pipelined:
         runs = counted(sum(isinstance(item, Launch) for item in self._items), "launch", "launches")
         ways = [transfer.by for transfer in self.transfers]
         sent = ", ".join(f"{ways.count(way)} by {way}" for way in dict.fromkeys(ways)) or "none"
-        return f"{self.program}\n{runs}; values sent between groups of devices: {sent}"
+        lines = [str(self.program), f"{runs}; values sent between groups of devices: {sent}", *self.unrolled]
+        return "\n".join(lines)
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:

@@ -329,3 +329,49 @@ def test_weights_that_a_loop_looks_up_are_refused_with_the_way_out() -> None:
     )
     with pytest.raises(ProgramError, match=exactly(why)):
         rd.pipeline(forward, (normal(1, 160, 4, 4), normal(2, 8, 4)), {"x": 0}, Layout(1, 1, 2, 2))
+
+
+def auxiliary(dtype: Any) -> Any:
+    """A step with a loss that every layer adds to, in what the scan carries."""
+
+    def step(p: Any, x: Any) -> Any:
+        def one(carry: Any, p: Any) -> Any:
+            y = jnp.tanh(carry[0] @ p["w"] + p["b"])
+            return (y, carry[1] + (y * y).sum()), None
+
+        def loss(p: Any) -> Any:
+            (out, total), _ = jax.lax.scan(one, (x, jnp.asarray(1.5, dtype)), p)
+            return (out.astype(jnp.float32) ** 2).mean() + 1e-3 * total.astype(jnp.float32), total
+
+        (_, total), grads = jax.value_and_grad(loss, has_aux=True)(p)
+        return jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), p, grads), total
+
+    return step
+
+
+@pytest.mark.parametrize("layout", [Layout(1, 1, 2, 4), Layout(2, 1, 2, 2)], ids=str)
+def test_a_sum_over_examples_that_layers_add_to_is_carried(layout: Any) -> None:
+    """It begins at 1.5, which counts once, and not once for each replica and microbatch."""
+    p, x = args_of(8)[0]["layers"], normal(6, 8, WIDTH)
+    f = rd.pipeline(auxiliary(np.float32), (p, x), {"x": 0}, layout)
+    same(f(p, x), jax.jit(auxiliary(np.float32))(p, x), 2e-5)
+    assert scans_of(f) == {0: 1, 1: 1}
+    assert not f.unrolled
+
+
+def test_loops_that_are_unrolled_are_listed_with_the_reason() -> None:
+    p, x = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (args_of(8)[0]["layers"], normal(6, 8, WIDTH)))
+    f = rd.pipeline(auxiliary(jnp.bfloat16), (p, x), {"x": 0}, Layout(1, 1, 2, 2))
+    (line,) = f.unrolled
+    assert line.startswith("unrolled: scan of 8 steps, ")
+    assert line.endswith(": operation 'scan', array 'x': it reads the examples whole (rule Batch)")
+    assert str(f).endswith(line)
+    args = args_of(4)
+    (line,) = rd.pipeline(STEP, args, BATCH, Layout(1, 2, 2, 2)).unrolled
+    assert line.endswith(": tensor parts exchange inside its steps")
+    (line,) = rd.pipeline(STEP, args_of(3), BATCH, Layout(1, 1, 4, 2)).unrolled
+    assert line.endswith(": its steps are fewer than 4 stages")
+    asked = momentum(
+        lambda params, x: jax.lax.scan(layer, x @ params["embed"], params["layers"], unroll=4)[0] @ params["head"]
+    )
+    assert not rd.pipeline(asked, args, BATCH, Layout(1, 2, 2, 2)).unrolled

@@ -74,6 +74,7 @@ class Traced:
         out_tree: structure of the results.
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
         unstacked: arrays of which scans that are unrolled read an entry in each step.
+        unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
     """
 
     graph: Graph
@@ -84,6 +85,7 @@ class Traced:
     outputs: tuple[Any, ...]
     divisible: tuple[str, ...] = ()
     unstacked: frozenset[str] = frozenset()
+    unrolled: tuple[tuple[str, int], ...] = ()
 
 
 def trace(
@@ -153,6 +155,7 @@ def trace(
         tuple(jax.tree_util.tree_leaves(shapes)),
         tuple(tracer.divisible),
         frozenset(tracer.unstacked),
+        tuple(tracer.unrolled),
     )
 
 
@@ -175,6 +178,7 @@ class _Tracer:
     count: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[Atom]] = field(default_factory=dict)  # outputs of scans, by step
     unstacked: set[str] = field(default_factory=set)
+    unrolled: dict[tuple[str, int], None] = field(default_factory=dict)
     opened_at: str = ""  # the user's line of the primitive that is being opened; lines inside are those of libraries
     zeros: set[str] = field(default_factory=set)
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
@@ -258,6 +262,8 @@ class _Tracer:
         if self.opens_loops and kind in ("scan", "while") and kind not in self.rules:
             return self.loop(eqn, ins, source)
         if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
+            if eqn.params["length"] > 1 and not loops.is_unrolled(eqn.params):
+                self.unrolled[source, eqn.params["length"]] = None
             return unrolled(self, eqn, ins, source)
         if kind not in self.rules:
             inner = opened(eqn)
