@@ -73,6 +73,19 @@ def test_a_model_of_ones_own_must_be_given() -> None:
     assert len(weak_graph(plan, PaperCost())) == len(weak_graph(plan, "exact"))
 
 
+def test_a_permute_has_an_arrow_from_its_node_to_itself(tmp_path: Path) -> None:
+    """It goes from the right side of the node round to its top; in SVG, y grows downwards."""
+    plan = rd.synthesize(*SWAP)
+    assert [step.kind for step in plan.steps] == ["alltoall", "alltoall", "allpermute"]
+    drawn = draw_graph(plan, tmp_path / "graph.svg").read_text()
+    curves = re.findall(r'<path d="M ([\d. ]+)\nQ ([\d. ]+)\n" style="fill: none; stroke: #d62728', drawn)
+    assert len(curves) == 1
+    x, y = map(float, curves[0][0].split())
+    end_x, end_y = list(map(float, curves[0][1].split()))[-2:]
+    assert 5 < x - end_x < 15
+    assert 5 < y - end_y < 15
+
+
 def test_graphs_that_nobody_could_look_at_are_refused(tmp_path: Path) -> None:
     large = rd.synthesize("[2{x}128, 128, 128, 128, 128]", "[128, 2{x}128, 128, 128, 128]", {"x": 64})
     with pytest.raises(

@@ -114,6 +114,8 @@ def draw_graph(plan: Plan, path: str | Path) -> Path:
     steps = _steps(plan)
     figure = canvas(path, (max(6.4, 2.4 + 1.9 * len(layers)), 2.4 + 0.9 * tallest + 0.2 * len(steps)))
     panel: Any = figure.subplots()
+    from matplotlib.transforms import offset_copy  # `canvas` says so if it is not there
+
     position = {  # nodes of one column stand left and right in turn, so that edges along it pass beside them
         grid: (column + (0.3 * (row % 2) - 0.15 if len(grids) > 2 else 0.0), (len(grids) - 1) / 2 - row)
         for column, (_, grids) in enumerate(sorted(layers.items()))
@@ -144,9 +146,15 @@ def draw_graph(plan: Plan, path: str | Path) -> Path:
             rotate=False, connectionstyle=bend,
         )  # fmt: skip
     for grid, numbers in at_node.items():
-        at, up = position[grid]
+        # From the node's right side round to its top.
+        right, top = (offset_copy(panel.transData, figure, *by, units="points") for by in ((16, 3), (3, 16)))
         panel.annotate(
-            ", ".join(numbers), (at, up), (24, 14), textcoords="offset points", color="tab:red", weight="bold"
+            "", position[grid], position[grid], xycoords=top, textcoords=right, zorder=3,
+            arrowprops={"arrowstyle": "-|>", "color": "tab:red", "lw": 2.4, "shrinkA": 0, "shrinkB": 0,
+                        "connectionstyle": "arc3,rad=2.2"},
+        )  # fmt: skip
+        panel.annotate(
+            ", ".join(numbers), position[grid], (34, 26), textcoords="offset points", color="tab:red", weight="bold"
         )
     title = f"{plan.source} -> {plan.target}\ntiles per dimension; yellow: source, red: target"
     panel.set_title(title, fontsize=9)

@@ -11,6 +11,7 @@ from redistrib.programs.live import Liveness, devices_of, moments, renames
 from redistrib.programs.program import Program
 from redistrib.programs.table import cut_text, line_of, word_of
 from redistrib.programs.value import Value
+from redistrib.report import counted
 from redistrib.simulator.clocks import Event
 from redistrib.simulator.entry import simulate
 from redistrib.simulator.machine import Machine
@@ -40,7 +41,8 @@ def simulation_content(simulation: Simulation) -> Content:
     alive, device = alive_at_peak(flat)
     peak = max(simulation.peak_bytes.values(), default=0)
     lines = [
-        f"{len(program.devices)} devices of {simulation.machine.name}; {simulation.seconds * 1e3:,.3f} ms as simulated",
+        f"{counted(len(program.devices), 'device', 'devices')} of {simulation.machine.name}; "
+        f"{simulation.seconds * 1e3:,.3f} ms as simulated",
         f"{megabytes(flat.received_bytes)} received by all devices; at most {megabytes(peak)} on a device",
     ]
     return Content(

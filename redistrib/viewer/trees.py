@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from redistrib.report import counted
 from redistrib.viewer.content import Cell, Content, Table, megabytes, microseconds, number
 from redistrib.viewer.plans import plan_data
 from redistrib.viewer.programs import MOST_PLANS, simulation_content
@@ -35,8 +36,8 @@ def tree_content(tree: Any) -> Content:
     columns = ["launch", "leaves", "array", "plan", "steps", "received bytes", "peak bytes"]
     limit = "" if tree.memory_limit is None else f" of {megabytes(tree.memory_limit)} allowed"
     lines = [
-        f"{len(tree.order):,} leaves in {len(tree.batches):,} launches; in place already: {len(tree.kept)}, by "
-        f"jax.device_put: {len(tree.put)}",
+        f"{counted(len(tree.order), 'leaf', 'leaves')} in {counted(len(tree.batches), 'launch', 'launches')}; "
+        f"in place already: {len(tree.kept)}, by jax.device_put: {len(tree.put)}",
         f"{megabytes(tree.received_bytes)} received by all devices, {megabytes(tree.lower_bound_bytes)} at least; "
         f"{megabytes(tree.peak_bytes)} on a device at the peak{limit}",
     ]
@@ -62,7 +63,8 @@ def diagnosis_content(diagnosis: Any) -> Content:
             ]
         )
     columns = ["line", "operation", "collectives", "received bytes", "largest bytes", "a reshard of", "our plan, bytes"]
-    lines = [f"{megabytes(diagnosis.received)} received by {diagnosis.devices} devices", *diagnosis.advice]
+    devices = counted(diagnosis.devices, "device", "devices")
+    lines = [f"{megabytes(diagnosis.received)} received by {devices}", *diagnosis.advice]
     different = list(dict.fromkeys(plans))[:MOST_PLANS]
     return Content(
         f"Diagnosis of {diagnosis.name}",

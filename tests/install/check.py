@@ -182,17 +182,28 @@ def demo_asks_for_the_model() -> None:
 # ------------------------------------------------------------------------------------------------------------ pages
 
 
+# What snippets import beside the core's own, by the extra that installs it.
+PACKAGES = {
+    "core": set(),
+    "jax": {"jax", "ml_dtypes"},
+    "mpi": {"mpi4py", "ml_dtypes"},
+    "weights": {"jax", "ml_dtypes", "safetensors"},
+}
+
+
 def snippets_of_pages(extra: str) -> int:
-    """Each snippet of the pages runs pasted alone into a file, in the environment of the extra that it needs."""
+    """Each snippet of the pages runs pasted alone into a file, in the first environment that has what it imports.
+
+    Those that no extra is enough for run in a checkout, by tests/docs/test_alone.py: a page with JAX and MPI, and one
+    with the specification, which is a part of the tests.
+    """
     sys.path.append(str(Path(__file__).parents[2]))  # after the wheel
     from tests.docs.alone import SNIPPETS, readers_environment, run_alone
 
-    extras = {"jax": "jax", "mpi4py": "mpi", "safetensors": "weights", "ml_dtypes": "jax"}
-    order = ("weights", "mpi", "jax", "core")  # the first of those that a snippet needs has all of them
     count = 0
     for number, snippet in enumerate(SNIPPETS):
-        needed = {"core"} | {extras[name] for name in snippet.packages if name in extras}
-        if next(name for name in order if name in needed) == extra:
+        needed = snippet.packages - {"redistrib", "numpy", "scipy", "rich"}
+        if next((name for name, packages in PACKAGES.items() if needed <= packages), None) == extra:
             folder = FOLDER / f"snippet_{number}"
             folder.mkdir()
             done = run_alone(snippet, folder, readers_environment(snippet.page))

@@ -94,7 +94,9 @@ def test_other_values_have_pages() -> None:
     search = rd.search(lambda x, w: x @ w, (jnp.ones((8, 8)), jnp.ones((8, 8))), "x=2")
     assert column(content_of(search), 0, "peak bytes") == [one.memory for one in search]
     assert content_of(search[0]).timeline is not None
+    assert content_of(plan).lines[0].startswith("2 leaves in 1 launch; ")
     diagnosis = rd.diagnose(lambda x: x + 1, jnp.ones(8))
+    assert content_of(diagnosis).lines[0] == "0 B received by 1 device"
     assert "nothing is communicated" in " ".join(content_of(diagnosis).lines)
     for value in (plan, search, diagnosis, rd.simulate(PLAN), PLAN, program().program):
         text = value._repr_html_()
