@@ -159,7 +159,7 @@ def search(
                 least.append(error)
         pipelines: Iterable[Staged] = ()
         if family and batch and devices:
-            opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, **how)
+            opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=0, **how)
             pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective, family)
         for pipeline_result in pipelines:
             report_progress(pipeline_result.name)

@@ -16,15 +16,13 @@ from redistrib.autoshard.timed import Timed
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.pipelines.entry import devices_of, on_one_device
+from redistrib.pipelines.entry import FunctionInStages, devices_of, in_stages, unrolled_up_to
 from redistrib.pipelines.grid import Layouts, layouts_of
-from redistrib.pipelines.layout import Layout, Spread
-from redistrib.pipelines.pipelined import Pipelined
-from redistrib.pipelines.roles import BatchedProgram, batch_of
+from redistrib.pipelines.layout import Layout
+from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.stages import crossing, forward_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.check import check
 from redistrib.programs.program import Program
 from redistrib.simulator.machine import Machine
 
@@ -60,16 +58,14 @@ class Staged(Timed):
         layout: how it is spread.
         program: the program of every device.
         machine: the simulated machine.
-        batch: the program that it was made of, seen from its batch.
-        prepared: the function.
+        function: the function in stages that it was made of.
         objective: the figure by which candidates are ordered.
     """
 
     layout: Layout
     program: Program = field(repr=False)
     machine: Machine = field(repr=False)
-    batch: BatchedProgram = field(repr=False)
-    prepared: Prepared = field(repr=False)
+    function: FunctionInStages = field(repr=False)
     objective: Objective = "seconds"
 
     @property
@@ -80,8 +76,7 @@ class Staged(Timed):
     @cached_property
     def distributed(self) -> Any:
         """The function, run by the program that was simulated; it needs as many devices as the layout takes."""
-        spread = Spread(check(self.program), self.batch, self.layout)
-        return Pipelined(self.prepared, spread, devices_of(None, self.layout))
+        return self.function.pipelined(self.program, self.layout, devices_of(None, self.layout))
 
     @property
     def rank(self) -> tuple[float, str]:
@@ -101,21 +96,76 @@ def staged(
     objective: Objective,
     family: Layouts,
 ) -> Iterator[Staged]:
-    """Every layout of a family, its stages as even as dynamic programming makes them where it does not name them.
+    """Every layout of a family. A stage takes a run of the layers that are scanned.
+
+    Other stages are as even as dynamic programming makes them where the layout does not name them.
+
+    Args:
+        prepared: the function, its loops not opened and none of them unrolled.
 
     Raises:
         ProgramError: if the function cannot be run in microbatches.
     """
-    seen = batch_of(*on_one_device(prepared, batch))
-    for layout in layouts_of(family, devices, seen.size, microbatches[1]):
+    functions = _Functions(prepared, batch)
+    for layout in layouts_of(family, devices, functions.examples, microbatches[1]):
         if layout.pipeline > 1 and layout.microbatches < microbatches[0]:
             continue
-        chosen = replace(layout, starts=layout.starts or starts_of(seen, layout, machine))
-        try:
-            program = spread_over(seen, chosen, machine.links)
-        except ProgramError:  # more stages than operations, parts that do not divide
-            continue
-        yield Staged(chosen, program, machine, seen, prepared, objective)
+        for function in functions.of(layout):
+            placed = function.placed(layout)
+            chosen = replace(placed, starts=placed.starts or starts_of(function.seen, placed, machine))
+            try:
+                program = spread_over(function.seen, chosen, machine.links)
+            except ProgramError:  # more stages than operations, parts that do not divide
+                continue
+            yield Staged(chosen, program, machine, function, objective)
+            break
+
+
+class _Functions:
+    """A function in stages, for the layouts of a search: traced once for each length of scans that are unrolled."""
+
+    def __init__(self, prepared: Prepared, batch: Mapping[str, int]) -> None:
+        self.prepared, self.batch = prepared, batch
+        self._has_scans = any(operation.kind == "scan" for operation in prepared.traced.graph.operations)
+        self._traced: dict[int, Prepared] = {0: prepared}
+        self._functions: dict[tuple[int, int], FunctionInStages | ProgramError] = {}
+
+    @cached_property
+    def examples(self) -> int:
+        """Examples of the batch.
+
+        Raises:
+            ProgramError: if the function cannot be run in microbatches, whether its loops are unrolled or not.
+        """
+        refused: list[ProgramError] = []
+        for steps in unrolled_up_to(Layout()):
+            function = self._function(1, steps, str(refused[0]) if refused else "")
+            if isinstance(function, FunctionInStages):
+                return function.seen.size
+            refused.append(function)
+        raise refused[0]
+
+    def of(self, layout: Layout) -> Iterator[FunctionInStages]:
+        """The function in as many stages as a layout has; with its scans unrolled next, where it may be refused so."""
+        why = ""
+        for steps in unrolled_up_to(layout)[: None if self._has_scans else 1]:
+            function = self._function(layout.pipeline * layout.chunks, steps, why)
+            if isinstance(function, FunctionInStages):
+                yield function
+                why = "it cannot be spread so as a loop"
+            else:
+                why = str(function)
+
+    def _function(self, stages: int, steps: int, why: str) -> FunctionInStages | ProgramError:
+        steps = steps if self._has_scans else 0
+        if steps not in self._traced:
+            self._traced[steps] = replace(self.prepared, traced=self.prepared.retrace(unrolled_up_to=steps))
+        if (stages, steps) not in self._functions:
+            try:
+                self._functions[stages, steps] = in_stages(self._traced[steps], self.batch, stages, why)
+            except ProgramError as error:
+                self._functions[stages, steps] = error
+        return self._functions[stages, steps]
 
 
 def starts_of(seen: BatchedProgram, layout: Layout, machine: Machine) -> tuple[str, ...]:

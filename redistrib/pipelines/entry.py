@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 
@@ -26,7 +27,7 @@ from redistrib.pipelines.runs import in_runs
 from redistrib.pipelines.stages import forward_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.check import check
-from redistrib.programs.graph import Array, Graph
+from redistrib.programs.graph import Array
 from redistrib.programs.program import Program
 
 
@@ -78,54 +79,88 @@ def pipeline(
     """
     chosen = devices_of(devices, layout)
     model = cost_model or preset_of(chosen[0].platform)
-
-    def traced(unrolled_up_to: int) -> Prepared:
-        return prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=unrolled_up_to)
-
-    # Nothing is moved inside a loop, so that tensor parts take the layers one by one.
-    prepared = traced(UNROLLED if layout.tensor > 1 else layout.pipeline * layout.chunks - 1)
+    first, *others = unrolled_up_to(layout)
+    prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=first)
+    function = partial(in_stages, batch=batch, stages=layout.pipeline * layout.chunks)
     try:
-        return _in_stages(prepared, batch, layout, model, chosen)
+        return _pipelined(function(prepared), layout, model, chosen)
     except ProgramError as error:
-        unrolled = traced(UNROLLED)
-        if len(unrolled.traced.graph.operations) == len(prepared.traced.graph.operations):
+        unrolled = [replace(prepared, traced=prepared.retrace(unrolled_up_to=steps)) for steps in others]
+        if not unrolled or unrolled[0].traced.unrolled == prepared.traced.unrolled:
             raise
-        return _in_stages(unrolled, batch, layout, model, chosen, why=str(error))
+        return _pipelined(function(unrolled[0], why=str(error)), layout, model, chosen)
 
 
-def _in_stages(
-    prepared: Prepared,
-    batch: Mapping[str, int],
-    layout: Layout,
-    model: CostModel | str,
-    devices: Sequence[Any],
-    why: str = "",
-) -> Pipelined:
-    """The function in stages; each takes a run of the layers that are scanned.
+def unrolled_up_to(layout: Layout) -> tuple[int, ...]:
+    """The steps of the longest scan that is unrolled; another number is tried where the function is refused so.
+
+    Nothing is moved inside a loop, so that tensor parts take the layers one by one.
+    """
+    return (UNROLLED,) if layout.tensor > 1 else (layout.pipeline * layout.chunks - 1, UNROLLED)
+
+
+class FunctionInStages(NamedTuple):
+    """A function whose scans over layers are runs, one for each stage.
+
+    Attributes:
+        prepared: the function.
+        parts: its graph, in which arrays stacked over layers are in parts.
+        seen: the program of one device, seen from its batch.
+        starts: the values at which stages begin if each takes the layers of its own weights; empty where work alone
+            decides.
+        why: the reason why loops that could be loops are unrolled; empty where none are.
+    """
+
+    prepared: Prepared
+    parts: GraphInParts
+    seen: BatchedProgram
+    starts: tuple[str, ...]
+    why: str = ""
+
+    def placed(self, layout: Layout) -> Layout:
+        """A layout whose arrays have the names of their parts, and whose stages take runs."""
+        inputs = self.prepared.traced.graph.inputs
+        pieces = {array.name: part.names for array, part in zip(inputs, self.parts.inputs, strict=True)}
+        cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, inputs) for name in pieces[array]}
+        return replace(layout, tensor_dims=cuts, starts=layout.starts or self.starts)
+
+    def pipelined(self, program: Program, layout: Layout, devices: Sequence[Any]) -> Pipelined:
+        """The function that runs a program which spreads it by a layout."""
+        return Pipelined(
+            self.prepared, Spread(check(program), self.seen, layout), devices, self.parts, [*self._unrolled(layout)]
+        )
+
+    def _unrolled(self, layout: Layout) -> Iterator[str]:
+        """A line for each loop that is unrolled, though the function does not say so, with the reason."""
+        stages = layout.pipeline * layout.chunks
+        for source, steps in self.prepared.traced.unrolled:
+            reason = self.why or "tensor parts exchange inside its steps"
+            if steps < stages:
+                reason = f"its steps are fewer than {stages} stages"
+            yield f"unrolled: scan of {steps} steps, {source}: {reason}"
+
+
+def in_stages(prepared: Prepared, batch: Mapping[str, int], stages: int, why: str = "") -> FunctionInStages:
+    """A traced function, its scans over layers in as many runs as there are stages.
 
     Args:
         why: the reason why loops that could be loops are unrolled.
+
+    Raises:
+        ProgramError: if the batch names no argument, or examples meet before the end.
     """
-    graph, stages = prepared.traced.graph, layout.pipeline * layout.chunks
+    graph = prepared.traced.graph
     examples = _examples(batch, graph.inputs)
     runs = in_runs(graph, stages, examples, prepared.traced.unstacked)
     parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
-    pieces = {array.name: part.names for array, part in zip(graph.inputs, parts.inputs, strict=True)}
-    cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, graph.inputs) for name in pieces[array]}
-    seen = batch_of(_built(parts.graph, prepared.name), examples)
-    placed = replace(layout, tensor_dims=cuts, starts=layout.starts or _starts(parts, seen, stages))
-    spread = Spread(check(spread_over(seen, placed, model)), seen, placed)
-    return Pipelined(prepared, spread, devices, parts, [*_unrolled(prepared, layout, why)])
+    program = build(Propagation(parts.graph.unpinned(), Mesh(())), LayoutBuilder("exact", name=prepared.name))
+    seen = batch_of(program, examples)
+    return FunctionInStages(prepared, parts, seen, _starts(parts, seen, stages), why)
 
 
-def _unrolled(prepared: Prepared, layout: Layout, why: str) -> Iterator[str]:
-    """A line for each loop that is unrolled, though the function does not say so, with the reason."""
-    stages = layout.pipeline * layout.chunks
-    for source, steps in prepared.traced.unrolled:
-        reason = why or ("tensor parts exchange inside its steps" if layout.tensor > 1 else "")
-        if steps < stages:
-            reason = f"its steps are fewer than {stages} stages"
-        yield f"unrolled: scan of {steps} steps, {source}: {reason}"
+def _pipelined(function: FunctionInStages, layout: Layout, model: CostModel | str, devices: Sequence[Any]) -> Pipelined:
+    placed = function.placed(layout)
+    return function.pipelined(spread_over(function.seen, placed, model), placed, devices)
 
 
 def _starts(parts: GraphInParts, seen: BatchedProgram, stages: int) -> tuple[str, ...]:
@@ -139,20 +174,6 @@ def _starts(parts: GraphInParts, seen: BatchedProgram, stages: int) -> tuple[str
             elif number != len(starts) - 1:
                 return ()
     return tuple(starts[1:]) if len(starts) == stages else ()
-
-
-def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
-    """A traced function as a program on one device, and for its inputs with examples the dimension of these.
-
-    Raises:
-        ProgramError: if the batch names no argument.
-    """
-    graph = prepared.traced.graph
-    return _built(graph, prepared.name), _examples(batch, graph.inputs)
-
-
-def _built(graph: Graph, name: str) -> Program:
-    return build(Propagation(graph.unpinned(), Mesh(())), LayoutBuilder("exact", name=name))
 
 
 def devices_of(chosen: Any, layout: Layout) -> list[Any]:

@@ -30,8 +30,10 @@ from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CutError, ProgramError
 from redistrib.partitioning.schedule import Schedule
+from redistrib.programs.text import to_text
 from redistrib.simulator.constants import machine
 from tests.messages import exactly
+from tests.pipelines.scans import BATCH, args_of, deep, momentum
 from tests.search import models
 
 ROW = (models.form(64, 256), models.form(256, 256))
@@ -101,6 +103,7 @@ def test_a_report_has_the_bound_and_what_was_next_best() -> None:
 
 AGAIN = """
 import redistrib as rd
+from tests.pipelines.scans import BATCH, args_of, deep, momentum
 from tests.search import models
 args = models.block_args(1, 4, 64, 128, 4)
 found = rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, profile="gpu")
@@ -190,6 +193,33 @@ def test_a_number_of_devices_is_meshes_and_pipelines() -> None:
         for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_array_equal(a, b)
     assert best[0].measure(args, repeats=1).seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "layouts", "tensor"),
+    [
+        (2, [rd.Layout(1, 1, 2, 2)], "1/2/1/1"),
+        pytest.param(4, [rd.Layout(1, 1, 4, 2), rd.Layout(2, 1, 2, 2)], "1/2/2/2", marks=pytest.mark.long),
+    ],
+    ids=["2", "4"],
+)
+def test_stages_of_a_search_take_runs_of_the_layers_that_are_scanned(
+    devices: int, layouts: list[rd.Layout], tensor: str
+) -> None:
+    """As those of `rd.pipeline`: a loop each, and the weights of its layers alone."""
+    args, scanned = args_of(4), momentum(deep)
+    options: Any = {"pipeline": True, "batch": BATCH, "microbatches": (2, 2), "profile": "v100"}
+    results = {one.name: one for one in rd.search(scanned, args, devices=devices, **options)}
+    wanted = jax.jit(scanned)(*args)
+    for layout in layouts:
+        one = results[f"D/T/P/K {layout}"]
+        same = rd.pipeline(scanned, args, BATCH, layout, cost_model=machine("v100").links)
+        assert to_text(one.program) == to_text(same.program)
+        assert not one.distributed.unrolled
+        for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
+    (line,) = results[f"D/T/P/K {tensor}"].distributed.unrolled
+    assert line.endswith(": tensor parts exchange inside its steps")
 
 
 def test_meshes_of_a_number_of_devices_are_its_factorisations() -> None:
