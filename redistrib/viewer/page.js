@@ -216,9 +216,7 @@ function timelineView(line) {
       if (line.peak) {
         const x = xOf(line.peak[0]), y = top + MEMORY - line.peak[1] / most * (MEMORY - 14);
         g.fillStyle = "#c0392b"; g.beginPath(); g.arc(x, y, 4, 0, 7); g.fill();
-        const label = `peak ${bytes(line.peak[1])}`, left = Math.max(LEFT + 4, Math.min(x + 8, width - 130));
-        g.strokeStyle = "#fff"; g.lineWidth = 4; g.strokeText(label, left, y + 12); // readable over the lines
-        g.fillText(label, left, y + 12);
+        g.fillText(`peak ${bytes(line.peak[1])}`, Math.max(LEFT + 4, Math.min(x + 8, width - 130)), y - 8); // no line is above it
       }
     }
     g.fillStyle = "#445";
