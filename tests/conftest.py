@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 # Machines that run tests are shared: a slow example is no failure, and a failing one should be easy to repeat.
 settings.register_profile("redistrib", deadline=None, print_blob=True)
 settings.load_profile("redistrib")
+
+# On virtual devices `reshard` copies small arrays; tests of collectives want collectives.
+os.environ.setdefault("REDISTRIB_VIA", "collectives")
 
 # Node ids of slow tests without a mark of their own: mostly cases of a test whose quicker cases stay in `make test`.
 LONG = Path(__file__).with_name("long.txt").read_text().splitlines()

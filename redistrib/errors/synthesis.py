@@ -32,6 +32,8 @@ class ChoiceError(RuleBroken):
         "registered value": "{value!v} is no {noun}; give {parameters}",
         "registered twice": "the {noun} {value!v} is {origin} already; take another name",
         "schedule": "there is no schedule {schedule!r}; choose 'overlap' or 'sequential'",
+        "via": "arrays cannot move via {via!r}; choose 'auto', 'collectives' or 'copies', in the argument via= or the "
+        "environment variable REDISTRIB_VIA",
     }
 
 

@@ -20,7 +20,7 @@ from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 
-Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere"]
+Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere", "copy"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class LeafRoute:
 
     Attributes:
         action: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
-            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: between devices of other processes only.
+            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: between devices of other processes only; `"copy"`:
+            by copies in the memory of this process.
         ends: source and target of the plan; None unless the action is "move".
         devices: in the order of their numbers; empty unless the action is "move".
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.backends.jax.xla_cpu.copies import TileCopies
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding import events
@@ -23,6 +24,7 @@ from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree
 from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
 from redistrib.resharding.compiling import compiling
+from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
@@ -49,6 +51,7 @@ class _PreparedTree:
         last: groups of leaves that share buffers and all move; they are deleted after all have travelled.
         processes: those that must make the same call, ascending; none where no leaf moves between processes.
         digest: of that call.
+        copies: of leaves that move by copies, by number.
     """
 
     plan: TreePlan
@@ -57,6 +60,7 @@ class _PreparedTree:
     last: Tied
     processes: tuple[int, ...] = ()
     digest: str = ""
+    copies: Mapping[int, TileCopies] = field(default_factory=dict)
 
 
 class PreparedReshard:
@@ -66,14 +70,17 @@ class PreparedReshard:
         plan: the moves.
     """
 
-    def __init__(self, leaves: Sequence[Leaf], planner: Planner, *, donate: bool, memory_limit: int | None) -> None:
+    def __init__(
+        self, leaves: Sequence[Leaf], planner: Planner, *, donate: bool, memory_limit: int | None, via: Via
+    ) -> None:
         for leaf in leaves:
             check(leaf)
         self._leaves, self._limit = leaves, memory_limit
         common = shared(leaves) if donate else SharedBuffers()
-        key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key)
+        via = via if memory_limit is None else "collectives"
+        key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key, via)
         self._prepared: _PreparedTree = TREES.get(
-            key, lambda: _Planning(leaves, common, planner, donate, memory_limit).prepared()
+            key, lambda: _Planning(leaves, common, planner, donate, memory_limit, via).prepared()
         )
         self._stays: set[int] = set()  # leaves that share buffers with their results of `jax.device_put`
         self.plan: TreePlan = self._prepared.plan
@@ -95,6 +102,7 @@ class PreparedReshard:
             agree(self._prepared.processes, self._prepared.digest)
         quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)
+        self._copy(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         shown = shows_bar(total, progress)
         with bytes_bar("resharding", total, shown) as advance:
@@ -143,6 +151,18 @@ class PreparedReshard:
             if isinstance(source, jax.Array):
                 self._give_up(k, source, results[k])
 
+    def _copy(self, results: list[Any], pause: Callable[[], None]) -> None:
+        """Move leaves by copies, and delete each source after its copy."""
+        for k, copies in self._prepared.copies.items():
+            leaf = self._leaves[k]
+            with naming(leaf.path):
+                results[k] = copied(leaf, copies)
+            if self._prepared.donated[k]:
+                leaf.value.delete()
+            pause()
+        if self._prepared.copies:
+            events.copied(self.plan.copied_bytes)
+
     def _give_up(self, k: int, source: jax.Array, result: jax.Array) -> None:
         """Delete the source of a result of `jax.device_put`, unless they share buffers."""
         if not source.size:  # `jax.device_put` may return the same empty array, which takes no memory
@@ -188,14 +208,23 @@ class _Planning:
         planner: Planner,
         donate: bool,
         memory_limit: int | None,
+        via: Via,
     ) -> None:
         self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
-        self._routes = tuple(map(_routed, leaves))
+        routes = list(map(_routed, leaves))
+        self._copies: dict[int, TileCopies] = {}
+        by_copies: dict[int, LeafRoute] = {}  # the route with this action, by that without: leaves share routes
+        for k, (leaf, route) in enumerate(zip(leaves, routes, strict=True)):
+            copies = copies_of(leaf, route, via)
+            if copies is not None:
+                self._copies[k] = copies
+                routes[k] = by_copies.setdefault(id(route), replace(route, action="copy"))
+        self._routes = tuple(routes)
         self._common = common
         self._specs: dict[tuple[int, Any], tuple[LeafSpec, tuple[int, ...]]] = {}  # by route and dtype
         sharing = common.members
         self._donated = tuple(
-            donate and route.action in ("move", "via_device_put") and k not in sharing
+            donate and route.action in ("move", "via_device_put", "copy") and k not in sharing
             for k, route in enumerate(self._routes)
         )
 
@@ -217,11 +246,13 @@ class _Planning:
             links=tuple(
                 dict.fromkeys(self._planner.links(spec.ends, spec.platform) for spec, _ in self._specs.values())
             ),
+            copied=self._paths("copy"),
+            copied_bytes=sum(copies.received * itemsize_of(str(self._dtype(k))) for k, copies in self._copies.items()),
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(group for group in self._common.groups if stay.isdisjoint(group))
         call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._limit)
-        return _PreparedTree(plan, self._routes, self._donated, last, *call)
+        return _PreparedTree(plan, self._routes, self._donated, last, *call, self._copies)
 
     def _paths(self, action: Action) -> tuple[str, ...]:
         return tuple(
@@ -244,7 +275,7 @@ class _Planning:
         return LeafMove(index, leaf.path, *planned, donated, before, after, planned[0].parts.count, shares_buffers)
 
     def _alive(self) -> MemoryLedger:
-        """Bytes on each device before the launches: all sources, and the results of `jax.device_put`."""
+        """Bytes on each device before the launches: all sources, and the results of `jax.device_put` and of copies."""
         alive = MemoryLedger()
         shares: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
         for leaf, route in zip(self._leaves, self._routes, strict=True):
@@ -252,7 +283,7 @@ class _Planning:
             if name not in shares:
                 source = getattr(leaf.value, "sharding", None)
                 shardings = [source] if source is not None else []
-                shardings += [leaf.target] if route.action == "via_device_put" else []
+                shardings += [leaf.target] if route.action in ("via_device_put", "copy") else []
                 shares[name] = [_share(leaf.value, sharding) for sharding in shardings]
             for share in shares[name]:
                 alive.add(*share)
@@ -278,8 +309,8 @@ class _Planning:
             alive,
             self._limit,
             together=lambda group: self._program((group,)).compile(),
-            within=lambda item, room: self._planner.within(item, self._dtype(item), room),
-            least=lambda item: self._planner.least(item, self._dtype(item)),
+            within=lambda item, room: self._planner.within(item, self._dtype(item.index), room),
+            least=lambda item: self._planner.least(item, self._dtype(item.index)),
         )
         return batches, before
 
@@ -288,15 +319,17 @@ class _Planning:
         self._plan(firsts)
         with naming(firsts[0].path):
             # Under a memory limit only leaves stay on the devices.
-            return self._planner.program(groups, list(map(self._dtype, firsts)), numbered=self._limit is None)
+            return self._planner.program(
+                groups, [self._dtype(item.index) for item in firsts], numbered=self._limit is None
+            )
 
     def _plan(self, items: Iterable[LeafMove]) -> None:
         for item in items:
             with naming(item.path):
                 item.plan  # noqa: B018
 
-    def _dtype(self, item: LeafMove) -> Any:
-        return self._leaves[item.index].value.dtype
+    def _dtype(self, index: int) -> Any:
+        return self._leaves[index].value.dtype
 
 
 # ------------------------------------------------------------------------------------------- leaves

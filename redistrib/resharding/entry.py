@@ -13,6 +13,7 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import ThroughError, TracedError
 from redistrib.plans.data import Order
 from redistrib.resharding import traced
+from redistrib.resharding.copies import Via, via_of
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import matched, on_devices, present
@@ -41,13 +42,15 @@ def reshard(
     order: Order | None = None,
     check: bool = False,
     progress: bool | None = None,
+    via: Via | None = None,
 ) -> Any:
     """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
 
     Source and target may be on different meshes, with axes of other names and sizes, over the same devices in any order
-    or over other devices, of this process or of several. Nothing goes through the host. Under `jit`, where source and
-    target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
-    back by another plan. See docs/reshard.md.
+    or over other devices, of this process or of several. Nothing goes through the host, except between CPU devices of
+    one process, whose memory is the host's: there leaves are copied where that is quicker than collectives; see `via`.
+    Under `jit`, where source and target are on the same devices, it is a part of the computation, and under
+    differentiation the cotangent travels back by another plan. See docs/reshard.md.
 
     Partial sums, which JAX calls unreduced and DTensor `Partial`, may be source or target, on the same devices.
 
@@ -90,11 +93,17 @@ def reshard(
             are then rounded once on every platform, and `"any"` for all others.
         check: first check that all devices with one tile have equal values; see `redistrib.testing.check_replicas`.
         progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
+        via: how leaves move between CPU devices of one process: `"collectives"`, always; `"copies"`, each target tile
+            assembled from the source tiles that it overlaps, wherever that can be; `"auto"`, the quicker way by rates
+            that were measured. None reads the environment variable `REDISTRIB_VIA`, by default `"auto"`. Collectives
+            move all leaves on other devices, between processes, and under `jit` or a memory limit, also partial sums,
+            padded arrays and PRNG keys.
 
     Returns:
         The tree, every array committed to exactly its target sharding, with its weak type.
 
     Raises:
+        ChoiceError: if `via` is none of the three.
         LeafError: if the shardings are no prefix of the tree, if a pattern matches no leaf or a leaf matches no pattern
             or two, and for a leaf that cannot be moved; names its path.
         CommunicatorError: if processes are about to move different trees, or one of them does not call.
@@ -105,7 +114,7 @@ def reshard(
         ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
-    limit = None if memory_limit is None else parse_size(memory_limit)
+    limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
     if through is not None:
         _refuse_with_through(source, logical_shape)
         if any(map(traced.is_traced, jax.tree.leaves(tree))):
@@ -115,7 +124,7 @@ def reshard(
         return _prepared_through(tree, shardings, through, mesh, donate, limit).run(progress)
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
-        progress=progress,
+        progress=progress, via=chosen,
     )  # fmt: skip
 
 
@@ -132,6 +141,7 @@ def move_tree(
     check: bool = False,
     progress: bool | None = None,
     agreed: bool = False,
+    via: Via | None = None,
 ) -> Any:
     """`reshard` with a planner, and the memory limit in bytes.
 
@@ -145,7 +155,11 @@ def move_tree(
     if donate and any(inside):
         raise TracedError("traced donation")
     outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
-    prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
+    prepared = (
+        PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
+        if outside
+        else None
+    )
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if prepared is not None:
@@ -171,29 +185,32 @@ def reshard_plan(
     cost_model: CostModel | str | None = None,
     accumulate: Any = None,
     order: Order | None = None,
+    via: Via = "collectives",
 ) -> TreePlan | ThroughPlan:
     """The plan of `reshard` for the same arguments: order, launches, bytes alive at the worst moment, as a value.
 
-    Plans and compiles, which `reshard` then need not do again. Print it for a table.
+    Plans and compiles, which `reshard` then need not do again. Print it for a table. It plans collectives for every
+    move, also between CPU devices of one process, unless `via="auto"` asks for what `reshard` does there by default.
 
     Needs no devices: for `jax.ShapeDtypeStruct`s over an `AbstractMesh` it compiles for virtual CPU devices, and device
     `k` of every `AbstractMesh`, in row-major order, is the same one. `cost_model` is then the objective of plans.
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, mesh, logical_shape, through, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
+        shardings, mesh, logical_shape, through, donate, memory_limit, cost_model, accumulate, order, via: as for
+            `reshard`.
 
     Raises:
         LeafError, MemoryLimitError: as `reshard` does.
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
-    limit = None if memory_limit is None else parse_size(memory_limit)
+    limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
     tree, shardings, mesh = over_virtual_devices(tree, shardings, mesh)
     if through is not None:
         _refuse_with_through(None, logical_shape)
         return _prepared_through(tree, shardings, through, mesh, donate, limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
-    return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit).plan
+    return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit, via=chosen).plan
 
 
 def _prepared_through(

@@ -1,8 +1,10 @@
 """Events of `jax.monitoring`: counts of a running job's calls of `reshard`.
 
 `/redistrib/launch` is recorded for each launch, with the scalar `/redistrib/received_bytes` beside it: bytes that all
-devices receive in it. `/redistrib/cache_miss` is recorded with `cache=` for each tree, route, plan or program that is
-not in its cache. Register listeners with `jax.monitoring.register_event_listener` and `register_scalar_listener`.
+devices receive in it. `/redistrib/copies` is recorded once for all leaves of a call that copies move in the memory of
+the process, with the same scalar beside it. `/redistrib/cache_miss` is recorded with `cache=` for each tree, route,
+plan or program that is not in its cache. Register listeners with `jax.monitoring.register_event_listener` and
+`register_scalar_listener`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import jax
 from redistrib.resharding.packing.order import LeafBatch
 
 LAUNCH = "/redistrib/launch"
+COPIES = "/redistrib/copies"
 RECEIVED_BYTES = "/redistrib/received_bytes"
 CACHE_MISS = "/redistrib/cache_miss"
 _NAMED = 3  # paths of leaves in the name of a launch
@@ -24,6 +27,12 @@ def launched(batch: LeafBatch) -> None:
         for group, entry in batch.parts
     )
     jax.monitoring.record_event(LAUNCH)
+    jax.monitoring.record_scalar(RECEIVED_BYTES, received)
+
+
+def copied(received: int) -> None:
+    """Record the copies of a call, and the bytes of targets that their devices did not hold before."""
+    jax.monitoring.record_event(COPIES)
     jax.monitoring.record_scalar(RECEIVED_BYTES, received)
 
 

@@ -26,7 +26,7 @@ from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
-from redistrib.resharding import leaves
+from redistrib.resharding import copies, leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
 from redistrib.resharding.events import cache_missed
 from redistrib.resharding.packing import buckets
@@ -70,7 +70,7 @@ def clear_caches() -> None:
     """Drop all plans and compiled programs of `reshard`."""
     for cache in _CACHES:
         cache.clear()
-    for module in (compiled, dummies, with_sharding, leaves):
+    for module in (compiled, dummies, with_sharding, leaves, copies):
         module.forget()
 
 

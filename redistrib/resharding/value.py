@@ -20,10 +20,13 @@ class TreePlan(ShownInNotebooks):
         kept: paths of leaves that every device holds already; source and result share buffers.
         made: paths of leaves without elements.
         put: paths of leaves that `jax.device_put` moves: host values, other devices, other kinds of memory.
-        before_bytes: bytes on the fullest device before the launches, with the results of `jax.device_put`.
+        before_bytes: bytes on the fullest device before the launches, with the results of `jax.device_put` and
+            of copies.
         memory_limit: the limit in bytes per device, or None.
         donate: whether sources are deleted as they travel.
         links: the topology of the plans, for each set of devices and cost model.
+        copied: paths of leaves that copies move, within the memory of this process, before the launches.
+        copied_bytes: bytes of their targets that the devices do not hold before, summed over the devices.
     """
 
     batches: tuple[LeafBatch, ...]
@@ -34,6 +37,8 @@ class TreePlan(ShownInNotebooks):
     memory_limit: int | None
     donate: bool
     links: tuple[Topology, ...] = ()
+    copied: tuple[str, ...] = ()
+    copied_bytes: int = 0
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -52,12 +57,12 @@ class TreePlan(ShownInNotebooks):
     @property
     def received_bytes(self) -> int:
         """Bytes that devices receive from others, summed over the devices."""
-        return self._sum(lambda plan: plan.received)
+        return self._sum(lambda plan: plan.received) + self.copied_bytes
 
     @property
     def lower_bound_bytes(self) -> int:
         """Bytes that devices cannot do without receiving, summed over the devices."""
-        return self._sum(lambda plan: [plan.least_received])
+        return self._sum(lambda plan: [plan.least_received]) + self.copied_bytes
 
     def _sum(self, elements: Callable[[Plan], Sequence[int]]) -> int:
         """Bytes over all leaves and devices, from elements on every device."""
@@ -99,6 +104,7 @@ class TreePlan(ShownInNotebooks):
         lines.append(
             f"{self._leaves()} in {self._launches()}; in place already: {len(self.kept)}, "
             f"empty: {len(self.made)}, by jax.device_put: {len(self.put)}"
+            + (f", by copies: {len(self.copied)}" if self.copied else "")
         )
         lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")
         lines += [f"links between hosts taken to be slower: {links}" for links in self.links if links.host]

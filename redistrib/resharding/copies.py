@@ -1,0 +1,80 @@
+"""The choice between collectives and copies for a leaf; copies are for virtual CPU devices of one process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, TypeAlias, get_args
+
+import jax
+import jax.numpy as jnp
+
+from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.backends.jax.xla_cpu.copies import CopyRates, TileCopies
+from redistrib.cache import Cache
+from redistrib.errors import ChoiceError
+from redistrib.resharding.actions import LeafRoute
+from redistrib.resharding.leaves import Leaf
+
+Via: TypeAlias = Literal["auto", "collectives", "copies"]
+
+VARIABLE = "REDISTRIB_VIA"  # of the environment: the default of `via`
+RATES = CopyRates()
+
+# The copies for (shape, source sharding, target sharding).
+_COPIES: Cache[TileCopies] = Cache(1024)
+
+
+def via_of(via: str | None) -> Via:
+    """The way that a caller chooses; None for that of the environment.
+
+    Raises:
+        ChoiceError: if there is no such way.
+    """
+    chosen = os.environ.get(VARIABLE, "auto") if via is None else via
+    for known in get_args(Via):
+        if chosen == known:
+            return known  # type: ignore[no-any-return]  # of get_args
+    raise ChoiceError("via", via=chosen)
+
+
+def copies_of(leaf: Leaf, route: LeafRoute, via: Via) -> TileCopies | None:
+    """The copies by which a leaf moves; None if it moves by another way.
+
+    Copies need default memory, in row-major order, of CPU devices of this process, one element type that JAX keeps, and
+    neither padding nor partial sums.
+    """
+    value = leaf.value
+    if via == "collectives" or route.action != "move" or leaf.padding is not None or not isinstance(value, jax.Array):
+        return None
+    process = jax.process_index()
+    if any(device.platform != "cpu" or device.process_index != process for device in route.devices):
+        return None
+    assert route.ends is not None
+    if route.ends.source.partial or route.ends.target.partial or not _is_plain(value, leaf.target):
+        return None
+    key = (value.shape, value.sharding, leaf.target)
+    copies = _COPIES.get(key, lambda: TileCopies(value.shape, value.sharding, leaf.target))
+    return copies if via == "copies" or RATES.prefers_copies(copies, value.dtype.itemsize) else None
+
+
+def copied(leaf: Leaf, copies: TileCopies) -> jax.Array:
+    """The leaf on its target; waits for its source."""
+    result = copies(leaf.value)
+    if leaf.value.aval.weak_type:
+        return with_sharding(result, result.shape, leaf.target, weak=True)
+    return result
+
+
+def _is_plain(value: Any, target: Any) -> bool:
+    if jnp.issubdtype(value.dtype, jax.dtypes.extended) or jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
+        return False
+    for sharding in (value.sharding, target):
+        device = next(iter(sharding.device_set))
+        if sharding.memory_kind not in (None, device.default_memory().kind):
+            return False
+    return True
+
+
+def forget() -> None:
+    """Drop the copies."""
+    _COPIES.clear()
