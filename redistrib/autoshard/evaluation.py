@@ -17,8 +17,9 @@ import numpy as np
 
 from redistrib.autoshard.candidates import Option
 from redistrib.autoshard.moves import Objective, Price
-from redistrib.autoshard.overlap import Overlap, WalkTask, clamped, leaving, variants
+from redistrib.autoshard.overlap import clamped, variants
 from redistrib.autoshard.problem import Decisions, SearchProblem
+from redistrib.autoshard.walk_tasks import Overlap, WalkTask, leaving
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.halos import Shared, shared_halos
@@ -151,7 +152,8 @@ class _Walk:
                     self.read(array.name, end, k, len(graph.operations))
             for number in graph.closing.get(k, ()):
                 carry = graph.operations[number]
-                self.read(carry.ins[1], self.versions[carry.outs[0].name][0].form, k, k)
+                handed_on = self.read(carry.ins[1], self.versions[carry.outs[0].name][0].form, k, k)
+                self._keep_in_step(handed_on.works, graph.scopes[number])
         for name, forms in ends.items():
             for end in forms:
                 self.read(name, end, len(graph.operations), len(graph.operations))
@@ -182,8 +184,11 @@ class _Walk:
             case "carry" | "entry":  # there in each step, once the loop has begun
                 self.works.append(WalkTask(number, 1, scope, 0.0, before))
                 return ()
-            case "leave" | "stack" if scope is not None:
+            case "stack" if scope is not None:
+                return (leaving(scope), *before)
+            case "leave" if scope is not None:
                 return (leaving(scope),)
+        self._keep_in_step(before, scope)
         if not option.seconds:
             return before
         self.works.append(WalkTask(number, 1, scope, option.seconds, before))
@@ -287,7 +292,19 @@ class _Walk:
         scope = self.problem.graph.scope_of(name)
         moved.works = (len(self.works),)
         self.sources_of[len(self.works)] = (name, source)
-        self.works.append(WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry))
+        result = None
+        is_stacked = reader >= 0 and self.problem.graph.operations[reader].role == "stack" and source.works
+        if is_stacked and price.received and source is self.versions[name][0] and not moved.windows:
+            dtype = self.decisions.propagation.arrays[name].dtype
+            result = name, self._bytes(name, source.size), self._bytes(name, moved.size), dtype
+        self._keep_in_step(source.works, scope)
+        self.works.append(WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry, result=result))
+
+    def _keep_in_step(self, works: tuple[int, ...], scope: int | None) -> None:
+        """Note that a step reads results of works again, so that no later step may make them."""
+        for k in works:
+            if k >= 0 and self.works[k].result is not None and self.works[k].scope == scope:
+                self.works[k] = self.works[k]._replace(result=None)
 
     def _freed(self) -> list[WalkTask]:
         """The works, and for each move the bytes of the operands whose last reader it is."""

@@ -13,10 +13,11 @@ from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import SearchResult, bounded, program_of, searched
 from redistrib.autoshard.evaluation import Evaluation, evaluated
 from redistrib.autoshard.memory import least_held
-from redistrib.autoshard.overlap import Overlap
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, is_spread, starting
+from redistrib.autoshard.walk_tasks import Overlap
 from redistrib.distribution.ahead import gathered_ahead
+from redistrib.distribution.behind import scattered_behind
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
 from redistrib.programs.data import Compute, Loop, ProgramData
@@ -63,7 +64,9 @@ class FeasibleResult:
     def program(self) -> Program:
         """Of the whole schedule."""
         program = self.built or program_of(*self.whole, self.name)
-        return gathered_ahead(program, self.overlap.ahead) if self.overlap and self.overlap.ahead else program
+        if self.overlap and self.overlap.ahead:
+            program = gathered_ahead(program, self.overlap.ahead)
+        return scattered_behind(program, self.overlap.behind) if self.overlap and self.overlap.behind else program
 
     @property
     def overlap(self) -> Overlap | None:

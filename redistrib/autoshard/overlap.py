@@ -13,80 +13,29 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from redistrib.autoshard.problem import SearchProblem
+from redistrib.autoshard.walk_tasks import Beside, Overlap, WalkTask
 from redistrib.simulator.two_streams import NEAR, Task, TaskTimes, overlapped
 
 LAID = 8  # layers of those that one stands for, that are laid out one after the other
 WINDOWS = (None, 8, 1)  # computations by which moves are issued early, tried in turn where memory is short
 
 
-class WalkTask(NamedTuple):
-    """A computation of a walk, or a move.
-
-    Attributes:
-        number: of the operation, or of the one that it is moved for.
-        phase: 0 before that operation, 1 the operation itself, 2 after it.
-        scope: the loop in whose steps it runs, by number.
-        seconds: once.
-        reads: numbers of the works that make its operands; `leaving(loop)` for the results of a loop.
-        moves: whether it is a move.
-        taken, freed: bytes of the results of a move, with its scratch, and of its operands if it is their last reader.
-        entry: of a move of an entry of an array: the entry's name, bytes and element type of the array's tile; None for
-            all else.
-    """
-
-    number: int
-    phase: int
-    scope: int | None
-    seconds: float
-    reads: tuple[int, ...]
-    moves: bool = False
-    taken: int = 0
-    freed: int = 0
-    entry: tuple[str, int, str] | None = None
-
-
-class Overlap(NamedTuple):
-    """How far moves run beside computations.
-
-    Attributes:
-        window: computations by which a move that takes memory is issued early; None for any number.
-        ahead: entries, by name, that steps of loops gather for the next step.
-    """
-
-    window: int | None
-    ahead: tuple[str, ...] = ()
-
-
-class Beside(NamedTuple):
-    """The two streams of a schedule.
-
-    Attributes:
-        overlap: how far moves run beside computations.
-        seconds: until both are done.
-        held: stretches of operations during which more is held than one after the other: first, last, bytes.
-    """
-
-    overlap: Overlap
-    seconds: float
-    held: tuple[tuple[int, int, int], ...]
-
-
-def leaving(loop: int) -> int:
-    """The number under which works read the results of a loop."""
-    return -2 - loop
-
-
 def variants(problem: SearchProblem, works: Sequence[WalkTask], is_short: bool) -> Iterator[Beside]:
-    """Ways to run moves beside computations: of the earliest issue those with and without entries ahead, and where
-    memory is short later and later ones."""
+    """Ways to run moves beside computations: of the earliest issue those with and without entries ahead and results
+    behind, and where memory is short later and later ones."""
     for window in WINDOWS if is_short else WINDOWS[:1]:
         streams = _Streams(problem, works, Overlap(window))
         yield streams.beside()
-        if streams.exposed:
-            yield _Streams(problem, works, Overlap(window, tuple(streams.exposed))).beside()
+        ahead, behind = tuple(streams.exposed), tuple(streams.late)
+        if ahead:
+            yield _Streams(problem, works, Overlap(window, ahead)).beside()
+        if behind:
+            yield _Streams(problem, works, Overlap(window, (), behind)).beside()
+        if ahead and behind:
+            yield _Streams(problem, works, Overlap(window, ahead, behind)).beside()
 
 
 _Item: TypeAlias = tuple[bool, int]  # whether it is a loop; the number of the loop, or of the work
@@ -100,13 +49,18 @@ class _Streams:
     items: dict[int | None, list[_Item]] = field(default_factory=lambda: defaultdict(list))
     reads: dict[_Item, dict[_Item, None]] = field(default_factory=lambda: defaultdict(dict))
     entries: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    results: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     held: list[tuple[int, int, int]] = field(default_factory=list)
+    late: dict[str, None] = field(default_factory=dict)  # results whose moves end after all that their steps compute
     exposed: dict[str, None] = field(default_factory=dict)  # entries whose gathers their steps wait for
 
     def __post_init__(self) -> None:
         graph, keyed = self.problem.graph, defaultdict[int | None, list[tuple[int, int, int, _Item]]](list)
         for number, loop in enumerate(graph.loops):
             keyed[loop.parent].append((loop.first, 1, -1, (True, number)))
+        for k, work in enumerate(self.works):
+            if work.result and work.result[0] in self.overlap.behind and work.scope is not None:
+                self.results[work.scope].append(k)
         for k, work in enumerate(self.works):
             keyed[work.scope].append((work.number, work.phase, k, (False, k)))
             if work.entry and work.entry[0] in self.overlap.ahead and work.scope is not None:
@@ -128,6 +82,8 @@ class _Streams:
         loops = self.problem.graph.loops
         item = (False, read) if read >= 0 else (True, -2 - read)
         at = self.works[read].scope if read >= 0 else loops[-2 - read].parent
+        if at is not None and at != scope and read in self.results.get(at, ()):
+            at = loops[at].parent  # moved after the loop, for its last step
         while at != scope and at is not None:
             item, at = (True, at), loops[at].parent
         return item if at == scope else None
@@ -216,6 +172,8 @@ class _Timed:
             self._task(item, layer, Task(work.seconds, (), moves=True, grows=True))
             self.numbers[item].clear()  # the step reads the gathers that the step before has issued
             return
+        if work.moves and self.scope is not None and item[1] in self.streams.results.get(self.scope, ()):
+            reads = []  # the result of the step before
         self._task(item, layer, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed))
 
     def _is_turned(self, run: int, other: int) -> bool:
@@ -261,7 +219,20 @@ class _Timed:
             reads = [*reads, gathered, self._task(None, layer, Task(turned, tuple(reads)))]
             if not layer:
                 live.append((loop.first, loop.stop - 1, size))
-        self._task(item, layer, Task(loop.steps * step.seconds, tuple(dict.fromkeys(reads)), is_loop=True))
+        for k in self.streams.results.get(item[1], ()):
+            _, size, _, _ = self.streams.works[k].result or ("", 0, 0, "")
+            zeros = problem.machine.seconds_of("broadcast_in_dim", (), size, 0)
+            reads = [*reads, self._task(None, layer, Task(zeros, ()))]
+        ran = self._task(item, layer, Task(loop.steps * step.seconds, tuple(dict.fromkeys(reads)), is_loop=True))
+        for k in self.streams.results.get(item[1], ()):
+            work = self.streams.works[k]
+            _, before, size, dtype = work.result or ("", 0, 0, "")
+            moved = self._task(None, layer, Task(work.seconds, (ran,), moves=True, grows=size > before))
+            turned = problem.machine.seconds_of("roll", (dtype,), (2 * loop.steps + 1) * size, 0)
+            self._task((False, k), layer, Task(turned, (moved, ran)))
+            if not layer:
+                live.append((loop.first, loop.stop - 1, before))
+                live.append((loop.stop, loop.stop, loop.steps * size))
 
     def _further(self, timeline: TaskTimes, times: int, ends: Sequence[int]) -> float:
         """Seconds of the layers that are not laid out."""
@@ -302,7 +273,12 @@ class _Timed:
                 self._until(computed[ending - 1], at, layer, last, item, work.freed)
 
     def _expose(self, timeline: TaskTimes) -> None:
-        """Name the entries whose gathers computations of the step wait for."""
+        """Name the entries whose gathers computations of the step wait for, and the results moved after all of them."""
+        computed = max((timeline.end[k] for k, task in enumerate(self.tasks) if not task.moves), default=0.0)
+        for k, (item, _) in enumerate(self.item_of):
+            result = None if item is None or item[0] else self.streams.works[item[1]].result
+            if result is not None and timeline.end[k] > computed * (1 + NEAR):
+                self.streams.late[result[0]] = None
         free = 0.0
         for k in timeline.order:
             if self.tasks[k].moves:

@@ -172,10 +172,12 @@ class Candidate(Timed):
             return ""
         parts = (evaluation.computing, evaluation.moving, evaluation.computing + evaluation.moving - evaluation.seconds)
         computing, moving, hidden = (f"{part * 1e3:,.3f} ms" for part in parts)
-        ahead = (
-            "; entries of loops are gathered a step ahead" if evaluation.overlap and evaluation.overlap.ahead else ""
+        overlap = evaluation.overlap
+        ahead = "; entries of loops are gathered a step ahead" if overlap and overlap.ahead else ""
+        behind = "; results of loops are moved a step behind" if overlap and overlap.behind else ""
+        return (
+            f"{computing} of operations and {moving} of moves, of which {hidden} run beside each other{ahead}{behind}"
         )
-        return f"{computing} of operations and {moving} of moves, of which {hidden} run beside each other{ahead}"
 
     @property
     def stopped(self) -> bool:

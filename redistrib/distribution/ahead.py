@@ -58,14 +58,14 @@ def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) ->
     step, inputs = op.program, list(op.program.inputs)
     number = next(k for k, value in enumerate(inputs) if value.name == move.value)
     entry, array = inputs[number], program.values[op.ins[number]]
-    first = replace(entry, name=_fresh(f"{array.name}.first", taken))
-    gathered = replace(move.out, name=_fresh(f"{move.out.name}.first", taken))
-    turned = replace(array, name=_fresh(f"{array.name}.turned", taken))
-    left = replace(move.out, name=_fresh(f"{move.out.name}.left", taken))
+    first = replace(entry, name=fresh(f"{array.name}.first", taken))
+    gathered = replace(move.out, name=fresh(f"{move.out.name}.first", taken))
+    turned = replace(array, name=fresh(f"{array.name}.turned", taken))
+    left = replace(move.out, name=fresh(f"{move.out.name}.left", taken))
     before: list[Op] = [_picked(array, first, op), Move(first.name, gathered, move.plan), _turned(array, turned, op)]
     inside = {*step.values}
-    upcoming = replace(entry, name=_fresh(f"{entry.name}.next", inside))
-    moved = replace(move.out, name=_fresh(f"{move.out.name}.next", inside))
+    upcoming = replace(entry, name=fresh(f"{entry.name}.next", inside))
+    moved = replace(move.out, name=fresh(f"{move.out.name}.next", inside))
     rest = [operation for operation in step.ops if operation is not move]
     ins = list(op.ins)
     if any(entry.name in used_by(operation) for operation in rest) or entry.name in step.outputs:
@@ -85,7 +85,8 @@ def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) ->
     return before, replace(op, program=body, ins=tuple(ins), outs=tuple(outs), carried=op.carried + 1)
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def fresh(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet; it is taken then."""
     while name in taken:
         name += "'"
     taken.add(name)

@@ -14,6 +14,7 @@ from jax import lax
 import redistrib as rd
 from redistrib.backends.jax.profiling.hlo import parse_module
 from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.distribution.behind import scattered_behind
 from redistrib.errors import ProgramError
 from redistrib.explain.programs import rows_of
 from redistrib.programs.data import used_by
@@ -291,10 +292,14 @@ def test_a_start_that_is_read_again_has_bytes_of_its_own() -> None:
 
 def _by_ranks(f: Any, *args: Any) -> list[Any]:
     """What ranks make that share nothing but their messages."""
-    leaves = zip(jax.tree.leaves(args), f.program.inputs, strict=True)
+    return _ranks_of(f.program, *args)
+
+
+def _ranks_of(program: Any, *args: Any) -> list[Any]:
+    leaves = zip(jax.tree.leaves(args), program.inputs, strict=True)
     tiles = {value.name: distribute(np.asarray(leaf), value) for leaf, value in leaves}
-    made = run_ranks(project(f.program), tiles)
-    return [collect(made[name], f.program.values[name]) for name in f.program.outputs]
+    made = run_ranks(project(program), tiles)
+    return [collect(made[name], program.values[name]) for name in program.outputs]
 
 
 def test_ranks_run_loops_on_their_own() -> None:
@@ -443,6 +448,27 @@ def test_gathers_ahead_in_a_loop_that_is_found_and_in_one_that_reads_its_entries
     assert rd.distribute(twice, args, {"d": 8}, schedule=cuts, ahead=True).program.values["ws.turned"]
     few = rd.distribute(twice, (args[0][:0], args[1]), {"d": 8}, schedule=cuts, ahead=True)
     same(few, twice, args[0][:0], args[1])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_results_are_moved_one_step_behind(reverse: bool) -> None:
+    """Each step adds up the partial sums of the step before, which nothing in it makes; the values stay."""
+
+    def products(w: Any, xs: Any) -> Any:
+        return lax.scan(lambda c, x: (c + 1, x.T @ (x @ w)), 0, xs, reverse=reverse)
+
+    args = (whole(8, 8) % 3, whole(LAYERS, 16, 8) % 5)
+    f = rd.distribute(products, args, {"d": 8}, schedule=[rd.along("d", {"xs": 1})], cost_model="exact")
+    behind = scattered_behind(f.program)
+    (before,), (loop,) = loops_of(f.program), loops_of(behind)
+    assert len(loop.program.moves) == len(before.program.moves) == 1
+    assert loop.program.moves[0].value in {value.name for value in loop.program.inputs}
+    assert behind.received_bytes * LAYERS == f.program.received_bytes * (LAYERS + 1)
+    for found, wanted in zip(_ranks_of(behind, *args), jax.tree.leaves(jax.jit(products)(*args)), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert scattered_behind(f.program, ["other"]) == f.program
+    few = rd.distribute(products, (args[0], args[1][:0]), {"d": 8}, schedule=[rd.along("d", {"xs": 1})])
+    assert scattered_behind(few.program) == few.program
 
 
 def test_a_simulation_times_a_loop_by_its_steps() -> None:

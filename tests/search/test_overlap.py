@@ -10,8 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import PartitionSpec
 
 import redistrib as rd
@@ -26,6 +29,7 @@ from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import starting
 from redistrib.cli import main
 from redistrib.distribution.ahead import gathered_ahead
+from redistrib.distribution.behind import scattered_behind
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.entry import simulate
@@ -91,6 +95,44 @@ def test_steps_of_loops_gather_ahead() -> None:
         assert guess.seconds == pytest.approx(found.seconds, rel=0.05)
     assert best is not None
     assert best.seconds < best.computing + 0.1 * best.moving
+
+
+def test_steps_of_loops_scatter_behind() -> None:
+    """Gradients of scanned layers, each added up in the next step: all but the last run beside products."""
+    layers = {"up": models.form(8, 1024, 1024), "down": models.form(8, 1024, 1024)}
+    own = beside(replace(oracle.traced(step, (layers, models.form(8192, 1024)), "{d:4}")))
+    chosen = 0
+    for decisions in starting(own):
+        guess = evaluated(own, decisions)
+        program = program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
+        apart = simulate(program, own.machine, overlap=True, record=False)
+        if guess.overlap is None or not guess.overlap.behind:
+            continue
+        chosen += 1
+        found = simulate(scattered_behind(program, guess.overlap.behind), own.machine, overlap=True, record=False)
+        assert guess.seconds == pytest.approx(found.seconds, rel=1e-9)
+        assert guess.memory == pytest.approx(max(found.peak_bytes.values()), rel=0.05)
+        assert found.seconds < 0.95 * apart.seconds
+    assert chosen == 1
+
+
+def test_of_results_behind_only_the_last_move_is_waited_for() -> None:
+    """Eight steps whose products take longer than the sum of their gradient over devices: it is hidden seven times."""
+
+    def function(w: Any, xs: Any) -> Any:
+        gradient = jax.grad(lambda w, x: jnp.sum((x @ w) @ w.T))
+        return lax.scan(lambda c, x: (c, gradient(w, x)), 0.0, xs)[1]
+
+    args, schedule = (models.form(1024, 1024), models.form(8, 8192, 1024)), [rd.along("d", {"xs": 1})]
+    program = rd.distribute(function, args, {"d": 8}, schedule=schedule, cost_model="tpu").program
+    behind = scattered_behind(program)
+    for own, exposed in ((program, 8), (behind, 1)):
+        busy = simulate(own, "tpu", streams="moves", record=False).run.busy
+        computing, moving = (busy[0, stream] for stream in ("", "moves"))
+        count = 8 if own is program else 9
+        assert computing / 8 > moving / count
+        found = simulate(own, "tpu", overlap=True, record=False).seconds
+        assert found == pytest.approx(computing + exposed * moving / count, rel=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -182,8 +224,6 @@ def test_what_is_found_runs() -> None:
     """The schedule of a training step with a loop, gathered ahead, on devices."""
     args = of_layers()
     found = rd.search(step, args, {"d": 4}, state={"params": 0}, profile="tpu", progress=False, overlap=True)[0]
-    import jax
-
     for own, want in zip(*map(jax.tree.leaves, (found.distributed(*args), step(*args))), strict=True):
         np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-5)
     assert found.seconds <= found.feasible.evaluation.computing + found.feasible.evaluation.moving
