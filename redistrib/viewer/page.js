@@ -170,6 +170,13 @@ function timelineView(line) {
   const place = block => [block.row * ROW + 3 + 22 * depths.indexOf(inside[block.kind]), 20];
   const xOf = seconds => LEFT + (seconds - state.from) / (state.to - state.from) * (canvas.clientWidth - LEFT);
   const at = x => state.from + (x - LEFT) / (canvas.clientWidth - LEFT) * (state.to - state.from);
+  // A name, or as much of it as there is room for.
+  const fitted = (g, name, room) => {
+    if (g.measureText(name).width <= room) return name;
+    let count = Math.min(name.length - 1, Math.ceil(room / 3));
+    while (count > 0 && g.measureText(name.slice(0, count) + "…").width > room) count--;
+    return count ? name.slice(0, count) + "…" : "";
+  };
   function draw() {
     const ratio = devicePixelRatio || 1, width = canvas.clientWidth;
     canvas.width = width * ratio; canvas.height = height * ratio;
@@ -193,9 +200,7 @@ function timelineView(line) {
         const seen = Math.min(x + w, width) - Math.max(x, LEFT);
         if (seen > 30) {
           g.fillStyle = "#111";
-          g.save(); g.beginPath(); g.rect(x, y, w, h); g.clip();
-          g.fillText(block.name, Math.max(x, LEFT) + 4, y + h / 2);
-          g.restore();
+          g.fillText(fitted(g, block.name, seen - 5), Math.max(x, LEFT) + 4, y + h / 2);
         }
       }
     }
