@@ -17,4 +17,4 @@ def test_pipelines_across_processes_compute_what_one_device_does(processes: int,
     outputs = outputs_of(WORKER, processes, devices_each)
     lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
     # Between processes it is plans that move what goes from group to group.
-    assert [line[1:] for line in lines] == [[str(rank), "7", "0", "device_put,plan"] for rank in range(processes)]
+    assert [line[1:] for line in lines] == [[str(rank), "9", "0", "device_put,plan"] for rank in range(processes)]

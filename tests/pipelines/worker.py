@@ -16,6 +16,7 @@ import numpy as np
 
 import redistrib as rd
 from redistrib.pipelines.orders import gpipe, interleaved
+from redistrib.pipelines.stacks import LayerRuns
 from tests.distribution import models
 from tests.pipelines import scans
 from tests.pipelines.steps import ARGS, BATCH, step
@@ -28,6 +29,12 @@ LAYOUTS = [
     rd.Layout(2, 1, 4, 2, zero=3),
 ]
 
+RUNS = [  # layers, and a layout whose stages take runs of one length, of several, or two runs each
+    (8, rd.Layout(2, 1, 4, 2)),
+    (10, rd.Layout(2, 1, 4, 2)),
+    (8, rd.Layout(2, 1, 2, 2, chunks=2, order=interleaved)),
+]
+
 
 def wrong(found: Any, wanted: Any, atol: float = 0.0) -> int:
     """Elements of this process's shards that are not what they should be."""
@@ -35,8 +42,11 @@ def wrong(found: Any, wanted: Any, atol: float = 0.0) -> int:
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         whole = np.asarray(other)
         count += (one.shape, one.dtype) != (whole.shape, whole.dtype)
-        for shard in one.addressable_shards:
-            count += int((np.abs(np.asarray(shard.data) - whole[shard.index]) > atol).sum())
+        parts = one.parts if isinstance(one, LayerRuns) else (one,)
+        ends = [sum(part.shape[0] for part in parts[: k + 1]) for k in range(len(parts) - 1)]
+        for part, there in zip(parts, np.split(whole, ends) if ends else [whole], strict=True):
+            for shard in part.addressable_shards:
+                count += int((np.abs(np.asarray(shard.data) - there[shard.index]) > atol).sum())
     return count
 
 
@@ -58,15 +68,20 @@ def main() -> None:
         wanted = jax.jit(models.step)(*args)
     f = rd.pipeline(models.step, args, {"tokens": 0, "targets": 0}, rd.Layout(2, 2, 2, 4))
     at_fault += wrong(f(*args), wanted, 1e-5)
-    scanned, args = scans.momentum(scans.deep), scans.args_of(8)
-    with jax.default_device(here):
-        first = jax.jit(scanned)(*args)
-        second = jax.jit(scanned)(*first[:2], *args[2:])
-    f = rd.pipeline(scanned, args, scans.BATCH, rd.Layout(2, 1, 4, 2))
-    found = f(*args)
-    at_fault += wrong(found, first, 1e-5)
-    at_fault += wrong(f(*found[:2], *args[2:]), second, 1e-5)  # stacked weights go in as they came out
-    print(f"RESULT {jax.process_index()} {len(LAYOUTS) + 2} {at_fault} {','.join(sorted(ways))}")
+    scanned = scans.momentum(scans.deep)
+    for layers, layout in RUNS:
+        args = scans.args_of(layers)
+        with jax.default_device(here):
+            first = jax.jit(scanned)(*args)
+            second = jax.jit(scanned)(*first[:2], *args[2:])
+        f = rd.pipeline(scanned, args, scans.BATCH, layout)
+        found = f(*args)
+        at_fault += isinstance(found[0]["layers"]["w"], LayerRuns) != (
+            layers % (layout.pipeline * layout.chunks) > 0 or layout.chunks > 1
+        )
+        at_fault += wrong(found, first, 1e-5)
+        at_fault += wrong(f(*found[:2], *args[2:]), second, 1e-5)  # stacked weights go in as they came out
+    print(f"RESULT {jax.process_index()} {len(LAYOUTS) + 1 + len(RUNS)} {at_fault} {','.join(sorted(ways))}")
 
 
 main()
