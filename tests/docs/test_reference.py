@@ -37,6 +37,13 @@ def _is_page(path: Path) -> bool:
     return path.suffix in (".md", ".rst", ".ipynb") and path.name != "index.rst" and "_build" not in path.parts
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_begins_with_a_sentence(path: Path) -> None:
+    title, first, _ = path.read_text().split("\n\n", 2)
+    assert title.startswith("# ") and "\n" not in title
+    assert re.match(r"[A-Z0-9`]", first) and not first.startswith("```")
+
+
 @pytest.mark.parametrize("path", sorted((DOCS / "how-to").glob("*.md")), ids=lambda path: path.stem)
 def test_a_task_begins_with_what_the_reader_gets_and_then_code(path: Path) -> None:
     _, gets, code = path.read_text().split("\n\n", 2)
