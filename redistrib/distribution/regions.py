@@ -131,6 +131,8 @@ def _nest(
         cut = [name for name in sizes if len(parts[name]) < sizes[name]]
         for k in range(len(operands)):
             begun = [name for name in cut if k in shared[int(name[1:])].begins]
+            if begun and k in equation.literals:
+                operands[k] = jnp.asarray(operands[k], equation.ins[k].dtype)
             operands[k] = _of_the_first(operands[k], begun, parts)
         values = list(run(parts, operands))
         for k, dims in enumerate(outs):  # a value that is equal on all devices becomes one summand of it
@@ -167,7 +169,7 @@ def _require_no_keys(equation: Equation) -> None:
 
 
 def _as_integers(array: Any) -> Any:
-    return jax.random.key_data(array) if is_key(array) else array
+    return jax.random.key_data(array) if hasattr(array, "dtype") and is_key(array) else array
 
 
 def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:

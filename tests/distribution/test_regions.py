@@ -343,3 +343,21 @@ def test_without_the_private_function_they_are_planned(monkeypatch: pytest.Monke
     f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
     assert "cumsum" in {op.name for op in f.program.ops if isinstance(op, Compute)}
     np.testing.assert_allclose(f(x), function(x))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_sums_in_a_loop_of_a_branch_begin_at_a_number_once(dtype: str) -> None:
+    """What is carried begins at literals: a number, to which steps add sums over parts, and a truth value."""
+
+    def total(x: Any) -> Any:
+        def step(carry: Any, _: Any) -> Any:
+            return (carry[0] + x.sum(dtype=x.dtype), carry[1]), None
+
+        return lax.scan(step, (jnp.asarray(2, x.dtype), True), None, length=3)[0]
+
+    def function(x: Any) -> Any:
+        return lax.cond(x[0, 0] < 9, total, lambda x: (x[0, 0], False), x)
+
+    x = (jnp.arange(16).reshape(8, 2) % 2).astype(dtype)
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=[rd.along("d", {"x": 0})])
+    assert [(one.tolist(), one.dtype) for one in f(x)] == [(26, jnp.dtype(dtype)), (True, jnp.dtype(bool))]
