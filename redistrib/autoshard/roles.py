@@ -64,6 +64,7 @@ class Roles:
     def products(self, axes: Sequence[str]) -> Iterator[dict[str, Role]]:
         """A role for each axis, in all ways that the program has a place for; those most often written first.
 
+        The second is fully sharded data parallel over all axes: it holds little, and no axis alone leads to it.
         On more than two axes one of them has a role of `LATER`.
         """
         size = min(self.base.mesh.axis(axis).size for axis in axes)
@@ -80,6 +81,10 @@ class Roles:
         chosen_roles = sorted(
             product(roles, repeat=len(axes)), key=lambda combination: (later(combination), len({*combination}) == 1)
         )
+        everywhere = tuple(ROLES[0] for _ in axes)
+        if len(axes) > 1 and everywhere in chosen_roles:
+            chosen_roles.remove(everywhere)
+            chosen_roles.insert(1, everywhere)
         for chosen in chosen_roles:
             if len(axes) <= 2 or later(chosen) <= 1:
                 yield dict(zip(axes, chosen, strict=True))

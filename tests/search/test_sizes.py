@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import redistrib as rd
 from bench.language_models import LLAMA_70B, decode
+from bench.programs import transformer
+from redistrib.autoshard.evaluation import evaluated
+from redistrib.autoshard.starting import decided_by, starting
+from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.tactics import apply
 from tests.search import sized_models
 
 SECONDS = 5.0
@@ -44,3 +52,39 @@ def test_decoding_with_a_cache_of_32768_tokens_on_64_chips() -> None:
     assert found.joint_bound <= found.seconds < 1.5 * found.joint_bound
     cut = found.result.decisions.ins
     assert all({*cut[f"params/layers/{name}"]} == {"data", "model"} for name in ("gate", "up", "down"))
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_weights_sharded_over_both_axes_are_found_early(tight: bool) -> None:
+    """Two blocks of an 8B model on 16 x 16 chips: no worse than examples and weights cut by both, as one writes it.
+
+    Deciding one axis after the other has no way there from one that only the other shards.
+    """
+    width, hidden = 4096, 14336
+    shapes = {**dict.fromkeys(("wq", "wk", "wv"), (width, 32, 128)), "wo": (32, 128, width), "up": (width, hidden)}
+    shapes |= {"down": (hidden, width), "norm1": (width,), "norm2": (width,)}
+    layers = [{name: sized_models.form(*shape) for name, shape in shapes.items()}] * 2
+
+    def loss(layers: Any, x: Any, y: Any) -> Any:
+        for layer in layers:
+            x = transformer.block(layer, x)
+        return jnp.mean((x - y) ** 2)
+
+    def step(layers: Any, x: Any, y: Any) -> Any:
+        return jax.tree.map(lambda weight, slope: weight - slope, layers, jax.grad(loss)(layers, x, y))
+
+    args, mesh = (layers, *[sized_models.form(1024, 2048, width)] * 2), {"data": 16, "model": 16}
+    options = {"profile": "v5p", "state": {"layers": 0}, "progress": False, "limit": 0.1}
+    problem = rd.search(step, args, mesh, **options)[0].problem
+    propagation = Propagation(problem.graph, problem.moves.mesh)
+    examples = {"x": 0, "y": 0}
+    weights = {"wq": 0, "wk": 0, "wv": 0, "wo": 2, "up": 0, "down": 1, "norm1": 0, "norm2": 0}
+    tactics = [rd.along(axis, cuts) for cuts in (examples, weights) for axis in mesh]
+    apply(tactics, propagation)
+    written = evaluated(problem, decided_by(problem, propagation))
+    second = next(itertools.islice(starting(problem), 2, None))
+    assert evaluated(problem, second).seconds == pytest.approx(written.seconds, rel=1e-6)
+    limit = {"memory_limit": written.memory} if tight else {}
+    found = rd.search(step, args, mesh, **options | {"limit": 3}, **limit)[0]
+    assert found.seconds <= written.seconds * (1 + 1e-6)
+    assert found.memory <= written.memory
