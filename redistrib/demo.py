@@ -221,7 +221,7 @@ def run(progress: bool = True) -> DemoResult:
     params = load(model_file(), _shardings(devices, TRAINING, training), progress=progress)
     shardings = _shardings(devices, SERVING, serving)
     plan: Any = reshard_plan(params, shardings)
-    moved = reshard(params, shardings, progress=progress)
+    moved = reshard(params, shardings, progress=progress, via="collectives")  # the plan that is shown
     return _compared(plan, _Trees(values, params, moved, shardings), progress)
 
 
