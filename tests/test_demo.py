@@ -89,7 +89,7 @@ def test_it_prints_the_call_the_table_and_json(capsys: pytest.CaptureFixture[str
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("name", ["odd", LAYER + "output.dense.weight"])
 def test_one_wrong_bit_is_found(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def wrong(params: Any, shardings: Any, progress: bool) -> Any:
+    def wrong(params: Any, shardings: Any, progress: bool, via: str) -> Any:
         values = {n: np.array(array) for n, array in params.items()}
         values[name].view(np.uint32).flat[-1] ^= 1
         return {n: jax.device_put(value, shardings[n]) for n, value in values.items()}
