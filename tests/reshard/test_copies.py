@@ -221,6 +221,15 @@ def test_the_user_chooses_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
         rd.reshard(array, target, via="mail")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("level", ["disallow", "disallow_explicit"])
+def test_guards_of_transfers_let_copies_pass(level: str) -> None:
+    array = jax.device_put(values((8, 8)), NamedSharding(MESHES[0], P("x")))
+    target = NamedSharding(MESHES[0], P(None, "x"))
+    with jax.transfer_guard(level):
+        result = rd.reshard(array, target, via="copies")
+    check(values((8, 8)), result, target)
+
+
 def test_plans_say_what_is_copied() -> None:
     array = jax.device_put(values((8, 8)), NamedSharding(MESHES[0], P("x")))
     target = NamedSharding(MESHES[0], P(None, "x"))
