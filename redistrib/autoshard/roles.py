@@ -64,7 +64,7 @@ class Roles:
     def products(self, axes: Sequence[str]) -> Iterator[dict[str, Role]]:
         """A role for each axis, in all ways that the program has a place for; those most often written first.
 
-        The second is fully sharded data parallel over all axes: it holds little, and no axis alone leads to it.
+        The second is fully sharded data parallel over all axes: it holds little, and is often found late otherwise.
         On more than two axes one of them has a role of `LATER`.
         """
         size = min(self.base.mesh.axis(axis).size for axis in axes)

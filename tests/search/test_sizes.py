@@ -56,10 +56,7 @@ def test_decoding_with_a_cache_of_32768_tokens_on_64_chips() -> None:
 
 @pytest.mark.parametrize("tight", [False, True])
 def test_weights_sharded_over_both_axes_are_found_early(tight: bool) -> None:
-    """Two blocks of an 8B model on 16 x 16 chips: no worse than examples and weights cut by both, as one writes it.
-
-    Deciding one axis after the other has no way there from one that only the other shards.
-    """
+    """Two blocks of an 8B model on 16 x 16 chips: no worse than examples and weights cut by both, as one writes it."""
     width, hidden = 4096, 14336
     shapes = {**dict.fromkeys(("wq", "wk", "wv"), (width, 32, 128)), "wo": (32, 128, width), "up": (width, hidden)}
     shapes |= {"down": (hidden, width), "norm1": (width,), "norm2": (width,)}
