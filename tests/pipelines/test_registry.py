@@ -87,7 +87,7 @@ def test_a_search_takes_them_by_name(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     assert "D/T/P/K 2/1/2/2 one after another" in printed and "D/T/P/K 1/4/1/1" not in printed
     function, *args = case()
-    found = rd.search(function, args, devices=4, pipeline="gpipe", batch={"x": 0}, microbatches=(2, 2), limit=1)
+    found = rd.search(function, args, devices=4, pipeline="gpipe", batch={"x": 0}, microbatches=(2, 2), limit=60)
     layouts = [candidate.layout for candidate in found if isinstance(candidate, Staged)]
     assert {str(layout) for layout in layouts} >= {"2/1/2/2 gpipe", "1/2/2/2 gpipe"}
     assert all(layout.order is ir.gpipe for layout in layouts)

@@ -28,8 +28,9 @@ from redistrib.backends.jax.staged import mesh_of, sharding_of, staged
 from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.programs.check import check
+from redistrib.programs.inline import with_steps
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
-from redistrib.programs.program import Loop, Place, Program, Value
+from redistrib.programs.program import Compute, Loop, Place, Program, Value
 
 _REDUCED: dict[str | None, Callable[..., jax.Array]] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
 
@@ -59,8 +60,9 @@ def program_to_jax(
 
     Raises:
         ProgramError: if the program is invalid, begins or ends with partial sums, has tiles that overlap, a nest
-            without a body, or a loop whose step is on several places, or needs 64 bits without `jax_enable_x64`; or
-            devices of several processes run a program on several places.
+            without a body, or a loop whose step is on several places, or needs 64 bits without `jax_enable_x64`; if an
+            operation reads a value on the same devices in another order; or if devices of several processes run a
+            program on several places.
         ForeignMeshError: if the mesh has other axes than the program's, or too few devices.
     """
     if len(places_of(check(program))) == 1:
@@ -201,6 +203,12 @@ def require_places(program: Program) -> list[Item]:
                 op.name, "", "Place", "a loop with a step on several places is no function that JAX compiles; unroll "
                 "it, or run the program by rd.to_mpi",
             )  # fmt: skip
+    for inner in with_steps(program):
+        for op in (op for op in inner.ops if isinstance(op, Compute)):
+            for name in (name for _, name in op.ins if inner.values[name].place != op.place):
+                where = f"it is on {inner.values[name].place}, and its reader on {op.place}"
+                why = f"{where}; arrays of JAX have one order of devices: move it to the place of the operation"
+                raise ProgramError(op.name, name, "Place", why)
     items = launches(program)
     for item in items:
         for value in item.outs:
