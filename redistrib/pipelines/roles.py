@@ -248,7 +248,11 @@ def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[st
         if role.kind in ("batched", "rows"):
             names = access.dims[role.dim]
             if not names:
-                raise ProgramError(op.name, operands[access.array], "Batch", "it reads the examples whole")
+                why = (
+                    "it reads the examples whole, so that microbatches cannot take them apart; compute it before the "
+                    "function, or leave the array out of batch="
+                )
+                raise ProgramError(op.name, operands[access.array], "Batch", why)
             yield names[0]
 
 

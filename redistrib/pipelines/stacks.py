@@ -39,7 +39,23 @@ class LayerRuns:
         return len(self.shape)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if not self.is_fully_addressable:
+            raise ProgramError(
+                "", str(self), "Results", "its layers lie on devices of several processes; read addressable_shards of "
+                "its parts, or move each part to devices of this process with rd.reshard",
+            )  # fmt: skip
         return np.concatenate([np.asarray(part) for part in self.parts], self.dim).astype(dtype or self.dtype)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all devices of all runs are of this process."""
+        return all(part.is_fully_addressable for part in self.parts)
+
+    def block_until_ready(self) -> LayerRuns:
+        """Wait for all runs, as `jax.block_until_ready` does for arrays of a tree."""
+        for part in self.parts:
+            part.block_until_ready()
+        return self
 
     def __repr__(self) -> str:
         sizes = " + ".join(str(part.shape[self.dim]) for part in self.parts)
@@ -92,6 +108,8 @@ def parted(name: str, whole: Any, pieces: Pieces, shardings: Sequence[NamedShard
         lengths = [last - first for first, last in pieces.bounds]
         if whole.dim == pieces.dim and [part.shape[whole.dim] for part in whole.parts] == lengths:
             return [*whole.parts]
+        if not whole.is_fully_addressable:
+            raise _lies_elsewhere(name)
         whole = np.asarray(whole)
     return [
         _part(name, whole, pieces.dim, *bounds, sharding)
@@ -119,11 +137,16 @@ def _part(name: str, whole: Any, dim: int, first: int, last: int, to: NamedShard
             return without_shards(shape, whole.dtype, to)
         return jax.make_array_from_single_device_arrays(shape, to, [there[device].data for device in tiles])
     if not whole.is_fully_addressable:
-        raise ProgramError(
-            "", name, "Arguments", "its layers lie on devices of several processes, and not as the stages hold them; "
-            "give every process the whole of it, as a NumPy array, or a result of the function",
-        )  # fmt: skip
+        raise _lies_elsewhere(name)
     return whole[index]
+
+
+def _lies_elsewhere(name: str) -> ProgramError:
+    why = (
+        "its layers lie on devices of several processes, and not as the stages hold them; give every process the "
+        "whole of it, as a NumPy array, or a result of the function"
+    )
+    return ProgramError("", name, "Arguments", why)
 
 
 def _bounds(index: Sequence[slice], shape: Sequence[int]) -> list[tuple[int, int]]:

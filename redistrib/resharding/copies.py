@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu.copies import CopyRates, TileCopies
+from redistrib.backends.jax.xla_cpu.copies import CopyRates, TileCopies, are_here
 from redistrib.cache import Cache
 from redistrib.errors import ChoiceError
 from redistrib.resharding.actions import LeafRoute
@@ -49,8 +49,7 @@ def copies_of(leaf: Leaf, route: LeafRoute, via: Via) -> TileCopies | None:
     value = leaf.value
     if via == "collectives" or route.action != "move" or leaf.padding is not None or not isinstance(value, jax.Array):
         return None
-    process = jax.process_index()
-    if any(device.platform != "cpu" or device.process_index != process for device in route.devices):
+    if not are_here(route.devices):
         return None
     assert route.ends is not None
     if route.ends.source.partial or route.ends.target.partial or not _is_plain(value, leaf.target):

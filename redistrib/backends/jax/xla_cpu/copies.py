@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -122,6 +122,12 @@ class TileCopies:
 
 # Of this module's copies alone. Starts threads when it is used.
 _POOL = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+
+
+def are_here(devices: Iterable[Any]) -> bool:
+    """Whether all devices are CPU devices of this process, whose memory is that of its host."""
+    process = jax.process_index()
+    return all(device.platform == "cpu" and device.process_index == process for device in devices)
 
 
 def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
