@@ -74,11 +74,12 @@ def run_alone(
 
 
 def readers_environment(page: Path) -> dict[str, str]:
-    """The environment of a reader, with the devices that the page says to ask for."""
+    """The environment of a reader, whose shell finds the commands, with the devices that the page says to ask for."""
     hidden = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "PYTEST_CURRENT_TEST", "REDISTRIB_VIA")
     inherited = {name: value for name, value in os.environ.items() if name not in hidden}
     devices = virtual_devices(page.read_text())
     asked = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"} if devices else {}
+    inherited["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), inherited["PATH"]])
     return inherited | {"COLUMNS": "200", "JAX_PLATFORMS": "cpu"} | asked
 
 
