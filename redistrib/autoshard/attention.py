@@ -195,7 +195,9 @@ class _Search:
 
 def computes_again(attention: Attention, number: int, graph: Graph) -> bool:
     """Whether a pass reads scores of an earlier one, and so computes them again."""
-    own = attention.passes[number]
+    inside = attention.passes[number]
     return any(
-        name in attention.scores and graph.makers[name][0] not in own for k in own for name in graph.operations[k].ins
+        name in attention.scores and graph.makers[name][0] not in inside
+        for k in inside
+        for name in graph.operations[k].ins
     )

@@ -139,8 +139,8 @@ class _Flash:
                 readers.setdefault(leaf.name, set()).add(k)
         for attention in found:
             members = frozenset[int]().union(*attention.passes)
-            own = (name for name in attention.rows if readers.get(name, set()) <= members)
-            self.hidden |= attention.scores | ({*own} - {*graph.outputs})
+            rows_inside = (name for name in attention.rows if readers.get(name, set()) <= members)
+            self.hidden |= attention.scores | ({*rows_inside} - {*graph.outputs})
             for number, numbers in enumerate(attention.passes):
                 group = -1 - len(self._row_bytes)
                 self._row_bytes[group] = attention.row_bytes

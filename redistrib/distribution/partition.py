@@ -77,10 +77,10 @@ def partition(
     """
     if callable(nests) and not isinstance(nests, Nest):
         ignored = {"groups": groups, "ranks": ranks, "inputs": inputs, "outputs": outputs, "root": root}
-        given = [name for name, option in ignored.items() if option] + (["dtype"] if dtype != "float32" else [])
-        if args is None or given:
+        extra = [name for name, option in ignored.items() if option] + (["dtype"] if dtype != "float32" else [])
+        if args is None or extra:
             why = (
-                "needs args=, its arguments or their shapes" if args is None else f"takes no {given[0]}=; leave it out"
+                "needs args=, its arguments or their shapes" if args is None else f"takes no {extra[0]}=; leave it out"
             )
             raise ProgramError("", "", "Arguments", f"{shown(nests)} is a function: it {why}")
         return _of_function(nests, args, grids, cost_model)

@@ -72,8 +72,8 @@ def _sizes(nests: Sequence[Nest], counts: Sequence[tuple[int, ...]]) -> dict[_Sl
         for access in (*nest.reads, *nest.writes):
             for i, extent in enumerate(nest.shape(access)):
                 size[_array(access), i] = extent
-        for one, other in _linked(nest, grid):
-            parent[root(one)] = root(other)
+        for factor, dimension in _linked(nest, grid):
+            parent[root(factor)] = root(dimension)
     together: dict[_Slot, list[_Slot]] = {}
     for slot in size:
         together.setdefault(root(slot), []).append(slot)

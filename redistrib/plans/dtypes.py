@@ -65,6 +65,11 @@ def bits_of(dtype: str) -> int:
     return _PACKED.get(dtype) or 8 * itemsize_of(dtype)
 
 
+def whole_bytes(elements: int, dtype: str) -> int:
+    """Bytes of elements of a type, each of which takes whole bytes."""
+    return elements * itemsize_of(dtype)
+
+
 def packed_bytes(elements: int, dtype: str) -> int:
     """Bytes of so many elements where types below a byte are packed.
 

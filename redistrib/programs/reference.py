@@ -44,8 +44,8 @@ def padded(array: Tile, value: Value) -> Tile:
     return np.pad(array, [(0, more) for more in value.padding])
 
 
-def cropped(array: Tile, value: Value) -> Tile:
-    """An array without the padding of its value."""
+def cropped(array: Any, value: Value) -> Any:
+    """An array, of NumPy or JAX, without the padding of its value."""
     return array[tuple(map(slice, value.array_shape))] if any(value.padding) else array
 
 
@@ -241,6 +241,7 @@ def collect(tiles: Tiles, value: Value) -> Tile:
     """
     ordered = [tiles[device] for device in value.place.devices]
     try:
-        return cropped(reference.assemble(ordered, value.placement), value)
+        array: Tile = cropped(reference.assemble(ordered, value.placement), value)
+        return array
     except TilesError as error:
         raise TilesError(f"value {value.name!r}: {error}") from error

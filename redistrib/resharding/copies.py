@@ -34,9 +34,9 @@ def via_of(via: str | None) -> Via:
         ChoiceError: if there is no such way.
     """
     chosen = os.environ.get(VARIABLE, "auto") if via is None else via
-    for known in get_args(Via):
-        if chosen == known:
-            return known  # type: ignore[no-any-return]  # of get_args
+    for way in get_args(Via):
+        if chosen == way:
+            return way  # type: ignore[no-any-return]  # of get_args
     raise ChoiceError("via", via=chosen)
 
 

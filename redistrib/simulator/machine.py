@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError
-from redistrib.plans.dtypes import bits_of, itemsize_of, packed_bytes
+from redistrib.plans.dtypes import bits_of, itemsize_of, packed_bytes, whole_bytes
 
 Form: TypeAlias = Literal["roofline", "sum"]
 RATES_FORMAT = "redistrib-rates"
@@ -90,7 +90,7 @@ class Machine:
         Raises:
             DtypeError: if the element type is unknown.
         """
-        return packed_bytes(elements, dtype) if self.fuses else elements * itemsize_of(dtype)
+        return packed_bytes(elements, dtype) if self.fuses else whole_bytes(elements, dtype)
 
     def itemsize_of(self, dtype: str) -> float:
         """Bytes of an element, a fraction where elements are packed; see `bytes_of`."""

@@ -31,6 +31,7 @@ from redistrib.programs.check import check
 from redistrib.programs.inline import with_steps
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
 from redistrib.programs.program import Compute, Loop, Place, Program, Value
+from redistrib.programs.reference import cropped
 
 _REDUCED: dict[str | None, Callable[..., jax.Array]] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
 
@@ -118,14 +119,14 @@ class PlacedFunction:
                 or sharding, or is no `jax.Array`, or is traced.
         """
         values = self.program.inputs
-        given = accepted(self.program, self.in_shardings, arrays)
-        for value, array in zip(values, given, strict=True):
+        checked = accepted(self.program, self.in_shardings, arrays)
+        for value, array in zip(values, checked, strict=True):
             if isinstance(array, jax.core.Tracer):
                 raise ProgramError(
                     self.program.name, value.name, "Arguments", "it is traced, and a program on several places is one "
                     "compiled function for each; call it outside of jit",
                 )  # fmt: skip
-        env = {value.name: self._padded(array, value) for value, array in zip(values, given, strict=True)}
+        env = {value.name: self._padded(array, value) for value, array in zip(values, checked, strict=True)}
         for item in self._items:
             if isinstance(item, Launch):
                 env |= self._launched(item, env)
@@ -141,8 +142,8 @@ class PlacedFunction:
     def _cropped(self, array: jax.Array, value: Value) -> jax.Array:
         if not any(value.padding):
             return array
-        whole: jax.Array = jax.device_put(array, self._edge_sharding(value))
-        return whole[tuple(map(slice, value.array_shape))]
+        whole: jax.Array = cropped(jax.device_put(array, self._edge_sharding(value)), value)
+        return whole
 
     def _launched(self, item: Launch, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         mesh = self._mesh(item.place)

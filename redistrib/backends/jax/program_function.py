@@ -29,7 +29,7 @@ from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import with_steps
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
-from redistrib.programs.reference import points_of
+from redistrib.programs.reference import cropped, points_of
 from redistrib.programs.trimmed import Trimmed
 from redistrib.theory.placement import placement_of
 
@@ -67,8 +67,8 @@ class ProgramFunction:
                 or sharding, or is no `jax.Array`. Under `jit`, on Auto axes, XLA moves it there first.
             TracedError: inside a `shard_map` over axes of the mesh.
         """
-        given = accepted(self.program, self.in_shardings, arrays)
-        results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(given)), given))
+        checked = accepted(self.program, self.in_shardings, arrays)
+        results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(checked)), checked))
         return results
 
     def _whole(self, *arrays: jax.Array) -> list[jax.Array]:
@@ -88,7 +88,7 @@ class ProgramFunction:
     def _cropped(self, array: jax.Array, value: Value, spec: PartitionSpec) -> jax.Array:
         """An output without padding: whole along it first, since tiles would be of unequal size."""
         whole = constrained(array, self.mesh, spec)
-        return constrained(whole[tuple(map(slice, value.array_shape))], self.mesh, spec)
+        return constrained(cropped(whole, value), self.mesh, spec)
 
     def _constrained(self, number: int, array: jax.Array) -> jax.Array:
         """An argument that is traced, in its sharding; others are there already."""

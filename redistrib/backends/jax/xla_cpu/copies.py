@@ -97,8 +97,8 @@ class TileCopies:
         self.arriving = sum(map(_volume, after.values()))
         lacking = 0
         for device, box in after.items():
-            own = _common(box, before[device]) if device in before else None
-            lacking += _volume(box) - (0 if own is None else _volume(own))
+            kept = _common(box, before[device]) if device in before else None
+            lacking += _volume(box) - (0 if kept is None else _volume(kept))
         self.received = lacking
 
     def __call__(self, array: jax.Array) -> jax.Array:
@@ -114,8 +114,8 @@ class TileCopies:
         if self.written * dtype.itemsize < _PARALLEL_BYTES or len(self._tiles) == 1:
             tiles = {box: _assembled(tile, views, dtype) for box, tile in self._tiles.items()}
         else:
-            made = _POOL.map(lambda tile: _assembled(tile, views, dtype), self._tiles.values())
-            tiles = dict(zip(self._tiles, made, strict=True))
+            assembled = _POOL.map(lambda tile: _assembled(tile, views, dtype), self._tiles.values())
+            tiles = dict(zip(self._tiles, assembled, strict=True))
         shape = self.shape
         return jax.make_array_from_callback(shape, self.target, lambda index: tiles[_box(index, shape)])
 
