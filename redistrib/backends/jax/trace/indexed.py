@@ -309,5 +309,5 @@ def _scatter(equation: Equation) -> Nest | None:
         combine=combine,
         whole=() if adds else summed,
         indexed={*(summed if adds else ()), *(("p",) if looked_up is not None else ())},
-        flops=1,
+        flops=0 if looked_up is not None else 1,  # of the points along "p" only one adds; its bytes take longer
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,7 +57,9 @@ def _along(equation: Equation) -> Nest:
     along = equation.params.get("dimensions", equation.params.get("axis"))
     fixed = {along} if isinstance(along, int) else set(along)
     sizes, dims = _uncut(equation, [k not in fixed for k in range(len(equation.ins[0].shape))])
-    return equation.nest(sizes, [dims], [dims], flops=0 if equation.kind == "rev" else 1)
+    return equation.nest(
+        sizes, [dims], [dims], flops=0 if equation.kind == "rev" else equation.ins[0].shape[min(fixed)]
+    )
 
 
 @rule("sort", "top_k", "approx_top_k")
@@ -65,7 +68,9 @@ def _sorted(equation: Equation) -> Nest:
     params = equation.params
     fixed = next((params[name] for name in ("dimension", "axis", "reduction_dimension") if name in params), -1) % rank
     sizes, dims = _uncut(equation, [k != fixed for k in range(rank)])
-    return equation.nest(sizes, [dims] * len(equation.ins), [dims] * len(equation.outs), flops=10)
+    count = equation.ins[0].shape[fixed]  # of a row, whose elements are compared about log2(count) times each
+    compared = count * max(1, (count - 1).bit_length())
+    return equation.nest(sizes, [dims] * len(equation.ins), [dims] * len(equation.outs), flops=compared)
 
 
 @rule("concatenate")
@@ -168,7 +173,9 @@ def _fft(equation: Equation) -> Nest:
     ) -> Any:  # XLA for CPUs transforms row-major arrays only, and may choose another layout
         return with_layout_constraint(equation.run(tiles), Layout(tuple(range(rank))))
 
-    return equation.nest(sizes, [dims], [dims], body=body, flops=5)
+    count = math.prod(equation.params["fft_lengths"])  # 5 n log2(n) operations, as benchmarks of transforms count
+    flops = round(5 * count * math.log2(max(2, count)))
+    return equation.nest(sizes, [dims], [dims], body=body, flops=flops)
 
 
 _OF_VECTORS = ("tridiagonal_solve", "lu_pivots_to_permutation")  # whose first operand is a vector for each matrix
@@ -200,4 +207,37 @@ def _matrices(equation: Equation) -> Nest:
     ins, outs = (
         [[*sizes, *[""] * (len(form.shape) - stacked)] for form in side] for side in (equation.ins, equation.outs)
     )
-    return equation.nest(sizes, ins, outs, flops=1)
+    return equation.nest(sizes, ins, outs, flops=_of_one_matrix(equation, stacked))
+
+
+def _of_one_matrix(equation: Equation, stacked: int) -> int:
+    """Floating-point operations for one matrix: leading terms of dense algorithms (Golub and Van Loan, ch. 3 to 8).
+
+    Where the number depends on the values, it is that of the reduction before the iterations.
+    """
+    shape = equation.ins[0].shape[stacked:]
+    rows, n = shape[0], min(shape)
+    m = max(shape)
+    eliminations = n * n * (m - n / 3)
+    match equation.kind:
+        case "lu_pivots_to_permutation":
+            flops: float = rows
+        case "tridiagonal_solve":
+            flops = 8 * math.prod(equation.ins[-1].shape[stacked:])
+        case "triangular_solve":
+            flops = rows * math.prod(equation.ins[1].shape[stacked:])
+        case "cholesky":
+            flops = n**3 / 3
+        case "lu":
+            flops = eliminations
+        case "eigh" | "tridiagonal":
+            flops = 4 * n**3 / 3
+        case "eig" | "hessenberg" | "schur":
+            flops = 10 * n**3 / 3
+        case "svd":
+            flops = 4 * eliminations
+        case "symmetric_product":
+            flops = 2 * rows * math.prod(shape)
+        case _:
+            flops = 2 * eliminations
+    return max(1, round(flops))

@@ -11,18 +11,19 @@ _CHEAP = {
     "abs", "add", "add_any", "and", "ceil", "clamp", "clz", "conj", "convert_element_type", "copy", "copy_p", "div",
     "eq", "eq_to", "floor", "ge", "gt", "imag", "is_finite", "le", "le_to", "lt", "lt_to", "max", "min", "mul", "mulhi",
     "ne", "neg", "not", "optimization_barrier", "or", "population_count", "real", "reduce_precision", "rem", "round",
-    "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "stop_gradient", "sub", "xor",
+    "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "square",
+    "stop_gradient", "sub", "xor",
 }  # fmt: skip
 _COSTLY = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "complex",
     "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "igamma", "igamma_grad_a", "igammac",
-    "integer_pow", "lgamma", "log", "log1p", "logistic", "nextafter", "polygamma", "pow",
-    "regularized_incomplete_beta", "rsqrt", "sin", "sinh", "sqrt", "square", "tan", "tanh", "threefry2x32",
+    "lgamma", "log", "log1p", "logistic", "nextafter", "polygamma", "pow",
+    "regularized_incomplete_beta", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "threefry2x32",
     "zeta",
 }  # fmt: skip
 
 
-@rule(*_CHEAP, *_COSTLY)
+@rule(*_CHEAP, *_COSTLY, "integer_pow")
 def _pointwise(equation: Equation) -> Nest:
     shape = equation.outs[0].shape
     sizes = letters("d", shape)
@@ -31,7 +32,15 @@ def _pointwise(equation: Equation) -> Nest:
         return [f"d{k}" if size == whole else "" for k, (size, whole) in enumerate(zip(operand, shape, strict=False))]
 
     ins, outs = ([dims(form.shape) for form in side] for side in (equation.ins, equation.outs))
-    return equation.nest(sizes, ins, outs, flops=1 if equation.kind not in _COSTLY else 10)
+    return equation.nest(sizes, ins, outs, flops=_flops(equation))
+
+
+def _flops(equation: Equation) -> int:
+    """Floating-point operations for an element; a power is squared and multiplied, as its bits say."""
+    if equation.kind == "integer_pow":
+        power: int = equation.params["y"]
+        return max(0, abs(power).bit_length() + abs(power).bit_count() - 2 + (power < 0))
+    return 10 if equation.kind in _COSTLY else 1
 
 
 @rule("broadcast_in_dim")
