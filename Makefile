@@ -115,9 +115,10 @@ $(INSTALLS)/wheel: $(VENV)/.dev
 test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
 	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
 
-# Builds both archives, checks their metadata, installs both in empty environments, and runs tests of the unpacked sdist.
+# Builds two wheels and the sdist, checks sizes and metadata, installs them in empty environments, and runs tests of the
+# unpacked sdist.
 # REPOSITORY=https://... makes links of the README absolute, for the page of an index; ARGS chooses the sdist's tests.
-dist: $(VENV)/.dev ## wheel and sdist in dist/, checked and installed in empty environments
+dist: $(VENV)/.dev ## two wheels and the sdist in dist/, checked and installed in empty environments
 	@env -u PYTHONPATH $(BIN)/python tests/install/dist.py --repository '$(REPOSITORY)' $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

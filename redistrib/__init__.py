@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redistrib.extras import need
+from redistrib.extras import lacks_programs, need
 from redistrib.report import render_in_notebooks_with
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def __getattr__(name: str) -> Any:
         need("torch")
         return import_module("redistrib.torch")
     if name == "ir":  # likewise
+        need("redistrib.ir", "rd.ir")
         return import_module("redistrib.ir")
     if name not in _HOME:
         raise AttributeError(f"module 'redistrib' has no attribute {name!r}")
@@ -159,7 +160,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_HOME[name]), name)
     except ModuleNotFoundError as error:
         if error.name is not None:
-            need(error.name)
+            need(error.name, f"rd.{name}" if lacks_programs(error.name) else "this")
         raise
     globals()[name] = value
     return value
@@ -169,9 +170,13 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _notebook_html(value: object) -> str:
-    from redistrib.viewer.entry import html_of
-
+def _notebook_html(value: object) -> str | None:
+    try:
+        from redistrib.viewer.entry import html_of
+    except ModuleNotFoundError as error:
+        if lacks_programs(error.name):
+            return None  # the notebook shows the text
+        raise
     return html_of(value)
 
 

@@ -243,6 +243,7 @@ def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: F
     Raises:
         ProfileError: if there are fewer than three samples, or one took no time.
     """
+    need("redistrib.simulator", "calibrate_rates")
     from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates
 
     if samples is None:
@@ -314,6 +315,7 @@ def distribute(
     >>> f(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
     (8, 2)
     """
+    need("redistrib.distribution", "rd.distribute")
     need("jax")
     from redistrib.backends.jax.context import Platform
     from redistrib.distribution.devices import meshes

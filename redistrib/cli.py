@@ -19,8 +19,8 @@ from typing import Any
 
 from redistrib import __version__
 from redistrib.completion import SHELLS, script
-from redistrib.errors import RedistribError
-from redistrib.extras import to_install
+from redistrib.errors import MissingPackageError, RedistribError
+from redistrib.extras import PROGRAMS, lacks_programs, to_install
 from redistrib.report import writing
 
 PIPE_CLOSED = 128 + 13  # the exit code that a shell reports when SIGPIPE ends a process
@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RedistribError as error:
         return _failed(str(error))
     except ModuleNotFoundError as error:
+        if lacks_programs(error.name):
+            return _failed(str(MissingPackageError(str(error.name), PROGRAMS, "this command")))
         return _failed(f"this command needs {error.name}; install it with pip install {to_install(error.name or '')}")
     except BrokenPipeError:  # the reader closed the pipe
         _drop_output()

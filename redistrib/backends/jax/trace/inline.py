@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.private import source_line
+from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     effects,
     experts,
@@ -48,19 +48,6 @@ from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
 
 UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
-
-INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_lin": "jaxpr",
-}
 
 
 @dataclass
