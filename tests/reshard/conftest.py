@@ -1,4 +1,4 @@
-"""Files that run in other processes, and a fixture of tests of partial sums."""
+"""Files that run in other processes, a fixture of tests of partial sums, and one of tests of launches."""
 
 from __future__ import annotations
 
@@ -17,4 +17,12 @@ def on_explicit_axes() -> Iterator[None]:
     from tests.reshard.meshes import EXPLICIT
 
     with jax.set_mesh(EXPLICIT):
+        yield
+
+
+@pytest.fixture
+def by_collectives() -> Iterator[None]:
+    """Run the test, which looks at launches, with collectives, whatever the environment says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDISTRIB_VIA", "collectives")
         yield

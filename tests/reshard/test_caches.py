@@ -28,7 +28,7 @@ from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS, matrix
 from .cases import same_shards
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("fresh", "by_collectives")
 def test_second_call_plans_and_compiles_nothing() -> None:
     tree = {f"w{k}": matrix() for k in range(5)} | {"odd": matrix((8, 64), dtype=np.int32)}
     rd.reshard(tree, COLUMNS)
@@ -216,7 +216,7 @@ def test_a_program_that_chooses_between_bfloat16_leaves_each_as_it_was(width: in
         assert np.array_equal(np.asarray(shard.data).view(np.uint16), every[shard.index].view(np.uint16))
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("fresh", "by_collectives")
 def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_options(**options: Any) -> None:
         monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, bfloat16_options=options))
@@ -248,7 +248,7 @@ def test_the_limits_of_the_caches_are_those_of_the_documentation() -> None:
     assert stated == {name: info.limit for name, info in rd.cache_info().items()}
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("fresh", "by_collectives")
 def test_caches_keep_within_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """More shapes than a cache keeps: those longest unused are planned and compiled anew, and still right."""
     for cache in (planning.TREES, planning.PLANS, planning.PROGRAMS):

@@ -323,7 +323,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture
-def several_launches(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def several_launches(fresh: None, by_collectives: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUCKET_BYTES", 1)
 
 

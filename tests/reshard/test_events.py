@@ -39,6 +39,7 @@ def counts() -> Iterator[Counter[str]]:
     jax.monitoring.clear_event_listeners()
 
 
+@pytest.mark.usefixtures("by_collectives")
 def test_launches_bytes_and_cache_misses_are_counted(counts: Counter[str]) -> None:
     tree = {name: jax.device_put(jnp.ones((64, 64)), ROWS) for name in "abc"}
     plan = rd.reshard_plan(tree, COLUMNS)

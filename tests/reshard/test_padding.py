@@ -149,6 +149,7 @@ def test_a_tree_of_which_some_leaves_have_padding(fresh: None) -> None:
     assert "[3{x}9+3, 7] -> [9, 2{x}7+1]" in text
 
 
+@pytest.mark.usefixtures("by_collectives")
 def test_without_padding_nothing_is_new(fresh: None) -> None:
     array, target = jax.device_put(_values((8, 8)), _over(P("x"), 4)), _over(P(None, "x"), 4)
     rd.reshard(array, target)

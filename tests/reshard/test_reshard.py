@@ -254,7 +254,7 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
         rd.reshard({"a": good, "b": matrix((8,))}, COLUMNS)
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("fresh", "by_collectives")
 def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fails(*_: Any, **__: Any) -> None:
@@ -293,6 +293,7 @@ def test_progress_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert not capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("by_collectives")
 @pytest.mark.parametrize(("terminal", "most", "shown"), [(True, 100, True), (False, 100, False), (True, 10_000, False)])
 def test_progress_of_itself_on_terminals_and_for_long_moves(
     terminal: bool, most: int, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -144,7 +144,7 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
         assert all(leaf.is_deleted() for leaf in tree.values())
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("fresh", "by_collectives")
 def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches in flight share a pool of threads; enough of them wait for one another for ever."""
     launched, before = eager.PreparedReshard._launched, list[jax.Array]()
