@@ -32,6 +32,7 @@ COMMANDS = {
     "scale": ("bench.scale", "language models of real size on up to 8,192 devices, searched"),
     "answers": ("bench.answers", "worked answers of others on how to cut transformers, beside those of searches"),
     "kernels": ("bench.kernels", "bytes of kernels as searches count them, and as the TPU compiler does"),
+    "cpu-seconds": ("bench.cpu_seconds", "processor seconds of programs on one core, measured and predicted"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: no wrong result, no crash"),

@@ -33,6 +33,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("searched", 10, 20),
     ("searched-cluster", 12, 30),
     ("kernels", 3, 3),
+    ("cpu-seconds", 3, 3),
     ("planning", 2, 2),
     ("scale", 5, 10),
     ("answers", 3, 3),

@@ -1,6 +1,6 @@
-"""Programs whose memory traffic is compared with that of compilers, as shapes: parts of models, trained and used.
+"""Programs whose prices are compared with compilers' figures and with processor seconds: parts of models, as shapes.
 
-Sizes are multiples of 128 where the programs allow it, since a TPU pads the last two dimensions of an array.
+Sizes of models are multiples of 128 where the programs allow it, since a TPU pads the last two dimensions of an array.
 """
 
 from __future__ import annotations
@@ -15,8 +15,59 @@ from bench.language_models import Model, decode, form, normed
 from bench.programs import learning, transformer
 from bench.programs.case import f32, i32, sgd
 
-BATCH, TIME, WIDTH, HEADS, SIZE = 8, 2048, 4096, 32, 128  # a head has `SIZE` elements
-VOCABULARY, CHANNELS = 65536, 128
+
+class Sizes(NamedTuple):
+    """Sizes of all programs.
+
+    Attributes:
+        batch, time, width: of sequences.
+        heads, kv_heads, head: of attention, and the elements of a head; all heads have `width` elements.
+        vocabulary: words.
+        rows: of norms and losses.
+        images, side, channels, classes: of convolution nets.
+        groups, tokens, experts, narrow, hidden: of a mixture of experts: tokens of each group, widths inside.
+        steps, states, cell: of an LSTM: its batch and its width.
+        sequences, cached: of decoding: entries of the cache.
+        examples: of a logistic regression.
+        points, features, centres: of k-means.
+        square: rows and columns of a weight that Adam updates.
+    """
+
+    batch: int = 8
+    time: int = 2048
+    width: int = 4096
+    heads: int = 32
+    kv_heads: int = 8
+    head: int = 128
+    vocabulary: int = 65536
+    rows: int = 16384
+    images: int = 256
+    side: int = 64
+    channels: int = 128
+    classes: int = 1024
+    groups: int = 16
+    tokens: int = 2048
+    experts: int = 16
+    narrow: int = 2048
+    hidden: int = 8192
+    steps: int = 128
+    states: int = 4096
+    cell: int = 1024
+    sequences: int = 64
+    cached: int = 8192
+    examples: int = 65536
+    points: int = 2**20
+    features: int = 128
+    centres: int = 256
+    square: int = 8192
+
+
+MODELS = Sizes()
+ONE_CORE = Sizes(
+    batch=2, time=256, width=512, heads=8, kv_heads=4, head=64, vocabulary=8192, rows=2048, images=8, side=32,
+    channels=32, classes=256, groups=4, tokens=256, experts=8, narrow=256, hidden=1024, steps=16, states=256, cell=256,
+    sequences=8, cached=512, examples=8192, points=2**14, features=64, centres=64, square=1024,
+)  # fmt: skip
 
 
 class Program(NamedTuple):
@@ -117,34 +168,39 @@ def residual(params: Any, image: Any, label: Any) -> Any:
     return entropy(jnp.mean(image, (1, 2)) @ params["dense"], label)
 
 
-def programs() -> dict[str, Program]:
+def programs(sizes: Sizes = MODELS) -> dict[str, Program]:
     """Every program by its name."""
-    x, rows, words = form(BATCH, TIME, WIDTH), form(BATCH * TIME, WIDTH), i32(BATCH, TIME)
+    z = sizes
+    x, rows, words = form(z.batch, z.time, z.width), form(z.batch * z.time, z.width), i32(z.batch, z.time)
     block = {
-        **{name: form(WIDTH, HEADS, SIZE) for name in ("wq", "wk", "wv")},
-        "wo": form(HEADS, SIZE, WIDTH),
-        "up": form(WIDTH, 4 * WIDTH),
-        "down": form(4 * WIDTH, WIDTH),
-        "norm1": form(WIDTH),
-        "norm2": form(WIDTH),
+        **{name: form(z.width, z.heads, z.head) for name in ("wq", "wk", "wv")},
+        "wo": form(z.heads, z.head, z.width),
+        "up": form(z.width, 4 * z.width),
+        "down": form(4 * z.width, z.width),
+        "norm1": form(z.width),
+        "norm2": form(z.width),
     }
-    layers = [(form(WIDTH, 4 * WIDTH), form(4 * WIDTH)), (form(4 * WIDTH, WIDTH), form(WIDTH))]
-    gated = {"gate": form(WIDTH, 4 * WIDTH), "up": form(WIDTH, 4 * WIDTH), "down": form(4 * WIDTH, WIDTH)}
-    gated["norm"] = form(WIDTH)
-    norms = {"scale": f32(WIDTH), "shift": f32(WIDTH)}
+    layers = [(form(z.width, 4 * z.width), form(4 * z.width)), (form(4 * z.width, z.width), form(z.width))]
+    gated = {"gate": form(z.width, 4 * z.width), "up": form(z.width, 4 * z.width), "down": form(4 * z.width, z.width)}
+    gated["norm"] = form(z.width)
+    norms = {"scale": f32(z.width), "shift": f32(z.width)}
     small = {
-        "conv1": form(3, 3, 3, CHANNELS),
-        "conv2": form(3, 3, CHANNELS, 2 * CHANNELS),
-        "dense": form(2 * CHANNELS, 1024),
+        "conv1": form(3, 3, 3, z.channels),
+        "conv2": form(3, 3, z.channels, 2 * z.channels),
+        "dense": form(2 * z.channels, z.classes),
     }
-    stage = {f"conv{k}": form(3, 3, CHANNELS, CHANNELS) for k in (1, 2)}
-    stage |= {f"{name}{k}": form(CHANNELS) for name in ("scale", "shift") for k in (1, 2)}
-    images = form(256, 64, 64, CHANNELS)
-    experts = {"gate": form(2048, 16), "up": form(16, 2048, 8192), "down": form(16, 8192, 2048)}
-    sent = form(16, 2048, 2048)
-    cell = {"wx": form(1024, 4096), "wh": form(1024, 4096), "bias": form(4096)}
-    model = Model(2, WIDTH, 4 * WIDTH, HEADS, 8, VOCABULARY)
-    cache = (form(2, 64, 8, 8192, SIZE),) * 2
+    stage = {f"conv{k}": form(3, 3, z.channels, z.channels) for k in (1, 2)}
+    stage |= {f"{name}{k}": form(z.channels) for name in ("scale", "shift") for k in (1, 2)}
+    images, labels = form(z.images, z.side, z.side, z.channels), i32(z.images)
+    experts = {
+        "gate": form(z.narrow, z.experts),
+        "up": form(z.experts, z.narrow, z.hidden),
+        "down": form(z.experts, z.hidden, z.narrow),
+    }
+    sent = form(z.groups, z.tokens, z.narrow)
+    cell = {"wx": form(z.cell, 4 * z.cell), "wh": form(z.cell, 4 * z.cell), "bias": form(4 * z.cell)}
+    model = Model(2, z.width, 4 * z.width, z.heads, z.kv_heads, z.vocabulary)
+    cache = (form(2, z.sequences, z.kv_heads, z.cached, z.head),) * 2
     return {
         "MLP": Program(mlp, (layers, rows)),
         "MLP, step": Program(sgd(mlp_loss), (layers, rows, rows)),
@@ -154,23 +210,26 @@ def programs() -> dict[str, Program]:
         "RMSNorm and SwiGLU, gradient": Program(
             lambda params, x, dy: jax.vjp(swiglu, params, x)[1](dy), (gated, rows, rows)
         ),
-        "LayerNorm, backward": Program(learning.norm_backward, (norms, f32(16384, WIDTH), f32(16384, WIDTH))),
-        "convolution net, step": Program(sgd(learning.convolutions), (small, form(256, 64, 64, 3), i32(256))),
+        "LayerNorm, backward": Program(learning.norm_backward, (norms, f32(z.rows, z.width), f32(z.rows, z.width))),
+        "convolution net, step": Program(
+            sgd(learning.convolutions), (small, form(z.images, z.side, z.side, 3), labels)
+        ),
         "residual CNN, step": Program(
-            sgd(residual), ({"blocks": [stage] * 2, "dense": form(CHANNELS, 1024)}, images, i32(256))
+            sgd(residual), ({"blocks": [stage] * 2, "dense": form(z.channels, z.classes)}, images, labels)
         ),
         "embedding and cross-entropy, step": Program(
-            sgd(learning.words), ({"embed": form(VOCABULARY, WIDTH)}, words, words)
+            sgd(learning.words), ({"embed": form(z.vocabulary, z.width)}, words, words)
         ),
-        "softmax cross-entropy, gradient": Program(jax.grad(entropy), (f32(16384, VOCABULARY), i32(16384))),
+        "softmax cross-entropy, gradient": Program(jax.grad(entropy), (f32(z.rows, z.vocabulary), i32(z.rows))),
         "mixture of experts, step": Program(sgd(learning.mixture), (experts, sent, sent)),
-        "LSTM by scan": Program(lstm, (cell, form(128, 4096, 1024))),
+        "LSTM by scan": Program(lstm, (cell, form(z.steps, z.states, z.cell))),
         "decoding with a cache": Program(
-            decode, (model.parameters(stacked=True), cache, i32(64), jax.ShapeDtypeStruct((), "int32"))
+            decode, (model.parameters(stacked=True), cache, i32(z.sequences), jax.ShapeDtypeStruct((), "int32"))
         ),
         "logistic regression, step": Program(
-            sgd(logistic_loss), ({"weight": f32(WIDTH), "bias": f32()}, f32(65536, WIDTH), f32(65536))
+            sgd(logistic_loss),
+            ({"weight": f32(z.width), "bias": f32()}, f32(z.examples, z.width), f32(z.examples)),
         ),
-        "k-means": Program(k_means, (f32(2**20, 128), f32(256, 128))),
-        "Adam": Program(adam, (*([f32(8192, 8192), f32(8192)],) * 4, f32())),
+        "k-means": Program(k_means, (f32(z.points, z.features), f32(z.centres, z.features))),
+        "Adam": Program(adam, (*([f32(z.square, z.square), f32(z.square)],) * 4, f32())),
     }

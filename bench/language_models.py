@@ -126,6 +126,6 @@ def decode(params: Any, cache: Any, tokens: Any, position: Any) -> Any:
         h = normed(x, p["norm2"])
         return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], (keys, values)
 
-    x = params["embedding"][tokens].astype(DTYPE)
+    x = params["embedding"][tokens].astype(cache[0].dtype)
     x, cache = jax.lax.scan(one_layer, x, (params["layers"], cache))
-    return cache, jnp.argmax((x @ params["head"].astype(DTYPE)).astype("float32"), -1)
+    return cache, jnp.argmax((x @ params["head"].astype(x.dtype)).astype("float32"), -1)

@@ -15,7 +15,7 @@ from bench.programs import compared
 from bench.programs.written import LAYOUTS
 from bench.results import Record, Results
 from bench.sets import DIRECT, HOST, SOCKETS, times_faster
-from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
+from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile, spearman
 from bench.summary import (
     OURS,
     XLA,
@@ -34,6 +34,7 @@ from bench.summary import (
 )
 from bench.weights import EACH, EARLY, FUSED, LATE, ONE, over_floor
 
+CLOSE = 1.3  # times the measured seconds, or less by as much
 MEGABYTE = 10**6
 SUMMANDS = {"exact": "ours, exact", "default": "ours, default", "cpu": "XLA, CPU", "tpu": "XLA, TPU"}
 
@@ -288,13 +289,30 @@ def kernels(results: Results, name: str) -> Table:
     return Table(["program", "ours, MB", "TPU compiler, MB", "ratio", "ratio to its kernels"], rows)
 
 
+def cpu_seconds(results: Results, name: str) -> Table:
+    """Processor seconds of programs beside predictions; below, how well predictions rank programs and schedules."""
+    prices, rows = ("kernels", "unfused", "preset"), []
+    records = [r for r in results.records(name) if "measured" in r and "kernels" in r]
+    ratios = [[r[price] / r["measured"] for r in records] for price in prices]
+    for k, r in enumerate(records):
+        rows.append([r["name"], *(f"{1e3 * r[key]:.2f}" for key in ("measured", "kernels"))])
+        rows[-1] += [f"{ratio[k]:.2f}" for ratio in ratios]
+    within = [sum(1 / CLOSE <= one <= CLOSE for one in ratio) for ratio in ratios]
+    rows.append([f"**within {CLOSE}, of {len(records)}**", "", "", *map(str, within)])
+    lists = {"programs": records, "schedules": [s for r in results.records(name) for s in r.get("schedules", ())]}
+    for what, listed in lists.items():
+        order = [spearman([s["measured"] for s in listed], [s[price] for s in listed]) for price in prices]
+        rows.append([f"**Spearman, {len(listed)} {what}**", "", "", *(f"{one:.2f}" for one in order)])
+    return Table(["program", "measured, ms", "kernels, ms", "kernels / measured", "unfused / measured", "preset"], rows)
+
+
 TABLES: dict[str, Callable[..., Table]] = {
     "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
     "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
     "weights": weights,
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
     "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
-    "answers": answers, "kernels": kernels,
+    "answers": answers, "kernels": kernels, "cpu_seconds": cpu_seconds,
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
@@ -16,6 +16,7 @@ from redistrib.plans.dtypes import bits_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.pullback import windows_of
 from redistrib.programs.windows import Held, held_shape
+from redistrib.programs.work import work_of
 from redistrib.simulator.machine import Machine
 
 Cut: TypeAlias = "str | int | None"  # an iteration dimension; the group of linear reads that carry summands; or neither
@@ -134,7 +135,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
     signature = part.signature(propagation.mesh)
     windows = tuple(windows_of(part.nest, access, part.cut) for access in part.nest.reads)
     seconds, operation = 0.0, propagation.graph.operations[number]
-    if machine is not None and not operation.role and (kernel is None or kernel.runs):
+    if machine is not None and not operation.role:
         if kernel is None:
             size = _bytes(machine, propagation, operation, signature.ins, signature.outs, windows)
         else:
@@ -143,10 +144,45 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
         flops = part.cut.local_size * part.nest.flops
         if kernel is not None and kernel.again != 1:
             flops = round(kernel.again * flops)
-        launches = kernel is None or kernel.launches
-        seconds = machine.seconds_of(operation.name, dtypes, size, flops, launches=launches)
+
+        def held(read: int) -> int:
+            elements = math.prod(signature.ins[read].local_shape)
+            return machine.bytes_of(elements, propagation.arrays[operation.ins[read]].dtype)
+
+        seconds = seconds_of(machine, operation, kernel, dtypes, size, flops, held)
     share = part.cut.local_size / max(1, part.nest.points)
     return Option((), signature.ins, signature.outs, seconds, share, windows if any(windows) else ())
+
+
+def seconds_of(
+    machine: Machine,
+    operation: Operation,
+    kernel: Kernel | None,
+    dtypes: Iterable[str],
+    size: int,
+    flops: int,
+    held: Callable[[int], int],
+) -> float:
+    """Seconds of a device's part of an operation.
+
+    Args:
+        machine: the machine.
+        operation: the operation, none at the edge of a loop.
+        kernel: its compiled kernel; None where every operation is one.
+        dtypes: element types of the operands.
+        size: bytes that the device reads and writes for it.
+        flops: its floating-point operations.
+        held: bytes of the device's tile of a read, by number.
+    """
+    work, rates = work_of(operation.kind, operation.nest), machine.rates_of(operation.name, dtypes)
+    is_turned = kernel is not None and kernel.strides and "transpose" in rates.classes
+    turning = rates.inside(2 * held(0), "transpose") if is_turned else 0.0
+    if kernel is not None and not kernel.runs:
+        return turning if work == "transpose" else rates.inside(flops, work)
+    launch = 0.0 if kernel is None or kernel.launches else rates.launch
+    if work == "transpose":
+        return rates.seconds(0 if is_turned else size, flops) + turning - launch
+    return rates.seconds(size, flops, work) + turning - launch
 
 
 def _option(

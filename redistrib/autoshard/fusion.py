@@ -11,6 +11,9 @@ The rules are XLA's for TPUs in outline; the suite `kernels` of the bench compar
 - Every other operation is one kernel. Gathers and slices read no more than they return. A scatter, or an update of a
   slice, rewrites the rows that it touches, if its array is read by nothing else, and copies the array otherwise.
 - Nothing is fused into the steps of a loop, or out of them. The operations at a loop's boundary are no kernels.
+
+With `products=False` the rules are XLA's for CPUs: a kernel has one result, and a product is computed alone, but for
+transpositions of its operands and of its result.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redistrib.autoshard.attention import Attention, attentions, computes_again
-from redistrib.autoshard.grouping import Root, groups_of
+from redistrib.autoshard.grouping import Root, alone, groups_of
 from redistrib.autoshard.kinds import is_loop, is_product, is_reduction
+from redistrib.autoshard.transposing import follows_product, strides
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Array, Graph, Operation
 
@@ -59,6 +63,7 @@ class Kernel(NamedTuple):
         reads: stored arrays that the kernel reads for it and for no operation before it.
         written: bytes that are written, on one device that has all of the work.
         again: how often its arithmetic is done: more than once where a pass of a flash kernel computes scores again.
+        strides: whether its first operand is transposed element by element; see `redistrib.autoshard.transposing`.
     """
 
     runs: bool
@@ -67,16 +72,23 @@ class Kernel(NamedTuple):
     reads: tuple[Read, ...]
     written: int
     again: float = 1.0
+    strides: bool = False
 
     def share(self, devices: int = 1) -> int:
         """Bytes that a device reads and writes at least, of several that share the work evenly."""
         return sum(read.size // devices for read in self.reads) + self.written // devices
 
 
-def kernels_of(graph: Graph, *, flash: bool = False) -> list[Kernel]:
-    """For every operation of a graph its part in a kernel; `flash`: each pass of an attention is one."""
+def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True) -> list[Kernel]:
+    """For every operation of a graph its part in a kernel.
+
+    Args:
+        graph: the operations.
+        flash: whether each pass of an attention is one kernel.
+        products: whether kernels of products compute element-wise operations too, and kernels have several results.
+    """
     sizes = _sizes(graph)
-    inside, leaves, group_of = grouped(graph, sizes)
+    inside, leaves, group_of = grouped(graph, sizes, products)
     fused = _Flash(graph, attentions(graph) if flash else [], inside, leaves)
     group_of |= fused.group_of
     stored = _stored(graph, leaves, inside, group_of) - fused.hidden
@@ -89,7 +101,7 @@ def kernels_of(graph: Graph, *, flash: bool = False) -> list[Kernel]:
             kernels.append(Kernel(False, False, not fused.hidden.issuperset(names), (), 0))
             continue
         if k in inside:
-            kernels.append(Kernel(False, False, False, (), 0))
+            kernels.append(Kernel(False, False, False, (), 0, strides=not products and strides(graph, k, inside)))
             continue
         group = group_of[k]
         before, reads = done.setdefault(group, {}), []
@@ -110,7 +122,9 @@ def kernels_of(graph: Graph, *, flash: bool = False) -> list[Kernel]:
         if _updates(operation):
             reads, written = _update(graph, k, reads, sizes, inside)
         written += fused.written[k]
-        kernels.append(Kernel(True, group not in first, stores, tuple(reads), written, fused.again.get(k, 1.0)))
+        launches = group not in first
+        turned = not products and launches and strides(graph, k, inside)
+        kernels.append(Kernel(True, launches, stores, tuple(reads), written, fused.again.get(k, 1.0), turned))
         first.add(group)
     return kernels
 
@@ -159,13 +173,15 @@ class _Flash:
         return [leaf._replace(size=size, part="")] if size else []
 
 
-def grouped(graph: Graph, sizes: Mapping[str, int]) -> tuple[set[int], list[list[Read]], dict[int, int]]:
+def grouped(
+    graph: Graph, sizes: Mapping[str, int], products: bool = True
+) -> tuple[set[int], list[list[Read]], dict[int, int]]:
     """The operations inside kernels, the stored arrays that each operation is computed from, the kernel of each other.
 
     Operations and kernels are numbers. `sizes` are the bytes of every array by name.
     """
     arrays, loops = graph.arrays(), [is_loop(operation) for operation in graph.operations]
-    inside = _inside(graph, loops, sizes)
+    inside = _inside(graph, loops, sizes, products)
     leaves = _leaves(graph, inside, sizes)
     roots = [
         None
@@ -173,7 +189,7 @@ def grouped(graph: Graph, sizes: Mapping[str, int]) -> tuple[set[int], list[list
         else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, loops[k], arrays))
         for k, operation in enumerate(graph.operations)
     ]
-    return inside, leaves, groups_of(graph, roots, sizes)
+    return inside, leaves, groups_of(graph, roots, sizes) if products else alone(graph, roots)
 
 
 def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
@@ -193,12 +209,13 @@ def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
 # -------------------------------------------------------------------------------------------- what is not stored
 
 
-def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> set[int]:
+def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], products: bool) -> set[int]:
     """The operations that are computed inside the kernels of their readers, by number."""
     operations, outputs, readers = graph.operations, {*graph.outputs}, graph.readers
+    product = [is_product(operation) for operation in operations]
     computes = [
-        loop or is_reduction(operation) or is_product(operation)
-        for loop, operation in zip(loops, operations, strict=True)
+        loop or is_reduction(operation) or (products and product[k])
+        for k, (loop, operation) in enumerate(zip(loops, operations, strict=True))
     ]
     least = _least(graph, loops, sizes)
     kernels: dict[int, set[int]] = {}  # for operations inside kernels, the kernels
@@ -209,7 +226,15 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> se
             continue
         names = [array.name for array in operation.outs]
         reading = list(dict.fromkeys(number for name in names for number, _ in readers.get(name, ())))
-        if not reading or any(name in outputs for name in names) or not all(computes[j] for j in reading):
+        if not reading or any(name in outputs for name in names):
+            continue
+        if not products and operation.kind == "transpose":
+            if follows_product(graph, k):
+                continue
+            if all(product[j] and graph.scopes[j] == graph.scopes[k] for j in reading):
+                computes[k], kernels[k] = False, {*reading}
+                continue
+        if not all(computes[j] for j in reading):
             continue
         if any(graph.scopes[j] != graph.scopes[k] for j in reading):  # it would be computed at every step
             continue
@@ -347,4 +372,6 @@ def _sizes(graph: Graph) -> dict[str, int]:
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:
     """A key that is equal for kernels that do the same to arrays of other names; `sizes` are of its reads."""
     reads = tuple((read.number, read.size) for read in kernel.reads)
-    return (kernel.runs, kernel.launches, kernel.stores, kernel.written, kernel.again, reads, tuple(sizes))
+    return (
+        kernel.runs, kernel.launches, kernel.stores, kernel.written, kernel.again, kernel.strides, reads, tuple(sizes)
+    )  # fmt: skip

@@ -129,3 +129,20 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
             if group not in readers.setdefault(name, []):
                 readers[name].append(group)
     return group_of
+
+
+def alone(graph: Graph, roots: Sequence[Root | None]) -> dict[int, int]:
+    """For every operation with a root, by number, the number of its kernel where kernels have one result.
+
+    The same elements in another shape are no kernel, nor is the result of a product that is transposed.
+    """
+    group_of: dict[int, int] = {}
+    for number, root in enumerate(roots):
+        if root is None:
+            continue
+        maker = graph.makers[root.reads[0]][0] if len(root.reads) == 1 and root.reads[0] in graph.makers else -1
+        before = roots[maker] if maker in group_of and graph.scopes[maker] == graph.scopes[number] else None
+        is_turned = before is not None and before.kind == "product" and graph.operations[number].kind == "transpose"
+        joins = is_turned or (before is not None and root.kind == "renaming")
+        group_of[number] = group_of[maker] if joins else number
+    return group_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from redistrib.autoshard.candidates import Option, of_decided, summed
+from redistrib.autoshard.candidates import Option, of_decided, seconds_of, summed
 from redistrib.autoshard.folding import Folded
 from redistrib.autoshard.fusion import Kernel, kernels_of, mark, renamed
 from redistrib.autoshard.isomorphism import isomorphism_classes
@@ -187,7 +187,7 @@ class SearchProblem:
 
     def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
-            return kernels_of(self.graph, flash=self.flash)
+            return kernels_of(self.graph, flash=self.flash, products=self.machine.fuses_products)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
     @cached_property
@@ -240,7 +240,7 @@ class SearchProblem:
         total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
         for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
             kernel = self.kernel(number)
-            if operation.role or (kernel is not None and not kernel.runs):
+            if operation.role:
                 continue
             names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
             whole = (self.machine.bytes_of(math.prod(arrays[name].shape), arrays[name].dtype) for name in names)
@@ -250,13 +250,10 @@ class SearchProblem:
             flops = operation.nest.points * operation.nest.flops
             if kernel is not None:
                 flops = round(kernel.again * flops)
-            total += times * self.machine.seconds_of(
-                operation.name,
-                (arrays[name].dtype for name in operation.ins),
-                size,
-                flops // devices,
-                launches=kernel is None or kernel.launches,
-            )
+            ins = [arrays[name] for name in operation.ins]
+            held = lambda k, ins=ins: self.machine.bytes_of(math.prod(ins[k].shape), ins[k].dtype) // devices  # noqa: E731
+            dtypes = (array.dtype for array in ins)
+            total += times * seconds_of(self.machine, operation, kernel, dtypes, size, flops // devices, held)
         return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from redistrib.cost.fit import solved
 from redistrib.errors import ProfileError
+from redistrib.programs.work import CLASSES, UNITS
 from redistrib.report import rendered
 from redistrib.simulator.machine import Form, Rates
 
@@ -24,12 +26,19 @@ class OperationSample:
         flops: floating-point operations.
         seconds: the median of the repeats.
         name: of the operation, if it has one.
+        work: its class, see `redistrib.programs.work.CLASSES`; empty for products, sums and all without a class.
     """
 
     bytes: int
     flops: int
     seconds: float
     name: str = ""
+    work: str = ""
+
+    @property
+    def units(self) -> int:
+        """What its class counts."""
+        return self.bytes if self.work == "transpose" else self.flops
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,10 @@ class RatesFit:
     @property
     def relative_errors(self) -> tuple[float, ...]:
         """(predicted - measured) / measured, per sample."""
-        return tuple(self.rates.seconds(one.bytes, one.flops) / one.seconds - 1 for one in self.samples)
+        return tuple(self._predicted(one) / one.seconds - 1 for one in self.samples)
+
+    def _predicted(self, sample: OperationSample) -> float:
+        return self.rates.seconds(sample.bytes, sample.flops, sample.work)
 
     def __str__(self) -> str:
         rows = [
@@ -56,7 +68,7 @@ class RatesFit:
                 f"{one.bytes:,}",
                 f"{one.flops:,}",
                 f"{one.seconds * 1e6:,.1f}",
-                f"{self.rates.seconds(one.bytes, one.flops) * 1e6:,.1f}",
+                f"{self._predicted(one) * 1e6:,.1f}",
                 f"{100 * error:+.0f}%",
             ]
             for one, error in zip(self.samples, self.relative_errors, strict=True)
@@ -67,12 +79,14 @@ class RatesFit:
             f"launch {rates.launch * 1e6:,.1f} us, {rates.bandwidth / 1e9:,.2f} GB/s, "
             f"{rates.flops / 1e9:,.2f} GFLOP/s, combined as {rates.form}"
         )
-        return f"{table}\n{figures}\nmedian residual {100 * middle:.0f}%"
+        classes = "".join(f"\n{name}: {rate / 1e9:,.2f} G{UNITS[name]}/s" for name, rate in rates.classes.items())
+        return f"{table}\n{figures}{classes}\nmedian residual {100 * middle:.0f}%"
 
 
 def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
     """The launch, bandwidth and flops that fit the samples best; every sample has the same weight at any size.
 
+    The rate of a class is the geometric mean over its own samples.
     A roofline is fitted in turns: samples are grouped by the side that bounds them, then each side fits its samples.
 
     Raises:
@@ -84,8 +98,13 @@ def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
     >>> abs(found.launch / true.launch - 1) < 1e-6 and abs(found.flops / true.flops - 1) < 1e-6
     True
     """
-    if len(samples) < 3 or any(sample.seconds <= 0 for sample in samples):
-        raise ProfileError(f"rates need three samples or more that took some time, got {len(samples)}")
+    for sample in samples:
+        if sample.work and sample.work not in CLASSES:
+            raise ProfileError(f"no class of work {sample.work!r}; take one of {', '.join(CLASSES)}, or none")
+    every, samples = samples, [sample for sample in samples if not sample.work]
+    if len(samples) < 3 or any(sample.seconds <= 0 for sample in every):
+        beside = " beside those of classes" if len(every) > len(samples) else ""
+        raise ProfileError(f"rates need three samples or more that took some time, got {len(samples)}{beside}")
     table = np.array([[1.0, sample.bytes, sample.flops] for sample in samples])
     seconds = [sample.seconds for sample in samples]
     solution = solved(table, seconds)
@@ -100,4 +119,16 @@ def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
         bound[~by_memory, 1] = 0
         solution = solved(bound, seconds)
     launch, per_byte, per_flop = solution.tolist()
-    return Rates(launch, 1 / max(per_byte, 1 / _FASTEST), 1 / max(per_flop, 1 / _FASTEST), form)
+    return Rates(
+        launch, 1 / max(per_byte, 1 / _FASTEST), 1 / max(per_flop, 1 / _FASTEST), form, _of_classes(every, launch)
+    )
+
+
+def _of_classes(samples: Sequence[OperationSample], launch: float) -> dict[str, float]:
+    """The rate of each class that was timed: the geometric mean over its samples, beside a launch."""
+    speeds: dict[str, list[float]] = {}
+    for sample in samples:
+        if sample.work and sample.units:
+            net = max(sample.seconds - launch, sample.seconds / 10)
+            speeds.setdefault(sample.work, []).append(sample.units / net)
+    return {name: statistics.geometric_mean(rates) for name, rates in speeds.items()}

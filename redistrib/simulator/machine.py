@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
@@ -10,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError
 from redistrib.plans.dtypes import bits_of, itemsize_of, packed_bytes, whole_bytes
+from redistrib.programs.work import CLASSES
 
 Form: TypeAlias = Literal["roofline", "sum"]
 RATES_FORMAT = "redistrib-rates"
@@ -24,12 +26,15 @@ class Rates:
         bandwidth: bytes per second read and written.
         flops: floating-point operations per second.
         form: `"roofline"`, launch and the longer of the two; `"sum"`, launch and both, as DistIR has it.
+        classes: rates of some classes of `redistrib.programs.work.CLASSES`, in its units per second; operations of
+            others have the rates above.
     """
 
     launch: float
     bandwidth: float
     flops: float
     form: Form = "roofline"
+    classes: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
@@ -39,15 +44,36 @@ class Rates:
                 f"rates are a launch of no less than 0 seconds and more than 0 bytes and operations per second, "
                 f"got {self.launch}, {self.bandwidth} and {self.flops}"
             )
+        for name, rate in self.classes.items():
+            if name not in CLASSES or not rate > 0:
+                why = f"{rate} is no rate of a class of work {name!r}"
+                raise ProfileError(f"{why}; give more than 0 to one of {', '.join(CLASSES)}")
 
     def to_json(self) -> str:
         """The rates as JSON, which `redistrib.simulator.rate_files.load_rates` reads."""
-        return json.dumps({"format": RATES_FORMAT, "version": 1, **asdict(self)}, indent=2)
+        figures = {name: value for name, value in asdict(self).items() if name != "classes" or value}
+        return json.dumps({"format": RATES_FORMAT, "version": 1, **figures}, indent=2)
 
-    def seconds(self, size: int, flops: int) -> float:
-        """Seconds for `size` bytes and `flops` operations."""
-        memory, arithmetic = size / self.bandwidth, flops / self.flops
+    def seconds(self, size: int, flops: int, work: str = "") -> float:
+        """Seconds of an operation.
+
+        Args:
+            size: bytes read and written.
+            flops: operations.
+            work: its class, if it has one.
+        """
+        memory = size / self.bandwidth if work != "transpose" else size / self.classes.get(work, self.bandwidth)
+        arithmetic = flops / self.classes.get(work, self.flops)
         return self.launch + (max(memory, arithmetic) if self.form == "roofline" else memory + arithmetic)
+
+    def inside(self, units: int, work: str) -> float:
+        """Seconds that an operation adds to a kernel that computes it on the way: none, unless its class has a rate.
+
+        Args:
+            units: of its class: floating-point operations, or bytes read and written.
+            work: its class.
+        """
+        return units / self.classes.get(work, math.inf)
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,8 @@ class Machine:
         flops: operations per second by element type; types that are missing have those of `rates`.
         fuses: whether a search counts the kernels that a compiler makes, and not every operation as one. Elements of
             less than a byte are packed then, as this compiler does: two of `int4` in a byte.
+        fuses_products: whether kernels with products compute element-wise operations too, and kernels have several
+            results, as compilers for accelerators have it. XLA for CPUs does neither.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
     """
@@ -74,6 +102,7 @@ class Machine:
     operations: Mapping[str, Rates] = field(default_factory=dict, hash=False)
     flops: Mapping[str, float] = field(default_factory=dict, hash=False)
     fuses: bool = False
+    fuses_products: bool = True
     layout: Mapping[str, int] = field(default_factory=dict, hash=False)
     source: str = ""
 
@@ -83,6 +112,11 @@ class Machine:
                 f"the cost model {self.links.name!r} counts {self.links.unit}, and a simulation needs seconds; take a "
                 f"latency-bandwidth model, such as 'tpu' or 'gpu'"
             )
+
+    @property
+    def classes(self) -> Mapping[str, float]:
+        """Rates of classes of work; see `Rates`."""
+        return {} if self.rates is None else self.rates.classes
 
     def bytes_of(self, elements: int, dtype: str) -> int:
         """Bytes of so many elements in the memory of a device, and on its links.
@@ -117,7 +151,14 @@ class Machine:
         return rates
 
     def seconds_of(
-        self, operation: str, dtypes: Iterable[str], size: int, flops: int, *, launches: bool = True
+        self,
+        operation: str,
+        dtypes: Iterable[str],
+        size: int,
+        flops: int,
+        *,
+        launches: bool = True,
+        work: str = "",
     ) -> float:
         """Seconds of an operation on one device.
 
@@ -127,12 +168,13 @@ class Machine:
             size: bytes that it reads and writes.
             flops: its floating-point operations.
             launches: whether it is launched alone, and no part of another kernel.
+            work: its class, see `redistrib.programs.work`.
 
         Raises:
             ProfileError: if the machine has no rates for it.
         """
         rates = self.rates_of(operation, dtypes)
-        return rates.seconds(size, flops) - (0.0 if launches else rates.launch)
+        return rates.seconds(size, flops, work) - (0.0 if launches else rates.launch)
 
 
 def _widest(dtypes: Iterable[str]) -> str:

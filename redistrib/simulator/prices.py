@@ -25,6 +25,7 @@ from redistrib.programs.direct import direct_sends, gathering, scattering
 from redistrib.programs.halos import halo_rounds
 from redistrib.programs.live import renames
 from redistrib.programs.value import Place, Value
+from redistrib.programs.work import work_of
 from redistrib.simulator.machine import Machine
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
@@ -51,11 +52,14 @@ class PricedStage:
 
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
-    """A computation, its arrays read and written once."""
+    """A computation, its arrays read and written once. Fused operations have no class of work, nor has a copy."""
     read = sum(held_bytes(program.values[name], machine) for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(held_bytes(value, machine) for _, value in op.outs)
     dtypes = (program.values[name].dtype for _, name in op.ins)
-    return [PricedStage(op.name, machine.seconds_of(op.name, dtypes, read + written, op.flops))]
+    work = work_of(op.kind, op.parts[0].nest) if machine.classes and len(op.parts) == 1 else ""
+    work = "" if work == "transpose" else work
+    seconds = machine.seconds_of(op.name, dtypes, read + written, op.flops, work=work)
+    return [PricedStage(op.name, seconds)]
 
 
 def held_bytes(value: Value, machine: Machine) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from redistrib.cost.profiles import text_of
 from redistrib.errors import ProfileError
 from redistrib.errors.base import shown
+from redistrib.programs.work import CLASSES
 from redistrib.simulator.fit import OperationSample
 from redistrib.simulator.machine import RATES_FORMAT, Rates
 
@@ -20,8 +21,11 @@ _COLUMNS = ("bytes", "flops", "seconds")
 def load_samples(path: Path) -> list[OperationSample]:
     """The timed operations in a CSV file with the columns `bytes`, `flops` and `seconds`, and any others.
 
+    A column `work` says the class of operations that have one, see `redistrib.programs.work.CLASSES`.
+
     Raises:
-        ProfileError: if the file cannot be read, lacks a column, or a figure is no number from 0 on.
+        ProfileError: if the file cannot be read, lacks a column, a figure is no number from 0 on, or there is no such
+            class.
     """
     rows = csv.DictReader(text_of(path, "file of timed operations").splitlines())
     missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
@@ -41,7 +45,10 @@ def _sample(path: Path, line: int, row: dict[str, Any]) -> OperationSample:
             raise ProfileError(f"{path}, line {line}: {name} is {shown(row[name])}; give a number from 0 on")
         figures.append(figure)
     size, flops, seconds = figures
-    return OperationSample(round(size), round(flops), seconds)
+    work = row.get("work") or ""
+    if work not in ("", *CLASSES):
+        raise ProfileError(f"{path}, line {line}: no class of work {shown(work)}; take one of {', '.join(CLASSES)}")
+    return OperationSample(round(size), round(flops), seconds, work=work)
 
 
 def load_rates(path: Path) -> Rates:
@@ -58,10 +65,14 @@ def load_rates(path: Path) -> Rates:
     if not isinstance(data, dict) or data.get("format") != RATES_FORMAT or data.get("version") != 1:
         raise ProfileError(f"{path} has no rates; write some with `redistrib rates -o {path}`")
 
-    def figure(name: str) -> float:
+    def figure(name: str, data: dict[str, Any] = data) -> float:
         value = data.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
             raise ProfileError(f"{path}: {name} is {shown(value)}; write rates with `redistrib rates -o {path}`")
         return float(value)
 
-    return Rates(figure("launch"), figure("bandwidth"), figure("flops"), data.get("form"))  # type: ignore[arg-type]
+    classes = data.get("classes", {})
+    if not isinstance(classes, dict):
+        raise ProfileError(f"{path}: classes are {shown(classes)}; write rates with `redistrib rates -o {path}`")
+    by_class = {name: figure(name, classes) for name in classes}
+    return Rates(figure("launch"), figure("bandwidth"), figure("flops"), data.get("form"), by_class)  # type: ignore[arg-type]

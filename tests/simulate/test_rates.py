@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,6 +17,7 @@ from redistrib.backends.jax.profiling.operations import measure_operations
 from redistrib.cli import main
 from redistrib.errors import ProfileError
 from redistrib.programs.text import to_text
+from redistrib.programs.work import CLASSES
 from redistrib.simulator.fit import OperationSample
 from redistrib.simulator.machine import Machine, Rates
 from redistrib.simulator.rate_files import load_rates, load_samples
@@ -70,7 +73,7 @@ def test_json_and_back() -> None:
 
 
 def test_operations_are_timed_on_a_device() -> None:
-    timed = measure_operations(jax.devices()[0], products=(8, 16), sums=(64, 128))
+    timed = measure_operations(jax.devices()[0], products=(8, 16), sums=(64, 128), classes=())
     assert [one.name for one in timed] == ["product 8", "product 16", "sum 64", "sum 128"]
     assert [(one.bytes, one.flops) for one in timed] == [(768, 1024), (3072, 8192), (768, 64), (1536, 128)]
     assert all(one.seconds > 0 for one in timed)
@@ -78,7 +81,42 @@ def test_operations_are_timed_on_a_device() -> None:
     assert fit.rates.launch > 0 and "product 16" in str(fit)
 
 
+def test_every_class_of_work_is_timed() -> None:
+    timed = measure_operations(jax.devices()[0], products=(8,), sums=(64,), classes=(1 << 16,), clock=time.process_time)
+    assert {one.work for one in timed} == {"", *CLASSES}
+    assert all(one.seconds > 0 for one in timed)
+    samples = [OperationSample(size, flops, TRUE.seconds(size, flops)) for size, flops in SIZES]
+    fit = calibrate_rates([*samples, *(OperationSample(*one) for one in timed)])
+    assert {*fit.rates.classes} == {*CLASSES} and all(f"\n{name}: " in str(fit) for name in CLASSES)
+
+
+def test_classes_are_fitted_beside_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = replace(TRUE, classes={"function": 1e10, "transpose": 2e9})
+    sized = [(size, flops, "") for size, flops in SIZES]
+    sized += [(10**3, flops, "function") for flops in (10**7, 10**8)] + [(10**8, 0, "transpose")]
+    lines = [f"{size},{flops},{own.seconds(size, flops, work)!r},{work}" for size, flops, work in sized]
+    path, out = tmp_path / "timed.csv", tmp_path / "rates.json"
+    path.write_text("\n".join(["bytes,flops,seconds,work", *lines]))
+    assert main(["rates", str(path), "-o", str(out)]) == 0
+    assert "\nfunction: 10.00 GFLOP/s\ntranspose: 2.00 GB/s\n" in capsys.readouterr().err
+    found = load_rates(out)
+    assert found.classes == pytest.approx(own.classes, rel=1e-6)
+    for name in ("launch", "bandwidth", "flops"):
+        assert math.isclose(getattr(found, name), getattr(TRUE, name), rel_tol=1e-6), name
+
+
 # ------------------------------------------------------------------------------------------ refusals
+
+
+def test_classes_that_are_none() -> None:
+    with pytest.raises(ProfileError, match=r"1 is no rate of a class of work 'magic'; give more than 0 to one of conv"):
+        replace(TRUE, classes={"magic": 1})
+    with pytest.raises(ProfileError, match="0 is no rate of a class of work 'sort'"):
+        replace(TRUE, classes={"sort": 0})
+    with pytest.raises(ProfileError, match=r"no class of work 'magic'; take one of convolution, .*, or none"):
+        calibrate_rates([OperationSample(1, 1, 1.0, work="magic")])
+    with pytest.raises(ProfileError, match=r"rates need three samples or more .*, got 1 beside those of classes"):
+        calibrate_rates([OperationSample(1, 1, 1.0), *[OperationSample(1, 1, 1.0, work="sort")] * 3])
 
 
 @pytest.mark.parametrize(
@@ -90,6 +128,10 @@ def test_operations_are_timed_on_a_device() -> None:
         ("bytes,flops,seconds\n1,2\n", "line 2: seconds is None; give a number from 0 on"),
         ("bytes,flops,seconds\n1,-2,1\n", "line 2: flops is '-2'; give a number from 0 on"),
         ("bytes,flops,seconds\n1,inf,1\n", "line 2: flops is 'inf'; give a number from 0 on"),
+        (
+            "bytes,flops,seconds,work\n1,2,1,x\n",
+            f"line 2: no class of work 'x'; take one of {', '.join(CLASSES)}",
+        ),
     ],
 )
 def test_samples_that_are_none(text: str, why: str, tmp_path: Path) -> None:
@@ -108,6 +150,12 @@ def test_samples_that_are_none(text: str, why: str, tmp_path: Path) -> None:
         ('{"format": "redistrib-rates", "version": 1, "launch": true}', "launch is True; write rates with"),
         (TRUE.to_json().replace("roofline", "max"), "rates are combined as roofline or sum, not as 'max'"),
         (TRUE.to_json().replace("1e-05", "-1"), "rates are a launch of no less than 0 seconds"),
+        (
+            replace(TRUE, classes={"sort": 1e9}).to_json().replace("1000000000.0", '"1"'),
+            "sort is '1'; write rates with",
+        ),
+        (TRUE.to_json().replace("}", ', "classes": 1}'), "classes are 1; write rates with"),
+        (TRUE.to_json().replace("}", ', "classes": {"x": 1}}'), "1.0 is no rate of a class of work 'x'"),
     ],
 )
 def test_rates_that_are_none(text: str, why: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -25,13 +25,19 @@ WARM_UP = 3
 REPEATS = 11
 
 
-def measure(devices: Sequence[Any], tiles: Sequence[int] = TILES, progress: bool = True) -> list[Sample]:
+def measure(
+    devices: Sequence[Any],
+    tiles: Sequence[int] = TILES,
+    progress: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Sample]:
     """Time all-gathers, all-to-alls and permutes over groups of every size that divides the devices.
 
     Args:
         devices: JAX devices, at least two.
         tiles: bytes of float32 tile per device to try.
         progress: whether to show a progress bar on standard error.
+        clock: seconds: of the wall, or `time.process_time` where devices share processors.
     """
     cases = [case for tile in tiles for case in _cases(len(devices), tile // 4)]
     if progress:
@@ -39,8 +45,8 @@ def measure(devices: Sequence[Any], tiles: Sequence[int] = TILES, progress: bool
         from rich.progress import track
 
         cases = list(cases)
-        return [_timed(*case, devices) for case in track(cases, "calibrating", console=Console(stderr=True))]
-    return [_timed(*case, devices) for case in cases]
+        return [_timed(*case, devices, clock) for case in track(cases, "calibrating", console=Console(stderr=True))]
+    return [_timed(*case, devices, clock) for case in cases]
 
 
 def _cases(count: int, tile: int) -> Iterator[tuple[Step, str, int, int, int]]:
@@ -61,7 +67,15 @@ def _cases(count: int, tile: int) -> Iterator[tuple[Step, str, int, int, int]]:
     yield AllPermute(before, after, pairs), "allpermute", 2, tile * 4, tile * 4
 
 
-def _timed(step: Step, kind: str, members: int, received: int, copied: int, devices: Sequence[Any]) -> Sample:
+def _timed(
+    step: Step,
+    kind: str,
+    members: int,
+    received: int,
+    copied: int,
+    devices: Sequence[Any],
+    clock: Callable[[], float],
+) -> Sample:
     mesh = line_of(devices)
     context = LoweringContext((AXIS,), (len(devices),), tuple(range(len(devices))), quirks=Quirks(piecewise=True))
     spec = rows_spec(step.before.rank)
@@ -70,9 +84,9 @@ def _timed(step: Step, kind: str, members: int, received: int, copied: int, devi
     array = jax.jit(lambda: jnp.zeros(rows, jnp.float32), out_shardings=NamedSharding(mesh, spec))()
     seconds = []
     for repeat in range(WARM_UP + REPEATS):
-        start = time.perf_counter()
+        start = clock()
         program(array).block_until_ready()
         if repeat >= WARM_UP:
-            seconds.append(time.perf_counter() - start)
+            seconds.append(clock() - start)
     low, middle, high = statistics.quantiles(seconds, n=4)
     return Sample(kind, members, received, copied, middle, (high - low) / 2)

@@ -6,6 +6,7 @@ from jax import lax
 
 from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
 from redistrib.programs.nest import Nest
+from redistrib.programs.work import FUNCTIONS
 
 _CHEAP = {
     "abs", "add", "add_any", "and", "ceil", "clamp", "clz", "conj", "convert_element_type", "copy", "copy_p", "div",
@@ -14,16 +15,9 @@ _CHEAP = {
     "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "square",
     "stop_gradient", "sub", "xor",
 }  # fmt: skip
-_COSTLY = {
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "complex",
-    "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "igamma", "igamma_grad_a", "igammac",
-    "lgamma", "log", "log1p", "logistic", "nextafter", "polygamma", "pow",
-    "regularized_incomplete_beta", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "threefry2x32",
-    "zeta",
-}  # fmt: skip
 
 
-@rule(*_CHEAP, *_COSTLY, "integer_pow")
+@rule(*_CHEAP, *FUNCTIONS, "integer_pow")
 def _pointwise(equation: Equation) -> Nest:
     shape = equation.outs[0].shape
     sizes = letters("d", shape)
@@ -40,7 +34,7 @@ def _flops(equation: Equation) -> int:
     if equation.kind == "integer_pow":
         power: int = equation.params["y"]
         return max(0, abs(power).bit_length() + abs(power).bit_count() - 2 + (power < 0))
-    return 10 if equation.kind in _COSTLY else 1
+    return 10 if equation.kind in FUNCTIONS else 1
 
 
 @rule("broadcast_in_dim")
