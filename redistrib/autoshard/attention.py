@@ -108,7 +108,7 @@ class _Search:
             frozenset(self.rows),
             passes,
             ROW * (self.points // max(1, row)),
-            first.nest.points * first.nest.flops,
+            first.nest.work,
         )
 
     def _has_points(self, name: str) -> bool:

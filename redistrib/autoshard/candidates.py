@@ -141,7 +141,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
         else:
             size = _stored(operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
-        flops = part.cut.local_size * part.nest.flops
+        flops = int(part.cut.local_size * part.nest.flops)
         if kernel is not None and kernel.again != 1:
             flops = round(kernel.again * flops)
 

@@ -161,7 +161,7 @@ class _Flash:
                 self.group_of |= dict.fromkeys(sorted(numbers - inside), group)
                 if number and computes_again(attention, number, graph):
                     products = [k for k in sorted(numbers) if is_product(graph.operations[k])]
-                    work = [graph.operations[k].nest.points * graph.operations[k].nest.flops for k in products]
+                    work = [graph.operations[k].nest.work for k in products]
                     chosen = work.index(attention.flops) if attention.flops in work else 0
                     self.again[products[chosen]] = 1 + attention.flops / work[chosen]
                     first = min(k for k in attention.passes[0] if is_product(graph.operations[k]) and k not in inside)

@@ -228,7 +228,7 @@ class SearchProblem:
 
     def _heavy(self) -> list[bool]:
         operations = enumerate(self.graph.operations)
-        work = [operation.nest.points * operation.nest.flops * self.graph.times(k) for k, operation in operations]
+        work = [operation.nest.work * self.graph.times(k) for k, operation in operations]
         most = max(work, default=0)
         return [flops * HEAVY >= most > 0 for flops in work]
 
@@ -247,7 +247,7 @@ class SearchProblem:
             size = sum(whole) // devices
             if kernel is not None:
                 size = kernel.share(devices)
-            flops = operation.nest.points * operation.nest.flops
+            flops = operation.nest.work
             if kernel is not None:
                 flops = round(kernel.again * flops)
             ins = [arrays[name] for name in operation.ins]

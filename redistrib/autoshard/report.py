@@ -67,10 +67,10 @@ def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[D
         Elimination(axes_problem.choices, axes_problem.deadline),
         list(axes_problem.choice_of(result.decisions)),
     )
-    most = max((operation.nest.points * operation.nest.flops for operation in axes_problem.graph.operations), default=0)
+    most = max((operation.nest.work for operation in axes_problem.graph.operations), default=0)
     nodes = dict.fromkeys(axes_problem.node_of_input.values())
     for k, operation in enumerate(axes_problem.graph.operations):
-        if operation.nest.points * operation.nest.flops * 100 >= most:
+        if operation.nest.work * 100 >= most:
             nodes[axes_problem.node_of_operation[k]] = None
     listed = []
     for node in nodes:

@@ -187,7 +187,7 @@ class Roles:
                 propagation = self._with(axis, name, dim)
                 if propagation is not None:
                     work[name, dim] = sum(
-                        times * operation.nest.points * operation.nest.flops
+                        times * operation.nest.work
                         for operation, times, cuts in zip(
                             self.problem.graph.operations, self.problem.times, propagation.cuts, strict=True
                         )

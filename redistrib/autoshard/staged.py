@@ -147,14 +147,21 @@ class _Functions:
 
     def of(self, layout: Layout) -> Iterator[FunctionInStages]:
         """The function in as many stages as a layout has; with its scans unrolled next, where it may be refused so."""
-        why = ""
+        why, last = "", list[FunctionInStages]()
         for steps in unrolled_up_to(layout)[: None if self._has_scans else 1]:
             function = self._function(layout.pipeline * layout.chunks, steps, why)
-            if isinstance(function, FunctionInStages):
+            if isinstance(function, ProgramError):
+                why = str(function)
+                continue
+            try:
+                function.require_parts(layout)
+            except ProgramError as error:
+                why = str(error)
+                last.append(function)
+            else:
                 yield function
                 why = "it cannot be spread so as a loop"
-            else:
-                why = str(function)
+        yield from last
 
     def _function(self, stages: int, steps: int, why: str) -> FunctionInStages | ProgramError:
         steps = steps if self._has_scans else 0

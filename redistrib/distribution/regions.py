@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
@@ -34,7 +36,7 @@ from redistrib.backends.jax.trace.inline import trace
 from redistrib.backends.jax.trace.sums import can_be_summed, sum_identity
 from redistrib.errors import ProgramError
 from redistrib.partitioning.factors import Factor, factors
-from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.programs.graph import Array, CountedStep, Graph, Operation
 from redistrib.programs.nest import Nest
 
 
@@ -68,7 +70,7 @@ class _Region:
 
     @property
     def flops(self) -> int:
-        return sum(operation.nest.flops * operation.nest.points for operation in self.graph.operations)
+        return sum(operation.nest.work for operation in self.graph.operations)
 
     def run(self, at: At, tiles: Sequence[Any]) -> list[Any]:
         """The outputs' tiles, where `at` says which part of each factor runs."""
@@ -95,6 +97,7 @@ def _nest(
     flops: int,
     stacked_ins: Sequence[int] = (),
     stacked_outs: Sequence[int] = (),
+    step: CountedStep | None = None,
 ) -> Nest | None:
     """The nest of an operation with these factors.
 
@@ -104,24 +107,34 @@ def _nest(
         run: from tiles of all operands to those of all results.
         flops: of the whole.
         stacked_ins, stacked_outs: operands and results that have one more dimension before those of the factors.
+        step: see `EquationBody`.
     """
-    ins: list[list[str]] = [[""] * len(form.shape) for form in equation.ins]
-    outs: list[list[str]] = [[""] * len(form.shape) for form in equation.outs]
+    ins: list[list[str | tuple[str, ...]]] = [[""] * len(form.shape) for form in equation.ins]
+    outs: list[list[str | tuple[str, ...]]] = [[""] * len(form.shape) for form in equation.outs]
     sizes: dict[str, int] = {}
+    blocks: dict[str, int] = {}  # elements of a dimension that belong to one point of a factor, where there are several
+    without: dict[str, set[int]] = {}  # for each factor the results that it does not cut
     replicated = [k for k in range(len(outs)) if not any(k in factor.summed for factor in shared)]
     for number, factor in enumerate(shared):
         left = [k for k in range(len(outs)) if factor.outs[k] is None and k not in replicated]
         is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
         if not is_added or any(factor.ins[k] is not None for k in equation.literals):
             continue
-        sizes[f"f{number}"] = factor.size
-        for dims, cut, stacked in ((ins, factor.ins, stacked_ins), (outs, factor.outs, stacked_outs)):
+        name = f"f{number}"
+        sizes[name] = factor.size
+        without[name] = {k for k in range(len(outs)) if factor.outs[k] is None}
+        for forms, dims, cut, stacked in (
+            (equation.ins, ins, factor.ins, stacked_ins), (equation.outs, outs, factor.outs, stacked_outs)
+        ):  # fmt: skip
             for k, dim in enumerate(cut[: len(dims)]):
                 if dim is not None:
-                    dims[k][dim + (k in stacked)] = f"f{number}"
-    if not sizes and not equation.effectful:
+                    at = dim + (k in stacked)
+                    block = forms[k].shape[at] // factor.size
+                    dims[k][at] = name if block == 1 else (name, f"{name}of{block}")
+                    blocks |= {} if block == 1 else {f"{name}of{block}": block}
+    if not sizes and not equation.effectful and step is None:
         return None
-    summed = [name for name in sizes if any(name not in dims for k, dims in enumerate(outs) if k not in replicated)]
+    summed = [name for name in sizes if without[name] - {*replicated}]
 
     def body(at: At, *tiles: Any) -> Any:
         parts = {
@@ -135,20 +148,21 @@ def _nest(
                 operands[k] = jnp.asarray(operands[k], equation.ins[k].dtype)
             operands[k] = _of_the_first(operands[k], begun, parts)
         values = list(run(parts, operands))
-        for k, dims in enumerate(outs):  # a value that is equal on all devices becomes one summand of it
-            alike = [name for name in cut if name not in dims and k not in shared[int(name[1:])].summed]
+        for k in range(len(outs)):  # a value that is equal on all devices becomes one summand of it
+            alike = [name for name in cut if k in without[name] and k not in shared[int(name[1:])].summed]
             values[k] = values[k] if k in replicated else _of_the_first(values[k], alike, parts)
         return results(values)
 
     return equation.nest(
-        sizes,
+        sizes | blocks,
         ins,
         outs,
-        body=EquationBody(equation, body),
+        body=EquationBody(equation, body, step),
         combine=dict.fromkeys(summed, "sum"),
+        whole=frozenset(blocks),
         indexed=set(sizes),
         replicated=replicated,
-        flops=max(1, flops // math.prod(sizes.values())),
+        flops=Fraction(flops, math.prod([*sizes.values(), *blocks.values()])),
     )
 
 
@@ -192,7 +206,7 @@ def _scan(equation: Equation) -> Nest | None:
     stacked = range(consts + carried, len(equation.ins))
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
     _require_no_keys(equation)
-    again = {consts + k: k for k in range(carried)}
+    again, literals = {consts + k: k for k in range(carried)}, equation.literals
     region = _Region(_of_integers(params["jaxpr"], forms), forms, equation.rules, again, exact=equation.exact)
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
@@ -210,7 +224,11 @@ def _scan(equation: Equation) -> Nest | None:
         return [*carry, *left]
 
     flops = region.flops * params["length"]
-    return _nest(equation, region.factors, run, flops, stacked, range(carried, len(equation.outs)))
+    are_numbers = all(equation.ins[k].key is None and not np.ndim(value) for k, value in literals.items())
+    is_plain = are_numbers and not region.constants
+    counted = CountedStep(region.graph, consts, carried, params["length"], bool(params["reverse"]), literals)
+    stacks = range(carried, len(equation.outs))
+    return _nest(equation, region.factors, run, flops, stacked, stacks, counted if is_plain else None)
 
 
 def _while(equation: Equation) -> Nest | None:

@@ -200,7 +200,7 @@ class _Build:
         if number is None or target.type.partial:
             return None
         operation = self.propagation.graph.operations[number]
-        cut = _cut_that_gives(operation.nest, target.type)
+        cut = cut_that_gives(operation.nest, target.type)
         if cut is None:
             return None
         part = ScheduledNest(operation.nest, cut)
@@ -211,7 +211,7 @@ class _Build:
         return self._compute(operation, part, self.builder.new_name(target.name))[0]
 
 
-def _cut_that_gives(nest: Nest, target: DistType) -> DistType | None:
+def cut_that_gives(nest: Nest, target: DistType) -> DistType | None:
     """The cut of a nest that writes one array so, if there is one."""
     (access,) = nest.writes
     dims = {name: DimType(size, (), size) for name, size in zip(nest.position, nest.sizes, strict=True)}

@@ -60,12 +60,15 @@ def _places(factor: Factor) -> list[tuple[int, int]]:
 
 
 class _SummandPropagation(Propagation):
-    """Propagation in which some inputs are partial sums."""
+    """Propagation in which some inputs are partial sums, and zeros are where they are added to others."""
 
     begins: Collection[str] = ()
 
     def _is_summed(self, name: str, axis: str) -> bool:
         return name in self.begins or super()._is_summed(name, axis)
+
+    def _may_be_summed(self, name: str, axis: str) -> bool:
+        return self._is_summed(name, axis) or _is_zero(self, name)
 
     def _is_carried_by_all(self, name: str) -> bool:
         """Whether all readers of a value are linear in it: where nothing moves, summands pass whatever their size."""
@@ -131,6 +134,12 @@ def _cut(dist_type: DistType) -> int | None:
     return next((k for k, dim in enumerate(dist_type.dims) if dim.axes), None)
 
 
+def _is_zero(propagation: Propagation, name: str) -> bool:
+    """Whether all elements of a value are zero, so that it is its own partial sum."""
+    maker = propagation.maker.get(name)
+    return maker is not None and propagation.graph.operations[maker[0]].nest.fills == "sum"
+
+
 def _types(propagation: _SummandPropagation) -> tuple[dict[str, DistType] | None, Collection[str]]:
     """The type of every value, and an empty collection.
 
@@ -147,7 +156,10 @@ def _types(propagation: _SummandPropagation) -> tuple[dict[str, DistType] | None
         if any(slides(access, propagation.cuts[k].values()) for access in nest.reads):
             return None, ()
         signature = ScheduledNest(nest, propagation.cut(k), passed).signature(propagation.mesh)
-        if any(types[name] != needed for name, needed in zip(operation.ins, signature.ins, strict=True)):
+        if any(
+            types[name] != needed and not (_is_zero(propagation, name) and types[name] == DistType(needed.dims))
+            for name, needed in zip(operation.ins, signature.ins, strict=True)
+        ):
             summed = [group for group in nest.linear if any(types[operation.ins[r]].partial for r in group)]
             return None, {operation.ins[r] for group in summed for r in group}
         types.update(

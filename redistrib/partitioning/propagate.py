@@ -260,12 +260,18 @@ class Propagation(GraphCuts):
             return False
         names = [operation.ins[r] for r in groups[0]]
         kinds = {operation.nest.combiner[dim] for dim in self.cuts[number].values() if dim in operation.nest.combiner}
-        if kinds - {"sum"} or not all(self._is_summed(name, axis) and self._is_carried_by_all(name) for name in names):
+        if kinds - {"sum"} or not all(
+            self._may_be_summed(name, axis) and self._is_carried_by_all(name) for name in names
+        ):
             return False
         if any(self._has_halo(number, read) for read in groups[0]):
             return False
         self.carries[number][axis] = operation.nest.linear.index(groups[0])
         return True
+
+    def _may_be_summed(self, name: str, axis: str) -> bool:
+        """Whether a value is summands beside others that are."""
+        return self._is_summed(name, axis)
 
     def _has_halo(self, number: int, read: int) -> bool:
         """Whether devices read an array beyond their tiles."""

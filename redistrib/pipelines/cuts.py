@@ -18,7 +18,7 @@ from typing import NamedTuple
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
-from redistrib.pipelines.roles import BatchedProgram, BatchStep
+from redistrib.pipelines.roles import BatchedLoop, BatchedProgram, BatchStep
 from redistrib.programs.cuts import cut_of
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import ScheduledNest
@@ -34,11 +34,15 @@ class CutOperation(NamedTuple):
         part: the nest, of one microbatch, and its cut.
         ins: for every array that it reads the type that it needs.
         outs: for every array that it writes the type of the result, which may be a partial sum.
+        loop: of a loop whose steps are cut as other operations are, the loop; None for all others.
+        step: the cuts of a step of it.
     """
 
     part: ScheduledNest
     ins: dict[str, DistType]
     outs: dict[str, DistType]
+    loop: BatchedLoop | None = None
+    step: Cutter | None = None
 
 
 @dataclass
@@ -52,7 +56,8 @@ class Cutter:
         shard: whether complete sums, and results of them, are cut over the replicas as well.
         sums_sharded: whether sums are so from each microbatch on.
         inputs_sharded: whether inputs without examples are so too.
-        types: of every value as it is made, once reduced; sums over examples keep their summands.
+        types: of every value as it is made, once reduced; sums over examples keep their summands. Inputs may have one
+            from the start.
     """
 
     batch: BatchedProgram
@@ -73,6 +78,8 @@ class Cutter:
         self.size = {name: size for name, size in axes if size > 1}
         for value in self.batch.inputs:
             shape, role = value.type.global_shape, self.batch.roles[value.name]
+            if value.name in self.types:
+                continue
             if role.kind == "batched":
                 self._check_divides(value.name, shape[role.dim])
                 shape = (*shape[: role.dim], shape[role.dim] // self.microbatches, *shape[role.dim + 1 :])
@@ -144,7 +151,7 @@ class Cutter:
         types: dict[str, DistType | None] = {}
         for array, name in step.reads.items():
             types[array] = self.types.get(name)
-            if self.batch.roles[name].kind == "summed":
+            if self.batch.roles[name].kind == "summed" and step.linear is None:
                 types[array] = self.completed(name)
         key = (id(step.nest), step.batch, *types.values())
         if key not in self.cache:
@@ -178,6 +185,10 @@ class Cutter:
         self._decided(number, cut)
 
     def _chosen(self, step: BatchStep, types: Mapping[str, DistType | None]) -> CutOperation:
+        if isinstance(step.loop, BatchedLoop):
+            return self._in_steps(step, step.loop, types)
+        if step.linear is not None:
+            return self._passing(step, step.linear, types)
         nest = self.nest(step)
         axes: dict[str, tuple[str, ...]] = {}
         if step.batch:
@@ -197,6 +208,36 @@ class Cutter:
                     break
         return cut_operation
 
+    def _passing(self, step: BatchStep, group: int, types: Mapping[str, DistType | None]) -> CutOperation:
+        """An operation that passes sums over examples, and their summands along the axes of all of them."""
+        nest = step.nest
+        summed = [types[nest.reads[read].array] for read in nest.linear[group]]
+        axes = [axis for axis in self.mesh.names if all(form is None or axis in form.partial for form in summed)]
+        carried = tuple(tuple(axes) if g == group else () for g in range(len(nest.linear)))
+        of_tensor = [] if TENSOR in axes or TENSOR not in self.size else self._candidates(nest, types, TENSOR, step)
+        for cut in [*({name: (TENSOR,)} for name in of_tensor), {}]:
+            passing = self._tried(nest, cut, carried)
+            if passing is not None:
+                return passing
+        raise ProgramError(step.op.name, "", "Layout", "its sums over examples cannot stay parts of sums")
+
+    def _in_steps(self, of: BatchStep, loop: BatchedLoop, types: Mapping[str, DistType | None]) -> CutOperation:
+        """A loop whose steps are cut one operation after the other."""
+        names = [value.name for value in loop.batch.inputs]
+        stacked = {name for k, name in enumerate(names) if loop.step.is_stacked(k)}
+        forms = {name: form for name in names if (form := types.get(name)) is not None}
+        begin = {name: DistType(form.dims[1:] if name in stacked else form.dims) for name, form in forms.items()}
+        step = Cutter(loop.batch, self.data, self.tensor, self.microbatches, {}, types=begin)
+        for value in loop.batch.inputs:  # those that nothing reads
+            step.types.setdefault(value.name, DistType.cut(value.type.global_shape, {}, self.mesh))
+        ins = {name: loop.stacked(step.types[name]) if name in stacked else step.types[name] for name in names}
+        ends = [
+            step.types[names[loop.step.consts + k]] if k < loop.step.carried else loop.stacked(step.types[output])
+            for k, output in enumerate(loop.batch.outputs)
+        ]
+        outs = {access.array: form for access, form in zip(of.nest.writes, ends, strict=True)}
+        return CutOperation(ScheduledNest(of.nest, DistType.cut(of.nest.sizes, {}, self.mesh)), ins, outs, loop, step)
+
     def _candidates(self, nest: Nest, types: Mapping[str, DistType | None], axis: str, step: BatchStep) -> list[str]:
         """Iteration dimensions that may be cut, the best first: those that cut the most bytes of operands."""
         weight: dict[str, int] = {}
@@ -215,13 +256,15 @@ class Cutter:
             dim[0] for access in free for dim in access.dims if dim and dim[0] in written and not read & set(dim)
         ]  # fmt: skip
 
-    def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> CutOperation | None:
-        """The operation cut so; None where it cannot be."""
+    def _tried(
+        self, nest: Nest, axes: Mapping[str, Sequence[str]], carried: tuple[tuple[str, ...], ...] = ()
+    ) -> CutOperation | None:
+        """The operation cut so, with summands in its linear groups of reads; None where it cannot be."""
         cut = cut_of(nest, axes, self.mesh)
         dims = [name for name, names in axes.items() if names]
         if cut is None or any(slides(access, dims) for access in nest.reads):
             return None
-        part = ScheduledNest(nest, cut)
+        part = ScheduledNest(nest, cut, carried if any(carried) else ())
         try:
             ins, outs = part.signature(self.mesh)
         except ProgramError:

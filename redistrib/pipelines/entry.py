@@ -19,10 +19,12 @@ from redistrib.partitioning.build import build
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import matching
 from redistrib.partitioning.versions import LayoutBuilder
+from redistrib.pipelines.examples import batch_of
 from redistrib.pipelines.layout import Layout, Spread
+from redistrib.pipelines.loops import require_loops
 from redistrib.pipelines.parts import GraphInParts, with_parts
 from redistrib.pipelines.pipelined import Pipelined
-from redistrib.pipelines.roles import BatchedProgram, batch_of
+from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.runs import in_runs
 from redistrib.pipelines.stages import forward_of
 from redistrib.pipelines.transform import spread_over
@@ -83,20 +85,17 @@ def pipeline(
     prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=first)
     function = partial(in_stages, batch=batch, stages=layout.pipeline * layout.chunks)
     try:
-        return _pipelined(function(prepared), layout, model, chosen)
+        return _pipelined(function(prepared), layout, model, chosen, require_parts=True)
     except ProgramError as error:
         unrolled = [replace(prepared, traced=prepared.retrace(unrolled_up_to=steps)) for steps in others]
         if not unrolled or unrolled[0].traced.unrolled == prepared.traced.unrolled:
-            raise
+            return _pipelined(function(prepared), layout, model, chosen)  # tensor parts repeat the work of such loops
         return _pipelined(function(unrolled[0], why=str(error)), layout, model, chosen)
 
 
 def unrolled_up_to(layout: Layout) -> tuple[int, ...]:
-    """The steps of the longest scan that is unrolled; another number is tried where the function is refused so.
-
-    Nothing is moved inside a loop, so that tensor parts take the layers one by one.
-    """
-    return (UNROLLED,) if layout.tensor > 1 else (layout.pipeline * layout.chunks - 1, UNROLLED)
+    """The steps of the longest scan that is unrolled; another number is tried where the function is refused so."""
+    return (layout.pipeline * layout.chunks - 1, UNROLLED)
 
 
 class FunctionInStages(NamedTuple):
@@ -124,6 +123,15 @@ class FunctionInStages(NamedTuple):
         cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, inputs) for name in pieces[array]}
         return replace(layout, tensor_dims=cuts, starts=layout.starts or self.starts)
 
+    def require_parts(self, layout: Layout) -> None:
+        """Require that the tensor parts of a layout, if it has any, can exchange inside the steps of all loops.
+
+        Raises:
+            ProgramError: if they cannot.
+        """
+        if layout.tensor > 1:
+            require_loops(self.seen)
+
     def pipelined(self, program: Program, layout: Layout, devices: Sequence[Any]) -> Pipelined:
         """The function that runs a program which spreads it by a layout."""
         return Pipelined(
@@ -134,9 +142,7 @@ class FunctionInStages(NamedTuple):
         """A line for each loop that is unrolled, though the function does not say so, with the reason."""
         stages = layout.pipeline * layout.chunks
         for source, steps in self.prepared.traced.unrolled:
-            reason = self.why or "tensor parts exchange inside its steps"
-            if steps < stages:
-                reason = f"its steps are fewer than {stages} stages"
+            reason = f"its steps are fewer than {stages} stages" if steps < stages else self.why
             yield f"unrolled: scan of {steps} steps, {source}: {reason}"
 
 
@@ -158,7 +164,16 @@ def in_stages(prepared: Prepared, batch: Mapping[str, int], stages: int, why: st
     return FunctionInStages(prepared, parts, seen, _starts(parts, seen, stages), why)
 
 
-def _pipelined(function: FunctionInStages, layout: Layout, model: CostModel | str, devices: Sequence[Any]) -> Pipelined:
+def _pipelined(
+    function: FunctionInStages,
+    layout: Layout,
+    model: CostModel | str,
+    devices: Sequence[Any],
+    *,
+    require_parts: bool = False,
+) -> Pipelined:
+    if require_parts:
+        function.require_parts(layout)
     placed = function.placed(layout)
     return function.pipelined(spread_over(function.seen, placed, model), placed, devices)
 

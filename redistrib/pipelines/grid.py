@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.pipelines.cuts import Cutter
+from redistrib.pipelines.examples import batch_of
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.orders import ORDERS
 from redistrib.pipelines.registry import Registry
-from redistrib.pipelines.roles import batch_of
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.program import Program

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from redistrib.errors import ProgramError
-from redistrib.pipelines.roles import BatchedProgram, batch_of
+from redistrib.pipelines.examples import batch_of
+from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.stages import forward_of
 from redistrib.programs.check import check
 from redistrib.programs.program import Compute, Program

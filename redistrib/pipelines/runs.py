@@ -16,6 +16,7 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.trace.equation import RULES, Equation, EquationBody, Form
 from redistrib.distribution.regions import RULES as REGIONS
+from redistrib.pipelines.loops import filled
 from redistrib.programs.graph import Array, Graph, Operation
 
 
@@ -108,6 +109,7 @@ class _Cutting:
         self.result = GraphInRuns(graph)
         self.operations: list[Operation] = []
         self.taken = set(self.arrays)
+        self.zeros = {op.outs[0].name for op in graph.operations if op.nest.fills == "sum"}
 
     def runs(self) -> GraphInRuns:
         for op in self.graph.operations:
@@ -150,17 +152,17 @@ class _Cutting:
         for k in range(consts, begin):
             if k in equation.literals and np.ndim(equation.literals[k]) == 0 and equation.ins[k].key is None:
                 carry[k] = self._filled(equation.ins[k], equation.literals[k])
+        starts = dict(carry)
         results: dict[int, tuple[Array, ...]] = {}
         order = list(reversed(range(self.count)) if params["reverse"] else range(self.count))
-        for turn, number in enumerate(order):
+        for number in order:
             size = bounds[number][1] - bounds[number][0]
             reads = {k: name for k, name in names.items() if k < consts} | carry
             reads |= {k: self._entry(names[k], number, bounds) for k in range(begin, len(equation.ins)) if k in names}
             literals = {k: value for k, value in equation.literals.items() if k not in reads}
             literals |= {k: value[slice(*bounds[number])] for k, value in literals.items() if k >= begin}
-            if turn:
-                for k in sums:
-                    reads[consts + k] = self._filled(equation.ins[consts + k], 0)
+            for k in sums:  # what they begin with is added once, after the last run
+                reads[consts + k] = self._filled(equation.ins[consts + k], 0)
             run = replace(
                 equation,
                 params={**params, "length": size},
@@ -183,7 +185,10 @@ class _Cutting:
             carry = {consts + k: outs[k].name for k in range(carried)}
             results[number] = outs
         for k in sums:
-            self.operations += combined(jax.lax.add_p, [results[number][k] for number in order], op.outs[k], self.taken)
+            parts = [results[number][k] for number in order]
+            if consts + k in starts and starts[consts + k] not in self.zeros:
+                parts.insert(0, replace(op.outs[k], name=starts[consts + k]))
+            self.operations += combined(jax.lax.add_p, parts, op.outs[k], self.taken)
         for k in range(carried, len(op.outs)):
             parts = [results[number][k] for number in range(self.count)]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": 0}, parts, op.outs[k]))
@@ -203,12 +208,9 @@ class _Cutting:
     def _filled(self, form: Form, value: Any) -> str:
         """An array whose elements are all one number: it is an operand, so that it may be cut."""
         out = Array(unused("constant", self.taken), form.shape, form.dtype)
-        params = {"shape": form.shape, "broadcast_dimensions": (), "sharding": None}
-        scalar = Form((), form.dtype)
-        equation = Equation(jax.lax.broadcast_in_dim_p, params, (scalar,), (form,), {0: np.asarray(value, form.dtype)})
-        nest = RULES["broadcast_in_dim"](equation)
-        assert nest is not None
-        self.operations.append(Operation(replace(nest, name=out.name, linear=()), "broadcast_in_dim", (), (out,)))
+        self.operations.append(Operation(filled(out, value), "broadcast_in_dim", (), (out,)))
+        if not np.any(value):
+            self.zeros.add(out.name)
         return out.name
 
 

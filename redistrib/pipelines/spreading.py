@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from redistrib.cost.model import CostModel
+from redistrib.pipelines.examples import batch_of
 from redistrib.pipelines.layout import Layout, Spread
-from redistrib.pipelines.roles import batch_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.check import check
 from redistrib.programs.program import Program

@@ -15,6 +15,7 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.pipelines.cuts import Cutter
 from redistrib.pipelines.layout import Layout
+from redistrib.pipelines.loops import is_indexed
 from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.stages import Stages, stages_of
 from redistrib.pipelines.tasks import TaskProgram, Writer, builder_of, outside_of, task_program
@@ -100,7 +101,7 @@ class Staging:
         asks: set[int] = set()  # operations that depend on the number of the microbatch, and readers of such constants
         for k, step in enumerate(steps):
             constants = {makers[name] for name in step.reads.values() if self.is_made_where_read(name)}
-            if step.batch in step.nest.indexed or constants & asks:
+            if is_indexed(self.batch, k) or constants & asks:
                 asks.add(k)
         self.indexed = {key for key, numbers in self.numbers.items() if asks.intersection(numbers)}
         for key, numbers in self.numbers.items():

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from redistrib.cost.model import CostModel
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.pipelines.cuts import Cutter
+from redistrib.partitioning.build import cut_that_gives
+from redistrib.pipelines.cuts import CutOperation, Cutter
+from redistrib.pipelines.loops import filled
 from redistrib.plans.plan import Plan
 from redistrib.programs.builder import Builder
+from redistrib.programs.cuts import cut_of
+from redistrib.programs.graph import Array
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Place, Program, Value
+from redistrib.programs.program import Loop, Place, Program, Value
 from redistrib.programs.pullback import ScheduledNest
 from redistrib.synthesis.synthesize import synthesize
 
@@ -84,6 +88,9 @@ class Writer:
         for name in step.reads.values():
             if not self.has(name):
                 self.compute(cutter.batch.makers[name], microbatch)
+        if cut.loop is not None:
+            self._loop(number, microbatch)
+            return
         reads = [
             (array, (self.group, name), replace(self.computed(name), type=cut.ins[array]))
             for array, name in step.op.ins
@@ -91,10 +98,81 @@ class Writer:
         writes = [(array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs]
         self.builder.add(step.op.name, (part,), self.place, reads, writes, step.op.kind)
         for (_, original), (_, computed) in zip(step.op.outs, writes, strict=True):
-            self.hold(original.name, computed)
-            form = cutter.types[original.name]
-            if form != computed.type:
-                self.hold(original.name, self.needed(original.name, form))
+            self._computed(original.name, computed)
+
+    def _computed(self, name: str, value: Value) -> None:
+        """Hold a result, its partial sums reduced."""
+        self.hold(name, value)
+        form = self.cutter.types[name]
+        if form != value.type:
+            self.hold(name, self.needed(name, form))
+
+    def _loop(self, number: int, microbatch: int) -> None:
+        """Add a loop; what differs between the parts of a step is moved inside it."""
+        op, cut = self.cutter.batch.steps[number].op, self.cutter.cuts[number]
+        assert cut.loop is not None
+        step, names = cut.loop.step, dict(op.ins)
+        ins = []
+        for k, (array, form) in enumerate(cut.ins.items()):
+            if cut.loop.batch.roles[array].kind == "summed":
+                ins.append(self._zeros(step.graph.inputs[k], form))
+            elif array in names:
+                ins.append(self.needed(names[array], form).name)
+            else:
+                ins.append(self._filled(replace(step.graph.inputs[k], shape=form.global_shape), form, step.numbers[k]))
+        outs = {array: self.value(value.name, cut.outs[array], value.name) for array, value in op.outs}
+        self.builder.ops.append(
+            Loop(
+                self.builder.new_name(op.name),
+                self._step(cut, f"{op.name}.step", microbatch),
+                tuple(ins),
+                tuple(outs[access.array] for access in cut.part.nest.writes),
+                step.consts,
+                step.carried,
+                step.steps,
+                step.reverse,
+                source=op.source,
+            )
+        )
+        for array, value in op.outs:
+            self._computed(value.name, outs[array])
+
+    def _step(self, cut: CutOperation, name: str, microbatch: int) -> Program:
+        """A step of a loop."""
+        assert cut.step is not None and cut.loop is not None
+        step, batch, types = cut.loop.step, cut.loop.batch, cut.step.types
+        writer = Writer(cut.step, self.place, self.builder.empty(name))
+        for value in batch.inputs:
+            writer.begin(value.name, types[value.name], value.name, value.name)
+        for number, inner in enumerate(batch.steps):
+            if inner.kind == "batched":
+                writer.compute(number, microbatch)
+        ends = []
+        for k, output in enumerate(batch.outputs):
+            if not writer.has(output):
+                writer.compute(batch.makers[output], microbatch)
+            form = types[batch.inputs[step.consts + k].name if k < step.carried else output]
+            ends.append(writer.needed(output, form))
+        return writer.builder.unchecked(*ends)
+
+    def _zeros(self, array: Array, form: DistType) -> str:
+        """The name of a new value that is a sum of zeros, the parts of which lie along the partial axes of a type."""
+        parts = {f"p{k}": self.place.mesh.axis(axis).size for k, axis in enumerate(form.partial)}
+        axes: dict[str, Sequence[str]] = {f"p{k}": (axis,) for k, axis in enumerate(form.partial)}
+        axes |= {f"d{k}": dim.axes for k, dim in enumerate(form.dims)}
+        nest = filled(replace(array, shape=form.global_shape), 0, parts)
+        return self._made(array, nest, cut_of(nest, axes, self.place.mesh), form)
+
+    def _filled(self, array: Array, form: DistType, number: Any) -> str:
+        """The name of a new value whose elements are all one number."""
+        nest = filled(array, number)
+        return self._made(array, nest, cut_that_gives(nest, form), form)
+
+    def _made(self, array: Array, nest: Nest, cut: DistType | None, form: DistType) -> str:
+        assert cut is not None  # every dimension of it can be cut
+        value = Value(self.builder.new_name("constant"), form, self.place, array.dtype)
+        self.builder.add(value.name, (ScheduledNest(nest, cut),), self.place, [], [("out", value)])
+        return value.name
 
     def add(self, name: str, total: Value) -> None:
         """Add the value of a sum in this task to the sum over the microbatches before."""

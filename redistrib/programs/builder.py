@@ -194,6 +194,10 @@ class Builder:
         names = tuple(value.name for value in outputs)
         return Program(tuple(self.inputs), tuple(self.ops), names, self.name, tuple(self._donated))
 
+    def empty(self, name: str) -> Builder:
+        """An empty program whose moves are planned as those of this one."""
+        return Builder(name, self.plan)
+
     def new_name(self, name: str) -> str:
         """The name, or the first of `name.1`, `name.2`, ... that no value has."""
         unique = name

@@ -56,7 +56,7 @@ class Compute:
     @property
     def flops(self) -> int:
         """Floating-point operations of one device."""
-        return sum(part.nest.flops * part.cut.local_size for part in self.parts)
+        return sum(int(part.nest.flops * part.cut.local_size) for part in self.parts)
 
 
 @dataclass(frozen=True)

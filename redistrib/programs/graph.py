@@ -18,11 +18,11 @@ A value from before a loop that an operation of the body reads is there at every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from redistrib.programs.nest import Nest
 
@@ -91,6 +91,32 @@ class Operation:
     def name(self) -> str:
         """Of the nest."""
         return self.nest.name
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """One step of a counted loop that is a single operation.
+
+    Attributes:
+        graph: the step on whole arrays. Its inputs stand for the operands of the loop, in this order: those that are
+            equal at every step, carried ones, and entries of stacked ones, which have an entry for each step along
+            dimension 0. Its outputs are the carried values, then the entries of stacked results.
+        consts, carried: how many operands are equal at every step, and how many are carried.
+        steps: how often it runs.
+        reverse: whether the last entry comes first.
+        numbers: operands that are single numbers, by position.
+    """
+
+    graph: Graph
+    consts: int
+    carried: int
+    steps: int
+    reverse: bool
+    numbers: Mapping[int, Any]
+
+    def is_stacked(self, operand: int) -> bool:
+        """Whether an operand has an entry for each step."""
+        return operand >= self.consts + self.carried
 
 
 @dataclass(frozen=True)

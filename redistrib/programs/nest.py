@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -78,7 +79,7 @@ class Nest:
         body: computes the results: called with the range of every iteration dimension and one array for each
             read, `body(at, *arrays)`; returns one array, or a tuple with one for each write. The ranges begin where
             the whole ranges do, except along `indexed` dimensions. None: the nest can be planned but not run.
-        flops: floating-point operations at each point.
+        flops: floating-point operations at each point; a fraction where the body does not work at each.
         effectful: whether the body has effects besides its results, printing for instance: an operation that is never
             dropped, repeated or put in another order.
         replicated: numbers of the writes that are the same in every part, along the dimensions that they lack.
@@ -97,7 +98,7 @@ class Nest:
     indexed: frozenset[str] = frozenset()
     fills: str | None = None
     body: Callable[..., Any] | None = None
-    flops: int = 1
+    flops: int | Fraction = 1
     effectful: bool = False
     replicated: frozenset[int] = frozenset()
 
@@ -189,6 +190,11 @@ class Nest:
     def points(self) -> int:
         """Points of the iteration space."""
         return math.prod(self.sizes)
+
+    @property
+    def work(self) -> int:
+        """Floating-point operations at all points."""
+        return int(self.points * self.flops)
 
     def size(self, name: str) -> int:
         """Points along one iteration dimension."""

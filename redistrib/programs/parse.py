@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import NoReturn, TypeVar
 
 from redistrib.errors import ProgramError, RedistribError
@@ -102,7 +103,7 @@ class _Reader:
         combine: list[tuple[str, str]] = []
         whole = indexed = frozenset[str]()
         linear: list[tuple[int, ...]] = []
-        fills, flops, effectful, body = None, 1, False, None
+        fills, flops, effectful, body = None, Fraction(1), False, None
         replicated = frozenset[int]()
         while not self.take("}"):
             if self.take("combine:"):
@@ -116,7 +117,7 @@ class _Reader:
             elif self.take("fills:"):
                 fills = self.name()
             elif self.take("flops:"):
-                flops = self.number()
+                flops = Fraction(self.number(), self.number() if self.take("/") else 1)
             elif self.take("effectful:"):
                 self.expect("yes")
                 effectful = True

@@ -361,3 +361,32 @@ def test_sums_in_a_loop_of_a_branch_begin_at_a_number_once(dtype: str) -> None:
     x = (jnp.arange(16).reshape(8, 2) % 2).astype(dtype)
     f = rd.distribute(function, (x,), {"d": 8}, schedule=[rd.along("d", {"x": 0})])
     assert [(one.tolist(), one.dtype) for one in f(x)] == [(26, jnp.dtype(dtype)), (True, jnp.dtype(bool))]
+
+
+def test_a_branch_that_merges_dimensions_is_cut_by_the_major_one() -> None:
+    """Four heads of 16 in one dimension of 64: a part of it is whole heads."""
+
+    def merged(x: Any) -> Any:
+        return jnp.tanh(x).reshape(4, 64)
+
+    def function(x: Any, flag: Any) -> Any:
+        return lax.cond(flag, merged, lambda x: x.reshape(4, 64) * 2, x)
+
+    x = np.arange(256, dtype=np.float32).reshape(4, 4, 16) / 99
+    f = rd.distribute(function, (x, True), {"d": 4}, schedule=[rd.along("d", {"x": 1})])
+    assert str(f.program.values[f.program.outputs[0]].type) == "[4, 16{d}64]"
+    assert f.program.received_bytes == 0
+    for flag in (True, False):
+        np.testing.assert_allclose(f(x, flag), function(x, flag), rtol=1e-6)
+
+
+def test_zeros_of_a_branch_are_summands_beside_those_of_another() -> None:
+    def function(x: Any, flag: Any) -> Any:
+        return lax.cond(flag, lambda x: x.sum(0), lambda x: jnp.zeros(x.shape[1], x.dtype), x)
+
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    f = rd.distribute(function, (x, True), {"d": 8}, schedule=[rd.along("d", {"x": 0})])
+    (cond,) = (op for op in f.program.ops if isinstance(op, Compute) and op.kind == "cond")
+    assert "d" in cond.parts[0].cut.axes
+    for flag in (True, False):
+        np.testing.assert_array_equal(f(x, flag), function(x, flag))

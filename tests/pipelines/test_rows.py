@@ -10,11 +10,11 @@ import pytest
 import redistrib as rd
 from bench.distir import MLP, TABLE_2
 from redistrib.errors import ProgramError
+from redistrib.pipelines.examples import batch_of
 from redistrib.pipelines.grid import SimulatedLayout, grid, layouts, of_microbatches
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2, mlp
 from redistrib.pipelines.orders import PipelineTask, gpipe, one_f_one_b
-from redistrib.pipelines.roles import batch_of
 from redistrib.pipelines.spreading import spread
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.transform import spread_over

@@ -19,7 +19,7 @@ from redistrib.cost.presets import PRESETS
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, MeshError, ProgramError, RedistribError
 from redistrib.pipelines.layout import Layout
 from redistrib.programs.inline import inlined
-from redistrib.programs.program import Compute
+from redistrib.programs.program import Loop
 from tests.search import models
 
 X, W = models.form(16, 64), models.form(64, 64)
@@ -132,8 +132,10 @@ def test_a_loop_is_cut_by_its_rules_in_a_pipeline() -> None:
     x, w = (np.arange(n * 64, dtype=np.float32).reshape(n, 64) % 7 / 99 for n in (16, 64))
     f = rd.pipeline(looped, (x, w), {"x": 0}, Layout(data=2, microbatches=2))
     np.testing.assert_allclose(f(x, w), looped(x, w), rtol=1e-4)
-    loops = [op for op in inlined(f.program).ops if isinstance(op, Compute)]
-    assert [(op.name, bool(op.parts[0].cut.axes)) for op in loops] == [("scan", True)] * 2
+    loops = [op for op in inlined(f.program).ops if isinstance(op, Loop)]
+    assert len(loops) == 2
+    for step in (loop.program for loop in loops):
+        assert {dim.tile for value in step.inputs[-1:] for dim in value.type.dims[:1]} == {4}
 
 
 def test_plans_of_a_pipeline_minimise_what_the_profile_says() -> None:

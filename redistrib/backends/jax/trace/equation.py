@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.windows import Window
 
@@ -191,10 +192,12 @@ class EquationBody:
     Attributes:
         equation: the operation, for whole arrays.
         run: the body.
+        step: of a counted loop one step; None for other operations, and where a step reads arrays of its own.
     """
 
     equation: Equation
     run: Callable[..., Any]
+    step: CountedStep | None = None
 
     def __call__(self, at: At, *tiles: Any) -> Any:
         return self.run(at, *tiles)

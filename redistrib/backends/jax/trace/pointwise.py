@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
+from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 from redistrib.programs.work import FUNCTIONS
 
@@ -44,11 +46,14 @@ def _broadcast(equation: Equation) -> Nest | None:
     operand = equation.ins[0].shape
     read = [f"d{k}" if size == shape[k] else "" for size, k in zip(operand, targets, strict=True)]
 
+    is_zero = 0 in equation.literals and can_be_summed(equation.outs[0].dtype) and not np.any(equation.literals[0])
+
     def body(at: dict[str, range], *tiles: object) -> object:
         operand = equation.operands(tiles)[0]
         return lax.broadcast_in_dim(operand, tuple(len(at[f"d{k}"]) for k in range(len(shape))), targets)
 
-    return equation.nest(letters("d", shape), [read], [list(letters("d", shape))], body=body, flops=0)
+    fills = "sum" if is_zero else None
+    return equation.nest(letters("d", shape), [read], [list(letters("d", shape))], body=body, flops=0, fills=fills)
 
 
 @rule("bitcast_convert_type")
