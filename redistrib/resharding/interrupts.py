@@ -12,6 +12,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+try:  # the functions of `signal` without its enumerations, whose making takes as long as a copy of a small array
+    from _signal import getsignal as _get_handler  # type: ignore[import-not-found]
+    from _signal import signal as _set_handler
+except ImportError:
+    from signal import getsignal as _get_handler
+    from signal import signal as _set_handler
+
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGUSR1", "SIGUSR2")
 _SIGNALS = [int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)]
 
@@ -60,10 +67,10 @@ class SignalsPutOff:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
-            handler = signal.getsignal(number)
+            handler = _get_handler(number)
             if callable(handler):
                 self._handlers[number] = handler
-                signal.signal(number, self._take)
+                _set_handler(number, self._take)
 
     def _take(self, *arguments: Any) -> None:
         if self._holds:
@@ -94,4 +101,4 @@ class SignalsPutOff:
 
     def _put_back(self) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            _set_handler(number, handler)

@@ -55,6 +55,27 @@ def apart(one: jax.Array, other: jax.Array) -> bool:
     return all(a[1] <= b[0] or b[1] <= a[0] for a in addresses(one) for b in addresses(other))
 
 
+@pytest.mark.parametrize("mesh", MESHES)
+def test_shards_are_found_however_the_source_was_made(mesh: Mesh) -> None:
+    """Of an array put there, of a result of `jit`, of buffers in another order, and of a view of an array's buffers."""
+    whole = np.arange(96, dtype=np.float32).reshape(8, 12)
+    source, target = NamedSharding(mesh, P("y", "x")), NamedSharding(MESHES[0], P(None, ("x", "y")))
+    put = jax.device_put(whole, source)
+    shuffled = [shard.data for shard in put.addressable_shards][::-1]
+    sources = [
+        put,
+        jax.jit(lambda x: x + 0, out_shardings=source)(put),
+        jax.make_array_from_single_device_arrays(whole.shape, source, shuffled),
+        jax.make_array_from_callback(whole.shape, source, whole.__getitem__),
+        rd.reshard(jax.device_put(whole, NamedSharding(mesh, P("x"))), source, via="collectives"),
+    ]
+    for array in sources:
+        assert [array.addressable_data(k).devices() for k in range(4)] == [
+            {device} for device in source.addressable_devices_indices_map(whole.shape)
+        ]
+        check(whole, rd.reshard(array, target, via="copies"), target)
+
+
 @pytest.mark.parametrize("target_mesh", MESHES)
 def test_every_pair_of_shardings(target_mesh: Mesh) -> None:
     whole = values((8, 12))
