@@ -257,7 +257,7 @@ def test_every_limit_has_plans_and_programs_of_its_own() -> None:
         assert planned(limit) == known
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("fresh", "by_collectives")
 def test_under_a_limit_programs_keep_no_numbers_on_the_devices() -> None:
     """Nor do they run as programs that do, compiled for the same leaf without one."""
     there, empty = NamedSharding(EIGHT, P(None, "x")), live_bytes()
