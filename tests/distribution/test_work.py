@@ -15,6 +15,7 @@ from redistrib.lang.mesh import Mesh
 
 N = 64
 MATRIX, STACK, VECTOR = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((N, N), (8, N, N), (N,)))
+GROUPS = jax.ShapeDtypeStruct((8,), "int32")
 COMPLEX = jax.ShapeDtypeStruct((8, N), "complex64")
 
 
@@ -23,7 +24,7 @@ def work(function: Callable[..., Any], *args: Any) -> dict[str, int]:
     graph = prepare(function, args, Mesh.of({"d": 1}), None, None, None).traced.graph
     found: dict[str, int] = {}
     for operation in graph.operations:
-        found[operation.kind] = found.get(operation.kind, 0) + operation.nest.points * operation.nest.flops
+        found[operation.kind] = found.get(operation.kind, 0) + operation.nest.work
     return found
 
 
@@ -33,6 +34,7 @@ def work(function: Callable[..., Any], *args: Any) -> dict[str, int]:
         (lambda x: jnp.cumsum(x, 0), (MATRIX,), "cumsum", N * N),
         (lambda x: jnp.cumsum(x, 1), (MATRIX,), "cumsum", N * N),
         (lambda x: lax.sort(x, dimension=0), (MATRIX,), "sort", N * N * 6),
+        (lax.ragged_dot, (MATRIX, STACK, GROUPS), "ragged_dot_general", 2 * N**3),
         (jnp.fft.fft, (COMPLEX,), "fft", 8 * 5 * N * 6),
         (jnp.fft.fft2, (STACK,), "fft", 8 * 5 * N * N * 12),
         (lambda a: lax.linalg.cholesky(a, symmetrize_input=False), (STACK,), "cholesky", 8 * N**3 / 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
@@ -61,7 +62,7 @@ def _ragged_dot(equation: Equation) -> Nest | None:
         body=body,
         combine=dict.fromkeys(summed, "sum"),
         indexed={row, "g"},
-        flops=2,
+        flops=Fraction(2, max(1, sizes["g"])),  # a row is in one group
     )
 
 
