@@ -226,7 +226,11 @@ class Cutter:
         names = [value.name for value in loop.batch.inputs]
         stacked = {name for k, name in enumerate(names) if loop.step.is_stacked(k)}
         forms = {name: form for name in names if (form := types.get(name)) is not None}
-        begin = {name: DistType(form.dims[1:] if name in stacked else form.dims) for name, form in forms.items()}
+        begin = {
+            name: DistType(form.dims[1:] if name in stacked else form.dims)
+            for name, form in forms.items()
+            if loop.batch.roles[name].kind != "summed"  # a sum begins with zeros in the layout of the sum
+        }
         step = Cutter(loop.batch, self.data, self.tensor, self.microbatches, {}, types=begin)
         for value in loop.batch.inputs:  # those that nothing reads
             step.types.setdefault(value.name, DistType.cut(value.type.global_shape, {}, self.mesh))

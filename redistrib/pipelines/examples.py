@@ -148,7 +148,7 @@ class _Steps:
             return None
         nest, operands = op.parts[0].nest, dict(op.ins)
         kinds = [self.roles[operands[access.array]].kind for access in nest.reads]
-        if "batched" in kinds or "final" in kinds or nest.effectful:
+        if nest.effectful or {"batched", "rows", "final"} & {*kinds}:
             return None
         summed = {k for k, kind in enumerate(kinds) if kind == "summed"}
         if self._widens(op):

@@ -20,6 +20,8 @@ from redistrib.programs.graph import Array, CountedStep, Graph
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Program
 
+_READS_SUMS = "they read sums over examples; hand these on, as results that scan stacks, and use them after it"
+
 
 class Found(Protocol):
     """What is known of the values before an operation.
@@ -107,7 +109,7 @@ def loop_on_examples(
                 raise _refused(op, "they run over the examples")
     batch, examples = _carried(op, step, examples, batch_of)
     if any(inner.kind == "final" for inner in batch.steps):
-        raise _refused(op, "they read sums over examples")
+        raise _refused(op, _READS_SUMS)
     for k in range(step.consts, step.consts + step.carried):
         if batch.roles[names[k]].kind == "summed" and not _is_zero(step.numbers.get(k), operands.get(names[k]), found):
             raise _refused(op, "they add sums over examples to a value from outside")
@@ -142,8 +144,9 @@ def _carried(
                 sums.add(begin.name)
                 changed = True
             elif before != after:
-                sums_read = "they read sums over examples"
-                raise _refused(op, sums_read if "final" in after else "they carry other examples than the steps before")
+                raise _refused(
+                    op, _READS_SUMS if "final" in after else "they carry other examples than the steps before"
+                )
         if not changed:
             return batch, examples
 
