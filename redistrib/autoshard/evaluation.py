@@ -242,9 +242,10 @@ class _Walk:
         self._pay(price, self.problem.moves_of(name, (reader if reader >= 0 else at,)))
         moved = _Version(form, at, until, tested)
         dtype = self.decisions.propagation.arrays[name].dtype
-        scratch = self.problem.moves.scratch(source.form, form, dtype)
+        overlaps = self.problem.overlap  # then its moment is another one
+        scratch = price.scratch if overlaps else self.problem.moves.scratch(source.form, form, dtype)
         self.moves[at].append((self.problem.machine.bytes_of(moved.size, dtype), scratch))
-        self._work(name, source, moved, price._replace(scratch=scratch), at, reader)
+        self._work(name, source, moved, price, at, reader)
         versions.append(moved)
         return moved
 
@@ -352,7 +353,7 @@ class _Walk:
         for at, moves in self.moves.items():  # while a move runs, the results of later operations do not exist
             later, extra = self._made(at), 0
             for size, scratch in reversed(moves):
-                extra = max(extra, scratch - later)
+                extra = max(extra, scratch if problem.overlap else scratch - later)
                 later += size
             live[at] += extra
         moment = int(np.argmax(live))

@@ -32,7 +32,7 @@ from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.behind import scattered_behind
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.simulator.entry import simulate, simulated_issued
+from redistrib.simulator.entry import simulate
 from tests.search import models, oracle
 from tests.search.test_bounds import drawn
 from tests.search.test_large import problem as blocks
@@ -114,21 +114,6 @@ def test_steps_of_loops_scatter_behind() -> None:
         assert guess.memory == pytest.approx(max(found.peak_bytes.values()), rel=0.05)
         assert found.seconds < 0.95 * apart.seconds
     assert chosen == 1
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_peak_of_loops_is_never_below_that_of_the_program(case: str) -> None:
-    """Operands of a gather along a minor dimension are copied, and results of later operations do not exist yet."""
-    own = beside(oracle.traced(*CASES[case], "{d:4}"))
-    for decisions in starting(own):
-        guess = evaluated(own, decisions)
-        program = program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
-        window = guess.overlap.window if guess.overlap else None
-        if guess.overlap:
-            program = gathered_ahead(program, guess.overlap.ahead)
-            program = scattered_behind(program, guess.overlap.behind)
-        found = simulated_issued(program, own.machine, window, record=False)
-        assert 1 <= guess.memory / max(found.peak_bytes.values()) < 1.065
 
 
 def test_of_results_behind_only_the_last_move_is_waited_for() -> None:
