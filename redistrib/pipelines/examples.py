@@ -22,7 +22,7 @@ def batch_of(
     *,
     passes_sums: bool = False,
     sums: Collection[str] = (),
-    asked: dict[str, int] | None = None,
+    unnamed: dict[str, int] | None = None,
 ) -> BatchedProgram:
     """The roles of a program's values.
 
@@ -32,7 +32,7 @@ def batch_of(
         passes_sums: whether what is linear in sums over examples is such a sum too, each microbatch's its part; else
             it is computed once, from the complete sums.
         sums: inputs that are sums over examples.
-        asked: gets the inputs without examples of which an operation reads a row for each, with the dimension.
+        unnamed: gets the inputs without examples of which an operation reads a row for each, with the dimension.
 
     Raises:
         ProgramError: if examples are combined except by a sum at the end, or an input has no such dimension.
@@ -44,7 +44,7 @@ def batch_of(
         roles[value.name] = Role("batched", batch[value.name]) if value.name in batch else Role(kind)
     size = _size(flat, batch)
     called: dict[str, str] = {}
-    rows = _Steps(roles, dict(flat.values), passes_sums, {} if asked is None else asked)
+    rows = _Steps(roles, dict(flat.values), passes_sums, {} if unnamed is None else unnamed)
     for op in flat.ops:
         match op:
             case Move():
@@ -87,7 +87,7 @@ class _Steps:
     Attributes:
         roles: of every value.
         values: every value by its name.
-        passes_sums, asked: see `batch_of`.
+        passes_sums, unnamed: see `batch_of`.
         makers: for every result the operation that makes it.
         rows: for constants of which there are rows, with the dimension of the examples, the name of the rows.
     """
@@ -95,7 +95,7 @@ class _Steps:
     roles: dict[str, Role]
     values: dict[str, Value]
     passes_sums: bool
-    asked: dict[str, int]
+    unnamed: dict[str, int]
     steps: list[BatchStep] = field(default_factory=list)
     makers: dict[str, Compute] = field(default_factory=dict)
     rows: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class _Steps:
         """The name of the rows of a constant along a dimension; None if it has none."""
         op = self.makers.get(name)
         if op is None:
-            self.asked[name] = dim
+            self.unnamed[name] = dim
         if (name, dim) in self.rows or op is None or len(op.parts) != 1:
             return self.rows.get((name, dim))
         nest, array = op.parts[0].nest, next(array for array, value in op.outs if value.name == name)

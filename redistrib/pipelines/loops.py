@@ -23,7 +23,7 @@ from redistrib.programs.program import Compute, Program
 _READS_SUMS = "they read sums over examples; hand these on, as results that scan stacks, and use them after it"
 
 
-class Found(Protocol):
+class EarlierValues(Protocol):
     """What is known of the values before an operation.
 
     Attributes:
@@ -85,14 +85,14 @@ def filled(array: Array, value: Any, parts: Mapping[str, int] = MappingProxyType
 
 
 def loop_on_examples(
-    op: Compute, step: CountedStep, found: Found, batch_of: Callable[..., BatchedProgram]
+    op: Compute, step: CountedStep, earlier: EarlierValues, batch_of: Callable[..., BatchedProgram]
 ) -> tuple[BatchedLoop, dict[str, int]]:
     """A counted loop on examples, and for every operand with examples the dimension that runs over them.
 
     Args:
         op: the loop.
         step: one step of it.
-        found: the values before it.
+        earlier: the values before it.
         batch_of: finds the roles of a program's values.
 
     Raises:
@@ -102,7 +102,7 @@ def loop_on_examples(
     names, operands = [array.name for array in step.graph.inputs], dict(op.ins)
     examples: dict[str, int] = {}
     for k, name in enumerate(names):
-        role = found.roles[operands[name]] if name in operands else Role("constant")
+        role = earlier.roles[operands[name]] if name in operands else Role("constant")
         if role.kind in ("batched", "rows"):
             examples[name] = role.dim - step.is_stacked(k)
             if examples[name] < 0:
@@ -111,12 +111,14 @@ def loop_on_examples(
     if any(inner.kind == "final" for inner in batch.steps):
         raise _refused(op, _READS_SUMS)
     for k in range(step.consts, step.consts + step.carried):
-        if batch.roles[names[k]].kind == "summed" and not _is_zero(step.numbers.get(k), operands.get(names[k]), found):
+        if batch.roles[names[k]].kind == "summed" and not _is_zero(
+            step.numbers.get(k), operands.get(names[k]), earlier
+        ):
             raise _refused(op, "they add sums over examples to a value from outside")
     outside = {name: dim + step.is_stacked(names.index(name)) for name, dim in examples.items()}
     for name, dim in outside.items():
-        is_constant = name not in operands or found.roles[operands[name]].kind == "constant"
-        if is_constant and (name not in operands or found.made_of_rows(operands[name], dim) is None):
+        is_constant = name not in operands or earlier.roles[operands[name]].kind == "constant"
+        if is_constant and (name not in operands or earlier.made_of_rows(operands[name], dim) is None):
             raise _refused(op, "they carry examples, and begin with a value that has none")
     return BatchedLoop(step, batch), outside
 
@@ -127,13 +129,13 @@ def _carried(
     """The step seen from its batch, its carried values with the roles that they end with; its inputs with examples."""
     program, sums = _program(step.graph), set[str]()
     while True:
-        asked: dict[str, int] = {}
+        unnamed: dict[str, int] = {}
         try:
-            batch = _with_rows(batch_of(program, examples, passes_sums=True, sums=sums, asked=asked))
+            batch = _with_rows(batch_of(program, examples, passes_sums=True, sums=sums, unnamed=unnamed))
         except ProgramError:
-            if not asked or asked.keys() <= examples.keys():
+            if not unnamed or unnamed.keys() <= examples.keys():
                 raise
-            examples = asked | examples
+            examples = unnamed | examples
             continue
         changed = False
         for begin, end in zip(batch.inputs[step.consts :], batch.outputs[: step.carried], strict=False):
@@ -159,11 +161,11 @@ def _with_rows(batch: BatchedProgram) -> BatchedProgram:
     return replace(batch, outputs=tuple(rows.get(name) or name for name in batch.outputs))
 
 
-def _is_zero(number: Any, name: str | None, found: Found) -> bool:
+def _is_zero(number: Any, name: str | None, earlier: EarlierValues) -> bool:
     """Whether an operand, a number or a value, is zero."""
     if name is None:
         return not np.any(number)
-    return name in found.makers and found.makers[name].parts[0].nest.fills == "sum"
+    return name in earlier.makers and earlier.makers[name].parts[0].nest.fills == "sum"
 
 
 def _refused(op: Compute, why: str) -> ProgramError:
