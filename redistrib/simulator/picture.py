@@ -6,15 +6,12 @@ The steps of a plan are boxes in the colour of the links that carry them, with a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from redistrib.extras import need
-from redistrib.plans.steps import Exchange
 from redistrib.simulator.clocks import Event, Run
-from redistrib.simulator.prices import PricedStage
-from redistrib.simulator.rounds import rounds_of
+from redistrib.simulator.stages import timed_stages
 from redistrib.simulator.trace import held_by
 
 _LABELLED = 0.035  # the part of the width from which a box holds its name
@@ -93,29 +90,11 @@ def _boxes(event: Event) -> Iterator[_Box]:
     if event.kind != "move" or not event.stages:
         yield _Box(event.name, event.start, event.end - event.start)
         return
-    at = event.start
-    for k, stage in enumerate(event.stages, 1):
-        length = max(0.0, min(stage.seconds, event.end - at))
+    for k, timed in enumerate(timed_stages(event), 1):
         step_number = f"{k} " if len(event.stages) > 1 else ""
-        links, rounds = _links(stage, at, length)
-        note = stage.note or f"{length * 1e6:,.1f} µs"
-        yield _Box(f"{event.name}: {step_number}{stage.name}", at, length, note, links, rounds)
-        at += length
-
-
-def _links(stage: PricedStage, start: float, seconds: float) -> tuple[str, tuple[float, ...]]:
-    """The links that carry a step, and when its rounds begin: each takes a part as large as its largest share.
-
-    A collective of the platform is one box: its rounds are the platform's choice.
-    """
-    if stage.step is None or stage.topology is None:
-        return "", ()
-    crosses, sizes = rounds_of(stage.step, stage.topology)
-    before = accumulate(sizes[:-1], initial=0) if isinstance(stage.step, Exchange) else ()
-    begins = tuple(start + seconds * part / (sum(sizes) or 1) for part in before)
-    if stage.topology.hosts is None:
-        return "", begins
-    return "between hosts" if crosses else "inside hosts", begins
+        name = f"{event.name}: {step_number}{timed.stage.name}"
+        note = timed.stage.note or f"{timed.seconds * 1e6:,.1f} µs"
+        yield _Box(name, timed.start, timed.seconds, note, timed.links, timed.begins if timed.rounds else ())
 
 
 def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:

@@ -40,6 +40,8 @@ class PricedStage:
         seconds: how long it takes.
         tile: elements of the largest tile that a device holds of the value that moves; 0 in a computation.
         note: of a step of a plan its rounds or groups, the MB that a device receives at most, and microseconds.
+        received: bytes that a device receives at most in a step of a plan.
+        itemsize: bytes of an element that moves in a step of a plan.
         step, topology: the step of a plan, and the hosts of its devices; None for other stretches.
     """
 
@@ -47,6 +49,8 @@ class PricedStage:
     seconds: float
     tile: int = 0
     note: str = ""
+    received: int = 0
+    itemsize: float = 0.0
     step: Step | None = field(default=None, compare=False, repr=False)
     topology: Topology | None = field(default=None, compare=False, repr=False)
 
@@ -87,19 +91,21 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]
             step.kind,
             seconds,
             max(step.before.tile_size, step.after.tile_size),
-            _noted(step, prices.itemsize, seconds),
+            _noted(step, size, seconds),
+            size,
+            prices.itemsize,
             step,
             prices.topology,
         )
         for step in plan.steps
         for seconds in (prices.step(step),)
+        for size in (round(max(step.received(), default=0) * prices.itemsize),)
     ]
 
 
-def _noted(step: Step, itemsize: float, seconds: float) -> str:
-    """The second line of a step in a picture."""
+def _noted(step: Step, size: int, seconds: float) -> str:
+    """The second line of a step in a picture; `size` is what a device receives at most, in bytes."""
     rounds = f"{step.shares.rounds} rounds, " if isinstance(step, Exchange) and step.shares.rounds > 1 else ""
-    size = round(max(step.received(), default=0) * itemsize)
     text = f"{size / 1e6:,.3f} MB" if size >= 1000 else f"{size:,} B"
     return f"{rounds}{text}, {seconds * 1e6:,.1f} µs"
 

@@ -6,17 +6,22 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
+from redistrib.plans.table import groups, step_name
 from redistrib.programs.program import Move, Place, Program, Value
 from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.simulator.clocks import Event, Run
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.picture import draw
+from redistrib.simulator.stages import timed_stages
 from redistrib.simulator.trace import chrome
+
+_MOST_SIZES = 5  # different sizes of rounds in a row of a table
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,12 @@ class Simulation(ShownInNotebooks):
         draw(self.run, f"{self.program.name} on {self.machine.name}", Path(path))
 
     def __str__(self) -> str:
-        """A table of the devices, those with equal histories in one row, and one of the operations."""
-        return "\n".join([self._devices(), self._operations()] if self.run.events else [self._devices()])
+        """A table of devices, those with equal histories in one row, and one of operations, or of a plan's steps."""
+        if not self.run.events:
+            return self._devices()
+        (first, *others) = self.program.ops
+        is_plan = not others and isinstance(first, Move) and first.plan is not None and bool(first.plan.steps)
+        return "\n".join([self._devices(), self._steps() if is_plan else self._operations()])
 
     def _devices(self) -> str:
         clocks: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -114,6 +123,43 @@ class Simulation(ShownInNotebooks):
         ]
         title = f"operations, on {counted(len(set(self.run.clock_of.values())), 'clock', 'clocks')}"
         return rendered(title, ["operation", "times", "ms"], rows)
+
+    def _steps(self) -> str:
+        """The steps of the plan that is the whole program; columns that are empty are left out.
+
+        Bytes are those of the largest share of each round of an exchange, and those of the device that receives most.
+        """
+        names = ["step", "groups or shares", "links", "bytes by round", "bytes received", "ms"]
+        rows = []
+        for k, timed in enumerate(timed_stages(self.run.events[0]), 1):
+            stage = timed.stage
+            assert stage.step is not None
+            rows.append(
+                [
+                    f"{k} {step_name(stage.step)}",
+                    groups(stage.step),
+                    timed.links,
+                    _sizes([round(share * stage.itemsize) for share in timed.rounds]),
+                    f"{stage.received:,}",
+                    f"{timed.seconds * 1e3:,.3f}",
+                ]
+            )
+        filled = [column for column, cells in enumerate(zip(*rows, strict=True)) if any(cells)]
+        chosen = [[row[column] for column in filled] for row in rows]
+        return rendered("steps, one after the other", [names[column] for column in filled], chosen)
+
+
+def _sizes(sizes: list[int]) -> str:
+    """Sizes in their order, equal ones that follow each other counted; the last ones left out where there are many.
+
+    >>> _sizes([16, 16, 8]), _sizes([4]), _sizes([])
+    ('2 x 16, 8', '4', '')
+    >>> _sizes([9, 8, 7, 6, 5, 4, 3])
+    '9, 8, 7, 6, 5, ... (7 rounds)'
+    """
+    runs = [(size, len([*equal])) for size, equal in groupby(sizes)]
+    shown = [f"{size:,}" if count == 1 else f"{count} x {size:,}" for size, count in runs[:_MOST_SIZES]]
+    return ", ".join(shown) + (f", ... ({len(sizes)} rounds)" if len(runs) > _MOST_SIZES else "")
 
 
 def _span(devices: list[int]) -> str:

@@ -18,7 +18,8 @@ def rounds_of(step: Step, topology: Topology) -> tuple[bool, list[int]]:
     There are no rounds of a reduction, which the platform's own collective does.
     """
     if isinstance(step, AllReduce):
-        return topology.hosts is not None, []
+        of = None if topology.hosts is None else topology.hosts[step.groups]
+        return of is not None and bool((of != of[:, :1]).any()), []
     try:
         table = messages(step)
     except RedistribError:
