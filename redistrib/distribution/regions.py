@@ -30,6 +30,7 @@ from redistrib.backends.jax.trace.equation import (
     is_key,
     letters,
     results,
+    scan_counts,
     with_scalar_condition,
 )
 from redistrib.backends.jax.trace.inline import trace
@@ -202,7 +203,7 @@ def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
 
 def _scan(equation: Equation) -> Nest | None:
     params = equation.params
-    consts, carried = params["num_consts"], params["num_carry"]
+    consts, carried = scan_counts(params["jaxpr"], equation.ins, equation.outs)
     stacked = range(consts + carried, len(equation.ins))
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
     _require_no_keys(equation)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.trace.equation import RULES, Equation, EquationBody, Form
+from redistrib.backends.jax.trace.equation import RULES, Equation, EquationBody, Form, scan_counts
 from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.pipelines.loops import filled
 from redistrib.programs.graph import Array, Graph, Operation
@@ -130,7 +130,7 @@ class _Cutting:
             return False
         equation, params = body.equation, body.equation.params
         names = dict(zip(equation.reads, op.ins, strict=True))
-        begin = params["num_consts"] + params["num_carry"]
+        begin = sum(scan_counts(params["jaxpr"], equation.ins, equation.outs))
         stacked = [names[k] for k in range(begin, len(equation.ins)) if k in names]
         is_long = params["length"] >= self.count > 1
         return is_long and any(name in self.result.stacks or self._is_weight(name) for name in stacked)
@@ -144,7 +144,7 @@ class _Cutting:
         body = op.nest.body
         assert isinstance(body, EquationBody)
         equation, params = body.equation, body.equation.params
-        consts, carried = params["num_consts"], params["num_carry"]
+        consts, carried = scan_counts(params["jaxpr"], equation.ins, equation.outs)
         begin, bounds = consts + carried, bounds_of(params["length"], self.count)
         names = dict(zip(equation.reads, op.ins, strict=True))
         sums = accumulators(params["jaxpr"], consts, carried)

@@ -252,6 +252,23 @@ def form_of(aval: Any) -> Form:
     return Form(tuple(aval.shape), str(aval.dtype))
 
 
+def scan_counts(body: Any, ins: Sequence[Form], outs: Sequence[Form]) -> tuple[int, int]:
+    """How many constants and how many carried values a scan has: its step has the other arrays without a dimension.
+
+    The parameters that say so have other names from JAX 0.12 on.
+
+    Args:
+        body: the closed jaxpr of a step.
+        ins, outs: forms of the operands and the results of the scan.
+    """
+    entries, stacked = (
+        sum(len(form.shape) > len(form_of(aval).shape) for form, aval in zip(forms, avals, strict=True))
+        for forms, avals in ((ins, body.in_avals), (outs, body.out_avals))
+    )
+    carried = len(outs) - stacked
+    return len(ins) - entries - carried, carried
+
+
 def access(array: str, dims: Dims, shape: Sequence[int], windows: Sequence[Window] = ()) -> Access:
     """An access by names of iteration dimensions."""
     names = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)

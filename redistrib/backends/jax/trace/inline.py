@@ -320,7 +320,7 @@ class _Tracer:
             self.zeros.update(outs)
         return list(outs)
 
-    def by_integers(self, equation: Equation, primitive: Any, name: str, source: str) -> str:
+    def by_integers(self, equation: Equation, reduction: Any, name: str, source: str) -> str:
         """A reduction of booleans as one of integers, parts of which can be combined."""
         (before,), (after,) = equation.ins, equation.outs
         small, result = (form._replace(dtype="uint8") for form in (before, after))
@@ -328,7 +328,7 @@ class _Tracer:
             {"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool")
         )
         name = self.unary(jax.lax.convert_element_type_p, to_integers, before, small, name, source)
-        name = self.unary(primitive, equation.params, small, result, name, source)
+        name = self.unary(reduction.primitive, reduction.params, small, result, name, source)
         return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
 
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:

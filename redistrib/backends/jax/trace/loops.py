@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.backends.jax.trace.equation import Atom, Equation, Form, form_of, with_scalar_condition
+from redistrib.backends.jax.trace.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.programs.graph import Array, LoopScope, Operation, Role
 from redistrib.programs.nest import Access, Nest
@@ -38,18 +38,16 @@ def is_unrolled(params: Mapping[str, Any]) -> bool:
 def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
     """Add a scan; returns the carried values at the end, then the stacked arrays."""
     params = eqn.params
-    consts, carried = params["num_consts"], params["num_carry"]
-    forms = [form_of(var.aval) for var in eqn.invars]
+    forms, left_forms = ([form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars))
+    consts, carried = scan_counts(params["jaxpr"], forms, left_forms)
     starts = _materialized(tracer, ins[consts:], forms[consts:])
     loop = _Loop(tracer, "scan", params["length"], source, reverse=params["reverse"])
     carries = [loop.carry(*pair) for pair in zip(starts[:carried], forms[consts:], strict=False)]
     entries = [loop.entry(*pair) for pair in zip(starts[carried:], forms[consts + carried :], strict=True)]
     results = tracer.inlined(params["jaxpr"], [*ins[:consts], *carries, *entries], source)
-    ends = _materialized(tracer, results, [*forms[consts : consts + carried], *_entries_of(eqn.outvars[carried:])])
+    ends = _materialized(tracer, results, [*forms[consts : consts + carried], *_entries_of(left_forms[carried:])])
     loop.close_carries(ends[:carried])
-    stacked = [
-        loop.stack(name, form_of(var.aval)) for name, var in zip(ends[carried:], eqn.outvars[carried:], strict=True)
-    ]
+    stacked = [loop.stack(name, form) for name, form in zip(ends[carried:], left_forms[carried:], strict=True)]
     left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
     return [*left, *stacked]
@@ -75,9 +73,8 @@ def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_
     return left
 
 
-def _entries_of(variables: Sequence[Any]) -> list[Form]:
+def _entries_of(forms: Sequence[Form]) -> list[Form]:
     """The forms of the entries of a step, for arrays with an entry for each step."""
-    forms = [form_of(var.aval) for var in variables]
     return [form._replace(shape=form.shape[1:]) for form in forms]
 
 

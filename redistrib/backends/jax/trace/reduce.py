@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 from jax import lax
 
 from redistrib.backends.jax.trace.equation import Equation, letters, name_the_rest, product_letters, rule
@@ -12,10 +13,10 @@ from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
 _OF_BOOLEANS = {
-    "reduce_or": lax.reduce_max_p,
-    "reduce_max": lax.reduce_max_p,
-    "reduce_and": lax.reduce_min_p,
-    "reduce_min": lax.reduce_min_p,
+    "reduce_or": lax.reduce_max,
+    "reduce_max": lax.reduce_max,
+    "reduce_and": lax.reduce_min,
+    "reduce_min": lax.reduce_min,
 }
 _COMBINE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min"}
 
@@ -46,9 +47,16 @@ def _reduce(equation: Equation) -> Nest:
 
 
 def of_booleans(equation: Equation) -> Any:
-    """The reduction of integers for a reduction of booleans; None for other primitives."""
-    primitive = _OF_BOOLEANS.get(equation.kind)
-    return None if primitive is None or equation.ins[0].dtype != "bool" or equation.literals else primitive
+    """The reduction of `uint8` for a reduction of booleans, as an equation of JAX; None for other primitives.
+
+    It is traced, because its parameters depend on the version of JAX.
+    """
+    reduction = _OF_BOOLEANS.get(equation.kind)
+    if reduction is None or equation.ins[0].dtype != "bool" or equation.literals:
+        return None
+    integers = jax.ShapeDtypeStruct(equation.ins[0].shape, "uint8")
+    (eqn,) = jax.make_jaxpr(lambda array: reduction(array, equation.params["axes"]))(integers).eqns
+    return eqn
 
 
 @rule("reduce")

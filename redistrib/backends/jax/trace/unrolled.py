@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.backends.jax.trace.equation import Atom, Equation, Form, Lit, form_of
+from redistrib.backends.jax.trace.equation import Atom, Equation, Form, Lit, form_of, scan_counts
 
 
 class UnrollingTracer(Protocol):
@@ -30,9 +30,13 @@ class UnrollingTracer(Protocol):
 def unrolled(tracer: UnrollingTracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
     """Add the steps of a scan one after the other; returns its last carried values, then its stacked results."""
     params = eqn.params
-    consts, carried, length = params["num_consts"], params["num_carry"], params["length"]
+    length, before, after = (
+        params["length"],
+        *([form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars)),
+    )
+    consts, carried = scan_counts(params["jaxpr"], before, after)
     fixed, carry, stacked = ins[:consts], ins[consts : consts + carried], ins[consts + carried :]
-    forms = [form_of(var.aval) for var in eqn.invars[consts + carried :]]
+    forms = before[consts + carried :]
     slices: list[list[Atom]] = [[] for _ in range(length)]
     outputs_of: list[list[Atom]] = [[] for _ in range(length)]
     for step in range(length):
@@ -41,8 +45,8 @@ def unrolled(tracer: UnrollingTracer, eqn: Any, ins: Sequence[Atom], source: str
         outputs = tracer.inlined(params["jaxpr"], [*fixed, *carry, *slices[step]], source)
         carry, outputs_of[step] = outputs[:carried], outputs[carried:]
     results = []
-    for k, var in enumerate(eqn.outvars[carried:]):
-        results.append(_stack(tracer, [outputs_of[step][k] for step in range(length)], form_of(var.aval), source))
+    for k, form in enumerate(after[carried:]):
+        results.append(_stack(tracer, [outputs_of[step][k] for step in range(length)], form, source))
     return [*carry, *results]
 
 
