@@ -39,7 +39,8 @@ def main(version: str) -> int:
     if version == "pre" and not re.search(r"(a|b|rc|dev)\d", installed):
         print(f"there is no pre-release of JAX after {installed}")
         return 0
-    print(f"JAX {installed}", flush=True)
+    python_version = subprocess.run([python, "-V"], check=True, capture_output=True, text=True).stdout.strip()
+    print(f"JAX {installed} on {python_version}", flush=True)
     lines = (ROOT / "tests" / "versions" / "selection.txt").read_text().splitlines()
     chosen = [line for line in lines if line and not line.startswith("#")]
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not long and not exhaustive"]
@@ -60,16 +61,16 @@ def _python(newest: bool) -> str:
     """A Python with venv: the newest that there is, or the one that runs this."""
     if not newest:
         return sys.executable
-    managed = sorted(Path.home().glob(".pyenv/versions/*/bin/python3.1[1-9]"), key=_minor, reverse=True)
-    for name in (*map(str, managed), *(f"python3.{minor}" for minor in (14, 13, 12))):
+    managed = map(str, Path.home().glob(".pyenv/versions/*/bin/python3.1[1-9]"))
+    for name in sorted((*(f"python3.{minor}" for minor in range(11, 20)), *managed), key=_minor, reverse=True):
         path = shutil.which(name)
         if path is not None and subprocess.run([path, "-c", "import ensurepip"], capture_output=True).returncode == 0:
             return path
     return sys.executable
 
 
-def _minor(path: Path) -> int:
-    return int(path.name.rpartition(".")[2])
+def _minor(name: str) -> int:
+    return int(name.rpartition(".")[2])
 
 
 if __name__ == "__main__":
