@@ -99,7 +99,7 @@ def test_a_plan_that_could_not_be_read_back_is_not_written() -> None:
 
 
 def test_a_price_that_is_no_number_is_not_written() -> None:
-    with pytest.raises(ValueError, match=exactly("Out of range float values are not JSON compliant")):
+    with pytest.raises(ValueError, match=r"\AOut of range float values are not JSON compliant"):
         replace(GOOD["slice"](), cost=float("nan")).to_json()
 
 
