@@ -89,7 +89,8 @@ def test_a_forward_pass_takes_runs_too() -> None:
 def test_the_program_does_not_grow_with_the_layers() -> None:
     few, many = (rd.pipeline(STEP, args_of(layers), BATCH, Layout(1, 1, 4, 4)) for layers in (8, 2048))
     assert len(few.program.ops) == len(many.program.ops)
-    assert [len(one) for one in _programs(few)] == [len(one) for one in _programs(many)]
+    few_sizes, many_sizes = (sorted(len(one) for one in _programs(f)) for f in (few, many))
+    assert few_sizes == many_sizes  # what runs at once may be listed in another order
 
 
 def _programs(f: Any) -> list[Any]:
