@@ -76,6 +76,13 @@ class Cutter:
         axes = ((DATA, self.data), (TENSOR, self.tensor))
         self.mesh = Mesh(tuple(Axis(name, size) for name, size in axes if size > 1))
         self.size = {name: size for name, size in axes if size > 1}
+        self.entries = {  # arrays of which the steps of a loop outside microbatches read one entry each
+            step.reads[value.name]
+            for step in self.batch.steps
+            if step.kind == "final" and isinstance(step.loop, BatchedLoop)
+            for k, value in enumerate(step.loop.batch.inputs)
+            if step.loop.is_stacked(k) and value.name in step.reads
+        }
         for value in self.batch.inputs:
             shape, role = value.type.global_shape, self.batch.roles[value.name]
             if value.name in self.types:
@@ -87,7 +94,7 @@ class Cutter:
             elif value.name in self.tensor_dims:
                 dim = self.tensor_dims[value.name]
                 form = self._type(shape, {} if dim is None else {dim: [TENSOR]}, value.name)
-                self.types[value.name] = self.sharded(form) if self.inputs_sharded else form
+                self.types[value.name] = self.sharded(form, value.name) if self.inputs_sharded else form
         # Operations outside microbatches come after them all. Constants are cut as their first reader needs them.
         for kinds in (("batched",), ("final",), ("constant",)):
             for k, step in enumerate(self.batch.steps):
@@ -111,16 +118,21 @@ class Cutter:
     def completed(self, name: str) -> DistType:
         """The type of a sum over examples once it is complete."""
         whole = DistType(self.types[name].dims)
-        return self.sharded(whole) if self.shard else whole
+        return self.sharded(whole, name) if self.shard else whole
 
-    def sharded(self, whole: DistType) -> DistType:
-        """The type cut over the replicas as well, along the first dimension that takes it; else as it is."""
+    def sharded(self, whole: DistType, name: str = "") -> DistType:
+        """The type cut over the replicas as well, along the first dimension that takes it; else as it is.
+
+        Args:
+            whole: the type.
+            name: of the value; a dimension of entries that a loop reads one by one is not cut.
+        """
         replicas = self.size.get(DATA, 1)
         if replicas == 1 or DATA in whole.axes:
             return whole
         axes = {k: dim.axes for k, dim in enumerate(whole.dims)}
         for k, dim in enumerate(whole.dims):
-            if dim.tile % replicas == 0:
+            if dim.tile % replicas == 0 and not (k == 0 and name in self.entries):
                 return DistType.cut(whole.global_shape, axes | {k: (DATA, *dim.axes)}, self.mesh)
         return whole
 
@@ -172,7 +184,7 @@ class Cutter:
         """The cut of an input, or a constant, is that of its first reader; so is that of a constant's operands."""
         number = self.batch.makers.get(name)
         if number is None:
-            self.types[name] = self.sharded(form) if self.inputs_sharded else form
+            self.types[name] = self.sharded(form, name) if self.inputs_sharded else form
             return
         step = self.batch.steps[number]
         nest = self.nest(step)
@@ -224,7 +236,7 @@ class Cutter:
     def _in_steps(self, of: BatchStep, loop: BatchedLoop, types: Mapping[str, DistType | None]) -> CutOperation:
         """A loop whose steps are cut one operation after the other."""
         names = [value.name for value in loop.batch.inputs]
-        stacked = {name for k, name in enumerate(names) if loop.step.is_stacked(k)}
+        stacked = {name for k, name in enumerate(names) if loop.is_stacked(k)}
         forms = {name: form for name in names if (form := types.get(name)) is not None}
         begin = {
             name: DistType(form.dims[1:] if name in stacked else form.dims)
@@ -236,7 +248,7 @@ class Cutter:
             step.types.setdefault(value.name, DistType.cut(value.type.global_shape, {}, self.mesh))
         ins = {name: loop.stacked(step.types[name]) if name in stacked else step.types[name] for name in names}
         ends = [
-            step.types[names[loop.step.consts + k]] if k < loop.step.carried else loop.stacked(step.types[output])
+            step.types[names[loop.consts + k]] if k < loop.carried else loop.stacked(step.types[output])
             for k, output in enumerate(loop.batch.outputs)
         ]
         outs = {access.array: form for access, form in zip(of.nest.writes, ends, strict=True)}

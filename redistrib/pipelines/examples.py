@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from redistrib.errors import ProgramError
+from redistrib.pipelines.fission import fission, reads_complete_sums
 from redistrib.pipelines.loops import loop_on_examples
 from redistrib.pipelines.roles import BatchedLoop, BatchedProgram, BatchStep, Kind, Role, as_carried
 from redistrib.programs.graph import CountedStep
@@ -22,6 +23,7 @@ def batch_of(
     *,
     passes_sums: bool = False,
     sums: Collection[str] = (),
+    finals: Collection[str] = (),
     unnamed: dict[str, int] | None = None,
 ) -> BatchedProgram:
     """The roles of a program's values.
@@ -32,6 +34,7 @@ def batch_of(
         passes_sums: whether what is linear in sums over examples is such a sum too, each microbatch's its part; else
             it is computed once, from the complete sums.
         sums: inputs that are sums over examples.
+        finals: inputs that are computed from complete sums.
         unnamed: gets the inputs without examples of which an operation reads a row for each, with the dimension.
 
     Raises:
@@ -40,7 +43,7 @@ def batch_of(
     flat = inlined(program)
     roles: dict[str, Role] = {}
     for value in flat.inputs:
-        kind: Kind = "summed" if value.name in sums else "constant"
+        kind: Kind = "summed" if value.name in sums else "final" if value.name in finals else "constant"
         roles[value.name] = Role("batched", batch[value.name]) if value.name in batch else Role(kind)
     size = _size(flat, batch)
     called: dict[str, str] = {}
@@ -104,14 +107,28 @@ class _Steps:
         """Add an operation, after the rows that it reads."""
         loop = self._loop(op)
         if loop is None:
-            step = self._step(op)
+            steps: Sequence[BatchStep] = (self._step(op),)
         elif isinstance(loop.loop, ProgramError):
-            step = self._by_factors(op, loop.loop)
+            steps = (self._by_factors(op, loop.loop),)
+        elif loop.loop is not None and reads_complete_sums(loop.loop):
+            steps = fission(loop, loop.loop, self._new_value)
         else:
-            step = loop
-        self.steps.append(step)
-        self.roles |= dict(_roles_of(step))
+            steps = (loop,)
+        for step in steps:
+            self.steps.append(step)
+            self.roles |= dict(_roles_of(step))
         self.makers |= {value.name: op for _, value in op.outs}
+
+    def _new_value(self, like: Value) -> Value:
+        """A value of another name."""
+        value = replace(like, name=self._unused(f"{like.name}.sums"))
+        self.values[value.name] = value
+        return value
+
+    def _unused(self, name: str) -> str:
+        while name in self.values:
+            name += "'"
+        return name
 
     def _step(self, op: Compute) -> BatchStep:
         over = dict.fromkeys(_examples(op, op.parts[0].nest, self.roles)) if len(op.parts) == 1 else {}
@@ -130,7 +147,7 @@ class _Steps:
         """A counted loop on examples; with an error in the place of its step where that cannot be."""
         step = getattr(op.parts[0].nest.body, "step", None) if len(op.parts) == 1 else None
         kinds = {self.roles[name].kind for _, name in op.ins}
-        if not isinstance(step, CountedStep) or "batched" not in kinds or kinds & {"summed", "final"}:
+        if not isinstance(step, CountedStep) or "batched" not in kinds:
             return None
         try:
             loop, examples = loop_on_examples(op, step, self, batch_of)
@@ -187,9 +204,7 @@ class _Steps:
         again = self._reading_rows(op, over[0]) if over and over[0] not in nest.whole else None
         if again is None:
             return None
-        new = f"{name}.rows"
-        while new in self.values:
-            new += "'"
+        new = self._unused(f"{name}.rows")
         value = replace(self.values[name], name=new)
         self.values[new], self.roles[new] = value, Role("rows", dim)
         self.steps.append(BatchStep(replace(again, outs=((array, value),)), over[0], "constant"))
@@ -249,8 +264,8 @@ def _roles_of(step: BatchStep) -> Iterator[tuple[str, Role]]:
     if isinstance(step.loop, BatchedLoop):
         loop = step.loop
         for k, (access, output) in enumerate(zip(step.nest.writes, loop.batch.outputs, strict=True)):
-            role = as_carried(loop.batch.roles[output])
-            is_entry = k >= loop.step.carried and role.kind == "batched"
+            role = as_carried(loop.batch.roles[output]) if step.kind == "batched" else Role(step.kind)
+            is_entry = k >= loop.carried and role.kind == "batched"
             yield results[access.array].name, Role("batched", role.dim + 1) if is_entry else role
         return
     for number, access in enumerate(step.nest.writes):

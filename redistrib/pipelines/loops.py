@@ -20,7 +20,8 @@ from redistrib.programs.graph import Array, CountedStep, Graph
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Program
 
-_READS_SUMS = "they read sums over examples; hand these on, as results that scan stacks, and use them after it"
+_MIXED = "they carry sums over examples in the place of examples; carry the two apart"
+_OTHERS = "they carry other examples than the steps before"
 
 
 class EarlierValues(Protocol):
@@ -96,42 +97,50 @@ def loop_on_examples(
         batch_of: finds the roles of a program's values.
 
     Raises:
-        ProgramError: if its steps read sums over examples, carry other examples than the steps before, add sums to a
-            value from outside, or read rows of an input that has no examples.
+        ProgramError: if its steps read complete sums beside examples, carry other examples than the steps before, or
+            read rows of an input that has no examples.
     """
     names, operands = [array.name for array in step.graph.inputs], dict(op.ins)
     examples: dict[str, int] = {}
+    finals = set[str]()
     for k, name in enumerate(names):
         role = earlier.roles[operands[name]] if name in operands else Role("constant")
-        if role.kind in ("batched", "rows"):
+        if role.kind in ("summed", "final"):
+            finals.add(name)
+        elif role.kind in ("batched", "rows"):
             examples[name] = role.dim - step.is_stacked(k)
             if examples[name] < 0:
                 raise _refused(op, "they run over the examples")
-    batch, examples = _carried(op, step, examples, batch_of)
-    if any(inner.kind == "final" for inner in batch.steps):
-        raise _refused(op, _READS_SUMS)
-    for k in range(step.consts, step.consts + step.carried):
-        if batch.roles[names[k]].kind == "summed" and not _is_zero(
-            step.numbers.get(k), operands.get(names[k]), earlier
-        ):
-            raise _refused(op, "they add sums over examples to a value from outside")
+    zeros = {
+        name for k, name in enumerate(names) if _is_zero(step.numbers.get(k), operands.get(name), earlier)
+    }  # a sum begins with these; what begins with another number is added up once, from complete sums
+    try:
+        batch, examples = _carried(op, step, examples, finals, zeros, batch_of)
+    except ProgramError as error:
+        raise error if error.operation == op.name else _refused(op, f"in a step, {error}") from None
     outside = {name: dim + step.is_stacked(names.index(name)) for name, dim in examples.items()}
     for name, dim in outside.items():
         is_constant = name not in operands or earlier.roles[operands[name]].kind == "constant"
         if is_constant and (name not in operands or earlier.made_of_rows(operands[name], dim) is None):
             raise _refused(op, "they carry examples, and begin with a value that has none")
-    return BatchedLoop(step, batch), outside
+    numbers = {names[k]: number for k, number in step.numbers.items()}
+    return BatchedLoop(batch, step.consts, step.carried, step.steps, step.reverse, numbers), outside
 
 
 def _carried(
-    op: Compute, step: CountedStep, examples: dict[str, int], batch_of: Callable[..., BatchedProgram]
+    op: Compute,
+    step: CountedStep,
+    examples: dict[str, int],
+    finals: set[str],
+    zeros: set[str],
+    batch_of: Callable[..., BatchedProgram],
 ) -> tuple[BatchedProgram, dict[str, int]]:
     """The step seen from its batch, its carried values with the roles that they end with; its inputs with examples."""
     program, sums = _program(step.graph), set[str]()
     while True:
         unnamed: dict[str, int] = {}
         try:
-            batch = _with_rows(batch_of(program, examples, passes_sums=True, sums=sums, unnamed=unnamed))
+            batch = _with_rows(batch_of(program, examples, passes_sums=True, sums=sums, finals=finals, unnamed=unnamed))
         except ProgramError:
             if not unnamed or unnamed.keys() <= examples.keys():
                 raise
@@ -140,15 +149,18 @@ def _carried(
         changed = False
         for begin, end in zip(batch.inputs[step.consts :], batch.outputs[: step.carried], strict=False):
             before, after = batch.roles[begin.name], as_carried(batch.roles[end])
+            if before == after or (before.kind == "final" and after.kind != "batched"):
+                continue
+            changed = True
             if before.kind == "constant" and after.kind == "batched":
-                examples, changed = examples | {begin.name: after.dim}, True
-            elif before.kind == "constant" and after.kind in ("summed", "final"):
+                examples = examples | {begin.name: after.dim}
+            elif before.kind == "constant" and after.kind == "summed" and begin.name in zeros:
                 sums.add(begin.name)
-                changed = True
-            elif before != after:
-                raise _refused(
-                    op, _READS_SUMS if "final" in after else "they carry other examples than the steps before"
-                )
+            elif before.kind in ("constant", "summed") and after.kind in ("summed", "final"):
+                sums.discard(begin.name)
+                finals.add(begin.name)
+            else:
+                raise _refused(op, _MIXED if "final" in (before.kind, after.kind) else _OTHERS)
         if not changed:
             return batch, examples
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
-from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Value
 
@@ -43,7 +42,7 @@ class BatchStep(NamedTuple):
         batch: the iteration dimension that runs over the examples; empty if there is none.
         kind: of its results; `"batched"` stands for sums as well, `"constant"` for rows.
         linear: the group of linear reads, by number, that are sums over examples and stay so; None where there is none.
-        loop: of a counted loop on examples its step, or the error that says why its steps cannot be cut apart.
+        loop: of a counted loop its step, or the error that says why its steps cannot be cut apart.
     """
 
     op: Compute
@@ -111,19 +110,53 @@ class BatchedProgram:
             sources.append(tuple(names))
         return tuple(sources)
 
+    @cached_property
+    def updates(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The results of operations on complete sums, each with the operands of the operation.
+
+        For a result of a loop those are the loop's operands that the last operation of its step reads.
+        """
+        updates = []
+        for step, names in zip(self.steps, self.sources, strict=True):
+            if step.kind == "final" and isinstance(step.loop, BatchedLoop):
+                updates += [*step.loop.updates(step.op)]
+            elif step.kind == "final":
+                updates += [(value.name, names) for _, value in step.op.outs]
+        return tuple(updates)
+
 
 @dataclass(frozen=True)
 class BatchedLoop:
-    """A counted loop on examples.
+    """A counted loop on examples, or on complete sums over them.
 
     Attributes:
-        step: one step.
-        batch: the step, seen from its batch; its inputs and outputs are those of the step, in order.
+        batch: one step, seen from its batch. Its inputs are those that are equal at every step, carried ones, and
+            entries of stacked ones; its outputs are the carried values, then the entries of stacked results.
+        consts, carried: how many inputs are equal at every step, and how many are carried.
+        steps: how often it runs.
+        reverse: whether the last entry comes first.
+        numbers: inputs that are single numbers, by name.
     """
 
-    step: CountedStep
     batch: BatchedProgram
+    consts: int
+    carried: int
+    steps: int
+    reverse: bool
+    numbers: Mapping[str, Any]
+
+    def is_stacked(self, number: int) -> bool:
+        """Whether an input has an entry for each step."""
+        return number >= self.consts + self.carried
+
+    def updates(self, op: Compute) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """For each result of the loop, an operation, the operands of it that the last operation of a step reads."""
+        results, ins = dict(op.outs), dict(op.ins)
+        for access, output in zip(op.parts[0].nest.writes, self.batch.outputs, strict=True):
+            maker = self.batch.makers.get(output)
+            names = () if maker is None else self.batch.sources[maker]
+            yield results[access.array].name, tuple(ins[name] for name in names if name in ins)
 
     def stacked(self, form: DistType) -> DistType:
         """The type of an array with an entry of this type for each step."""
-        return replace(form, dims=(DimType(self.step.steps, (), self.step.steps), *form.dims))
+        return replace(form, dims=(DimType(self.steps, (), self.steps), *form.dims))

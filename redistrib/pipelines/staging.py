@@ -178,19 +178,14 @@ class Staging:
     def replaces(self) -> dict[str, str]:
         """For results of the update the one input of its shape that each replaces, and whose layout it ends in."""
         replaced = {}
-        for step, names in zip(self.batch.steps, self.batch.sources, strict=True):
-            for _, value in step.op.outs if step.kind == "final" else ():
-                of = [name for name in names if self.batch.roles[name].kind == "constant"]
-                of = [name for name in of if self.shape(name) == self.shape(value.name)]
-                if len(of) == 1:
-                    replaced[value.name] = of[0]
+        for result, names in self.batch.updates:
+            of = [name for name in names if self.batch.roles[name].kind == "constant"]
+            of = [name for name in of if self.shape(name) == self.shape(result)]
+            if len(of) == 1:
+                replaced[result] = of[0]
         return replaced
 
     @cached_property
     def renewed(self) -> set[str]:
         """Results of the update that replace values which operations on examples read: every replica needs them."""
-        results = set()
-        for step, names in zip(self.batch.steps, self.batch.sources, strict=True):
-            if step.kind == "final" and any(name in self.read_by for name in names):
-                results |= {value.name for _, value in step.op.outs}
-        return results
+        return {result for result, names in self.batch.updates if any(name in self.read_by for name in names)}

@@ -111,15 +111,16 @@ class Writer:
         """Add a loop; what differs between the parts of a step is moved inside it."""
         op, cut = self.cutter.batch.steps[number].op, self.cutter.cuts[number]
         assert cut.loop is not None
-        step, names = cut.loop.step, dict(op.ins)
+        loop, names = cut.loop, dict(op.ins)
         ins = []
-        for k, (array, form) in enumerate(cut.ins.items()):
-            if cut.loop.batch.roles[array].kind == "summed":
-                ins.append(self._zeros(step.graph.inputs[k], form))
+        for array, form in cut.ins.items():
+            whole = Array(array, form.global_shape, loop.batch.values[array].dtype)
+            if loop.batch.roles[array].kind == "summed":
+                ins.append(self._zeros(whole, form))
             elif array in names:
                 ins.append(self.needed(names[array], form).name)
             else:
-                ins.append(self._filled(replace(step.graph.inputs[k], shape=form.global_shape), form, step.numbers[k]))
+                ins.append(self._filled(whole, form, loop.numbers[array]))
         outs = {array: self.value(value.name, cut.outs[array], value.name) for array, value in op.outs}
         self.builder.ops.append(
             Loop(
@@ -127,10 +128,10 @@ class Writer:
                 self._step(cut, f"{op.name}.step", microbatch),
                 tuple(ins),
                 tuple(outs[access.array] for access in cut.part.nest.writes),
-                step.consts,
-                step.carried,
-                step.steps,
-                step.reverse,
+                loop.consts,
+                loop.carried,
+                loop.steps,
+                loop.reverse,
                 source=op.source,
             )
         )
@@ -140,18 +141,18 @@ class Writer:
     def _step(self, cut: CutOperation, name: str, microbatch: int) -> Program:
         """A step of a loop."""
         assert cut.step is not None and cut.loop is not None
-        step, batch, types = cut.loop.step, cut.loop.batch, cut.step.types
+        loop, batch, types = cut.loop, cut.loop.batch, cut.step.types
         writer = Writer(cut.step, self.place, self.builder.empty(name))
         for value in batch.inputs:
             writer.begin(value.name, types[value.name], value.name, value.name)
         for number, inner in enumerate(batch.steps):
-            if inner.kind == "batched":
+            if inner.kind != "constant":
                 writer.compute(number, microbatch)
         ends = []
         for k, output in enumerate(batch.outputs):
             if not writer.has(output):
                 writer.compute(batch.makers[output], microbatch)
-            form = types[batch.inputs[step.consts + k].name if k < step.carried else output]
+            form = types[batch.inputs[loop.consts + k].name if k < loop.carried else output]
             ends.append(writer.needed(output, form))
         return writer.builder.unchecked(*ends)
 
@@ -160,7 +161,7 @@ class Writer:
         parts = {f"p{k}": self.place.mesh.axis(axis).size for k, axis in enumerate(form.partial)}
         axes: dict[str, Sequence[str]] = {f"p{k}": (axis,) for k, axis in enumerate(form.partial)}
         axes |= {f"d{k}": dim.axes for k, dim in enumerate(form.dims)}
-        nest = filled(replace(array, shape=form.global_shape), 0, parts)
+        nest = filled(array, 0, parts)
         return self._made(array, nest, cut_of(nest, axes, self.place.mesh), form)
 
     def _filled(self, array: Array, form: DistType, number: Any) -> str:
