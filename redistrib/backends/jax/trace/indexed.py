@@ -36,9 +36,17 @@ def _iota(equation: Equation) -> Nest | None:
 @rule("random_bits")
 def _random_bits(equation: Equation) -> Nest | None:
     """The bits of an element depend on its number within its key, so a tile computes the bits of its numbers."""
-    if equation.params["bit_width"] != 32 or not _is_counted(equation, equation.outs[0].shape):
+    out = equation.outs[0]
+    if not _is_counted(equation, out.shape):
         return None
-    return _counted(equation, equation.outs[0].shape, [], lambda a, b: a ^ b)
+
+    def written(high: Any, low: Any) -> Any:
+        """The two words of 32 bits as one of 64, or combined, of which fewer bits take the lowest."""
+        if equation.params["bit_width"] == 64:
+            return lax.shift_left(high.astype(out.dtype), jnp.asarray(32, out.dtype)) | low.astype(out.dtype)
+        return (high ^ low).astype(out.dtype)
+
+    return _counted(equation, out.shape, [], written)
 
 
 def _is_counted(equation: Equation, shape: Sequence[int]) -> bool:
