@@ -9,8 +9,9 @@ JSON of each plan is carried out element by element by an interpreter that uses 
 often each summand is in what a device holds. *Forged* are plans changed at random and most of them sealed again:
 whatever is accepted must still be right by that interpreter. *Texts* go to all that reads text. *Trees* go through
 `reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost. *Functions* are
-random JAX functions through `distribute`, whose numbers must be those of `jax.jit`. Failed is whatever is wrong,
-raises anything but a `RedistribError`, warns, or takes more processor time than its kind may.
+random JAX functions through `distribute`, whose numbers must be those of `jax.jit`. *Pipelines* are random training
+steps in stages. Failed is whatever is wrong, raises anything but a `RedistribError`, warns, or takes more processor
+time than its kind may.
 """
 
 from __future__ import annotations
@@ -34,8 +35,24 @@ from bench.problems import DEFAULT_SEED
 from tests.fuzz.guard import Failure, guarded
 from tests.fuzz.kinds import KINDS, Kind, Tally, chunks
 
-SAMPLE = {"problems": 5_000, "forged": 5_000, "texts": 1_000, "trees": 100, "functions": 100, "effects": 40}
-FULL = {"problems": 100_000, "forged": 100_000, "texts": 20_000, "trees": 2_000, "functions": 2_000, "effects": 500}
+SAMPLE = {
+    "problems": 5_000,
+    "forged": 5_000,
+    "texts": 1_000,
+    "trees": 100,
+    "functions": 100,
+    "effects": 40,
+    "pipelines": 40,
+}
+FULL = {
+    "problems": 100_000,
+    "forged": 100_000,
+    "texts": 20_000,
+    "trees": 2_000,
+    "functions": 2_000,
+    "effects": 500,
+    "pipelines": 500,
+}
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
@@ -51,6 +68,7 @@ USUAL = {
     "trees": 3.0,
     "functions": 3.0,
     "effects": 5.0,
+    "pipelines": 10.0,
 }  # seconds a case, at most, on the average
 
 
@@ -180,7 +198,7 @@ def _again(name: str, seed: int, index: int) -> int:
         from tests.fuzz.forge import forgery
 
         print(forgery(seed, index))
-    elif name in ("functions", "effects"):
+    elif name in ("functions", "effects", "pipelines"):
         print(import_module(kind.module).drawn(seed, index))
     try:
         with guarded(kind.limit) as clock:
