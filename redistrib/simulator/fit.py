@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from redistrib.programs.work import CLASSES, UNITS
 from redistrib.report import rendered
 from redistrib.simulator.machine import Form, Rates
 
+_BY_MEMORY = 1.25  # times the seconds of its bytes, below which a class is bound by memory
 _FASTEST = 1e18  # a coefficient that the samples cannot tell from zero still needs a finite rate
 
 
@@ -27,6 +28,7 @@ class OperationSample:
         seconds: the median of the repeats.
         name: of the operation, if it has one.
         work: its class, see `redistrib.programs.work.CLASSES`; empty for products, sums and all without a class.
+        dtype: the element type of its operands, if operations on it shall have a rate of their own.
     """
 
     bytes: int
@@ -34,6 +36,7 @@ class OperationSample:
     seconds: float
     name: str = ""
     work: str = ""
+    dtype: str = ""
 
     @property
     def units(self) -> int:
@@ -59,7 +62,8 @@ class RatesFit:
         return tuple(self._predicted(one) / one.seconds - 1 for one in self.samples)
 
     def _predicted(self, sample: OperationSample) -> float:
-        return self.rates.seconds(sample.bytes, sample.flops, sample.work)
+        flops = self.rates.dtypes.get(sample.dtype, self.rates.flops)
+        return replace(self.rates, flops=flops).seconds(sample.bytes, sample.flops, sample.work)
 
     def __str__(self) -> str:
         rows = [
@@ -80,13 +84,15 @@ class RatesFit:
             f"{rates.flops / 1e9:,.2f} GFLOP/s, combined as {rates.form}"
         )
         classes = "".join(f"\n{name}: {rate / 1e9:,.2f} G{UNITS[name]}/s" for name, rate in rates.classes.items())
-        return f"{table}\n{figures}{classes}\nmedian residual {100 * middle:.0f}%"
+        types = "".join(f"\n{name}: {rate / 1e9:,.2f} GFLOP/s" for name, rate in rates.dtypes.items())
+        return f"{table}\n{figures}{types}{classes}\nmedian residual {100 * middle:.0f}%"
 
 
 def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
     """The launch, bandwidth and flops that fit the samples best; every sample has the same weight at any size.
 
-    The rate of a class is the geometric mean over its own samples.
+    The rate of a class, and of an element type, is the geometric mean over its own samples. A class that takes no
+    longer than its bytes has no rate: such work costs nothing beside them.
     A roofline is fitted in turns: samples are grouped by the side that bounds them, then each side fits its samples.
 
     Raises:
@@ -101,9 +107,9 @@ def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
     for sample in samples:
         if sample.work and sample.work not in CLASSES:
             raise ProfileError(f"no class of work {sample.work!r}; take one of {', '.join(CLASSES)}, or none")
-    every, samples = samples, [sample for sample in samples if not sample.work]
+    every, samples = samples, [sample for sample in samples if not sample.work and not sample.dtype]
     if len(samples) < 3 or any(sample.seconds <= 0 for sample in every):
-        beside = " beside those of classes" if len(every) > len(samples) else ""
+        beside = " beside those of classes and element types" if len(every) > len(samples) else ""
         raise ProfileError(f"rates need three samples or more that took some time, got {len(samples)}{beside}")
     table = np.array([[1.0, sample.bytes, sample.flops] for sample in samples])
     seconds = [sample.seconds for sample in samples]
@@ -119,16 +125,29 @@ def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
         bound[~by_memory, 1] = 0
         solution = solved(bound, seconds)
     launch, per_byte, per_flop = solution.tolist()
-    return Rates(
-        launch, 1 / max(per_byte, 1 / _FASTEST), 1 / max(per_flop, 1 / _FASTEST), form, _of_classes(every, launch)
-    )
+    bandwidth, flops = 1 / max(per_byte, 1 / _FASTEST), 1 / max(per_flop, 1 / _FASTEST)
+    dtypes = _speeds([one for one in every if one.dtype and not one.work], launch, lambda one: one.dtype)
+    classed = [one for one in every if one.work]
+    classes = _speeds(classed, launch, lambda one: one.work)
+    for name in [name for name in classes if name != "transpose"]:
+        own = [one for one in classed if one.work == name]
+        slower = statistics.geometric_mean(max(_net(one, launch) * bandwidth / max(one.bytes, 1), 1e-9) for one in own)
+        if slower < _BY_MEMORY:
+            del classes[name]
+    return Rates(launch, bandwidth, flops, form, classes, dtypes)
 
 
-def _of_classes(samples: Sequence[OperationSample], launch: float) -> dict[str, float]:
-    """The rate of each class that was timed: the geometric mean over its samples, beside a launch."""
+def _net(sample: OperationSample, launch: float) -> float:
+    """Seconds of an operation without its launch."""
+    return max(sample.seconds - launch, sample.seconds / 10)
+
+
+def _speeds(
+    samples: Sequence[OperationSample], launch: float, group: Callable[[OperationSample], str]
+) -> dict[str, float]:
+    """Units per second of each group, beside a launch: the geometric mean over its samples."""
     speeds: dict[str, list[float]] = {}
     for sample in samples:
-        if sample.work and sample.units:
-            net = max(sample.seconds - launch, sample.seconds / 10)
-            speeds.setdefault(sample.work, []).append(sample.units / net)
+        if sample.units:
+            speeds.setdefault(group(sample), []).append(sample.units / _net(sample, launch))
     return {name: statistics.geometric_mean(rates) for name, rates in speeds.items()}

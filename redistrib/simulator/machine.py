@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
 from redistrib.cost.model import CostModel
-from redistrib.errors import ProfileError
+from redistrib.errors import DtypeError, ProfileError
 from redistrib.plans.dtypes import bits_of, itemsize_of, packed_bytes, whole_bytes
 from redistrib.programs.work import CLASSES
 
@@ -28,6 +28,7 @@ class Rates:
         form: `"roofline"`, launch and the longer of the two; `"sum"`, launch and both, as DistIR has it.
         classes: rates of some classes of `redistrib.programs.work.CLASSES`, in its units per second; operations of
             others have the rates above.
+        dtypes: floating-point operations per second of operations on some element types; others have `flops`.
     """
 
     launch: float
@@ -35,6 +36,7 @@ class Rates:
     flops: float
     form: Form = "roofline"
     classes: Mapping[str, float] = field(default_factory=dict, hash=False)
+    dtypes: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
@@ -48,10 +50,19 @@ class Rates:
             if name not in CLASSES or not rate > 0:
                 why = f"{rate} is no rate of a class of work {name!r}"
                 raise ProfileError(f"{why}; give more than 0 to one of {', '.join(CLASSES)}")
+        for name, rate in self.dtypes.items():
+            try:
+                bits_of(name)
+            except DtypeError as error:
+                raise ProfileError(f"rates of element types: {error}") from None
+            if not rate > 0:
+                raise ProfileError(
+                    f"{rate} is no rate of {name}; give more than 0 floating-point operations per second"
+                )
 
     def to_json(self) -> str:
         """The rates as JSON, which `redistrib.simulator.rate_files.load_rates` reads."""
-        figures = {name: value for name, value in asdict(self).items() if name != "classes" or value}
+        figures = {name: value for name, value in asdict(self).items() if value or name not in ("classes", "dtypes")}
         return json.dumps({"format": RATES_FORMAT, "version": 1, **figures}, indent=2)
 
     def seconds(self, size: int, flops: int, work: str = "") -> float:
@@ -86,11 +97,13 @@ class Machine:
         links: the cost model of moves; its prices are seconds.
         memory: bytes of memory of a device, if known.
         operations: rates of single operations, by the operation's name.
-        flops: operations per second by element type; types that are missing have those of `rates`.
+        flops: operations per second by element type, instead of those of `rates`; types that are missing have
+            `rates.flops`.
         fuses: whether a search counts the kernels that a compiler makes, and not every operation as one. Elements of
             less than a byte are packed then, as this compiler does: two of `int4` in a byte.
-        fuses_products: whether kernels with products compute element-wise operations too, and kernels have several
-            results, as compilers for accelerators have it. XLA for CPUs does neither.
+        fuses_products: whether kernels with products compute element-wise operations too, as XLA for TPUs has it. XLA
+            for GPUs and for CPUs calls a library for most products.
+        several_results: whether a kernel may have several results, as XLA has it for all but CPUs.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
     """
@@ -103,6 +116,7 @@ class Machine:
     flops: Mapping[str, float] = field(default_factory=dict, hash=False)
     fuses: bool = False
     fuses_products: bool = True
+    several_results: bool = True
     layout: Mapping[str, int] = field(default_factory=dict, hash=False)
     source: str = ""
 
@@ -145,8 +159,9 @@ class Machine:
             raise ProfileError(
                 f"{self.name!r} has no rates for operation {operation!r}: it prices moves only; give a Machine"
             )
-        if self.flops and operation not in self.operations:
-            flops = self.flops.get(_widest(dtypes), rates.flops)
+        by_dtype = self.flops or rates.dtypes
+        if by_dtype and operation not in self.operations:
+            flops = by_dtype.get(_widest(dtypes), rates.flops)
             return rates if flops == rates.flops else replace(rates, flops=flops)
         return rates
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from redistrib.cost.profiles import text_of
-from redistrib.errors import ProfileError
+from redistrib.errors import DtypeError, ProfileError
 from redistrib.errors.base import shown
+from redistrib.plans.dtypes import bits_of
 from redistrib.programs.work import CLASSES
 from redistrib.simulator.fit import OperationSample
 from redistrib.simulator.machine import RATES_FORMAT, Rates
@@ -21,7 +22,8 @@ _COLUMNS = ("bytes", "flops", "seconds")
 def load_samples(path: Path) -> list[OperationSample]:
     """The timed operations in a CSV file with the columns `bytes`, `flops` and `seconds`, and any others.
 
-    A column `work` says the class of operations that have one, see `redistrib.programs.work.CLASSES`.
+    A column `work` says the class of operations that have one, see `redistrib.programs.work.CLASSES`. A column
+    `dtype` says the element type of operations that have rates of their own; without one they share the rates.
 
     Raises:
         ProfileError: if the file cannot be read, lacks a column, a figure is no number from 0 on, or there is no such
@@ -48,7 +50,13 @@ def _sample(path: Path, line: int, row: dict[str, Any]) -> OperationSample:
     work = row.get("work") or ""
     if work not in ("", *CLASSES):
         raise ProfileError(f"{path}, line {line}: no class of work {shown(work)}; take one of {', '.join(CLASSES)}")
-    return OperationSample(round(size), round(flops), seconds, work=work)
+    dtype = row.get("dtype") or ""
+    try:
+        if dtype:
+            bits_of(dtype)
+    except DtypeError as error:
+        raise ProfileError(f"{path}, line {line}: {error}") from None
+    return OperationSample(round(size), round(flops), seconds, work=work, dtype=dtype)
 
 
 def load_rates(path: Path) -> Rates:
@@ -71,8 +79,11 @@ def load_rates(path: Path) -> Rates:
             raise ProfileError(f"{path}: {name} is {shown(value)}; write rates with `redistrib rates -o {path}`")
         return float(value)
 
-    classes = data.get("classes", {})
-    if not isinstance(classes, dict):
-        raise ProfileError(f"{path}: classes are {shown(classes)}; write rates with `redistrib rates -o {path}`")
-    by_class = {name: figure(name, classes) for name in classes}
-    return Rates(figure("launch"), figure("bandwidth"), figure("flops"), data.get("form"), by_class)  # type: ignore[arg-type]
+    def figures(name: str) -> dict[str, float]:
+        some = data.get(name, {})
+        if not isinstance(some, dict):
+            raise ProfileError(f"{path}: {name} are {shown(some)}; write rates with `redistrib rates -o {path}`")
+        return {each: figure(each, some) for each in some}
+
+    launch, bandwidth, flops = (figure(name) for name in ("launch", "bandwidth", "flops"))
+    return Rates(launch, bandwidth, flops, data.get("form"), figures("classes"), figures("dtypes"))  # type: ignore[arg-type]

@@ -15,10 +15,11 @@ import redistrib as rd
 from redistrib.api import calibrate_rates
 from redistrib.backends.jax.profiling.operations import measure_operations
 from redistrib.cli import main
-from redistrib.errors import ProfileError
+from redistrib.errors import DtypeError, ProfileError
 from redistrib.programs.text import to_text
 from redistrib.programs.work import CLASSES
-from redistrib.simulator.fit import OperationSample
+from redistrib.simulator.constants import machine
+from redistrib.simulator.fit import OperationSample, fit_rates
 from redistrib.simulator.machine import Machine, Rates
 from redistrib.simulator.rate_files import load_rates, load_samples
 from tests.simulate.mlp import gpipe
@@ -105,6 +106,29 @@ def test_classes_are_fitted_beside_the_rest(tmp_path: Path, capsys: pytest.Captu
         assert math.isclose(getattr(found, name), getattr(TRUE, name), rel_tol=1e-6), name
 
 
+def test_element_types_have_rates_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{size},{flops},{TRUE.seconds(size, flops)!r}," for size, flops in SIZES]
+    lines += [f"1000,{flops},{1e-5 + flops / 4e13!r},bfloat16" for flops in (10**12, 10**13)]
+    path, out = tmp_path / "timed.csv", tmp_path / "rates.json"
+    path.write_text("\n".join(["bytes,flops,seconds,dtype", *lines]))
+    assert main(["rates", str(path), "-o", str(out)]) == 0
+    assert "\nbfloat16: 40,000.00 GFLOP/s\n" in capsys.readouterr().err
+    found = load_rates(out)
+    assert found.dtypes == pytest.approx({"bfloat16": 4e13}) and math.isclose(found.flops, 1e13, rel_tol=1e-6)
+    on = replace(machine("h100"), rates=found, flops={})
+    for dtype, flops in (("bfloat16", 4e13), ("float32", 1e13)):
+        assert math.isclose(on.seconds_of("dot_general", [dtype], 8, 10**13), 1e-5 + 1e13 / flops, rel_tol=1e-6)
+    assert machine("h100").rates_of("dot_general", ["float8_e4m3fn"]).flops == 1979e12
+
+
+def test_a_class_that_takes_no_longer_than_its_bytes_has_no_rate() -> None:
+    """Else the price of a kernel would have the seconds of its bytes twice."""
+    timed = [OperationSample(size, flops, TRUE.seconds(size, flops)) for size, flops in SIZES]
+    for factor, kept in ((1.1, []), (2.0, ["function"])):
+        slow = OperationSample(10**9, 10**9, 1e-5 + factor * 1e9 / TRUE.bandwidth, work="function")
+        assert [*fit_rates([*timed, slow], "roofline").classes] == kept
+
+
 # ------------------------------------------------------------------------------------------ refusals
 
 
@@ -128,6 +152,10 @@ def test_classes_that_are_none() -> None:
         ("bytes,flops,seconds\n1,2\n", "line 2: seconds is None; give a number from 0 on"),
         ("bytes,flops,seconds\n1,-2,1\n", "line 2: flops is '-2'; give a number from 0 on"),
         ("bytes,flops,seconds\n1,inf,1\n", "line 2: flops is 'inf'; give a number from 0 on"),
+        (
+            "bytes,flops,seconds,dtype\n1,2,1,float99\n",
+            f"line 2: {DtypeError('float99')}",
+        ),
         (
             "bytes,flops,seconds,work\n1,2,1,x\n",
             f"line 2: no class of work 'x'; take one of {', '.join(CLASSES)}",
@@ -155,6 +183,8 @@ def test_samples_that_are_none(text: str, why: str, tmp_path: Path) -> None:
             "sort is '1'; write rates with",
         ),
         (TRUE.to_json().replace("}", ', "classes": 1}'), "classes are 1; write rates with"),
+        (TRUE.to_json().replace("}", ', "dtypes": {"float99": 1}}'), "float99"),
+        (TRUE.to_json().replace("}", ', "dtypes": {"float32": 0}}'), "0.0 is no rate of float32"),
         (TRUE.to_json().replace("}", ', "classes": {"x": 1}}'), "1.0 is no rate of a class of work 'x'"),
     ],
 )

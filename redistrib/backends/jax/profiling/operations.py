@@ -13,16 +13,42 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-PRODUCTS = (64, 128, 256, 512, 1024)  # rows and columns
-SUMS = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)  # elements
-CLASSES = (1 << 18, 1 << 20)  # elements
-CHANNELS, ROW = 64, 256  # of a convolution; elements of a row that is sorted or transformed
+from redistrib.plans.dtypes import itemsize_of
+
+
+class _Sizes(NamedTuple):
+    """What is timed on a platform.
+
+    Attributes:
+        products, in_bfloat16: rows and columns of products, in float32 and in bfloat16.
+        sums, classes: elements of sums, and of operations of other classes.
+        sorts: most elements of a sort.
+        convolved: the element type of convolutions, and their channels.
+    """
+
+    products: tuple[int, ...]
+    in_bfloat16: tuple[int, ...]
+    sums: tuple[int, ...]
+    classes: tuple[int, ...]
+    sorts: int
+    convolved: tuple[str, int]
+
+
+CPU = _Sizes(
+    (64, 128, 256, 512, 1024), (), (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24), (1 << 18, 1 << 20), 1 << 18,
+    ("float32", 64),
+)  # fmt: skip
+# Programs run longer than it takes to launch them, and arrays do not fit into caches.
+ACCELERATORS = _Sizes(
+    (64, 128, 2048, 4096, 8192), (2048, 4096, 8192), (1 << 26, 1 << 28), (1 << 26, 1 << 28), 1 << 26, ("bfloat16", 256)
+)
+ROW = 256  # elements of a row that is sorted or transformed
 WARM_UP = 2
 REPEATS = 7
 LITTLE = 1 << 12  # elements of an array, of which a sum takes hardly longer than a call
 IN_A_ROW = 8  # products in one program, each of the result before: programs launch operations, calls launch programs
+SHORT = 256  # rows and columns of products below which an accelerator does 64 in a row
 AT_LEAST = 2e-3  # seconds of a measurement, in which short operations run several times
 
 
@@ -32,9 +58,11 @@ class TimedOperation(NamedTuple):
     Attributes:
         bytes: read and written.
         flops: floating-point operations, or what else its class counts.
-        seconds: the median of the repeats, less those of a call of a program that does little.
+        seconds: the median of the repeats. On CPUs those of a call of a program that does little are taken off;
+            accelerators launch a program while they run another.
         name: of the operation.
         work: its class; empty for products and sums.
+        dtype: the element type of its operands, if not float32 as for all others.
     """
 
     bytes: int
@@ -42,6 +70,7 @@ class TimedOperation(NamedTuple):
     seconds: float
     name: str
     work: str = ""
+    dtype: str = ""
 
 
 class _Case(NamedTuple):
@@ -59,12 +88,15 @@ class _Case(NamedTuple):
 
 def measure_operations(
     device: Any = None,
-    products: Sequence[int] = PRODUCTS,
-    sums: Sequence[int] = SUMS,
-    classes: Sequence[int] = CLASSES,
+    products: Sequence[int] | None = None,
+    sums: Sequence[int] | None = None,
+    classes: Sequence[int] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[TimedOperation]:
-    """Time products of square matrices, sums of two arrays, and operations of other classes, in float32.
+    """Time products of square matrices, sums of two arrays, and operations of other classes.
+
+    All are in float32; on accelerators products in bfloat16 come beside them. Sizes are by default those of the
+    device's platform.
 
     Args:
         device: of JAX; by default the first.
@@ -74,33 +106,47 @@ def measure_operations(
         clock: seconds: of the wall, or `time.process_time`.
     """
     device = device or jax.devices()[0]
+    on_cpu = device.platform == "cpu"
+    sizes = CPU if on_cpu else ACCELERATORS
+    products = sizes.products if products is None else products
     cases = [
-        *(_Case(f"product {n}", jnp.matmul, ((n, n),) * 2, 12 * n * n, 2 * n**3, times=IN_A_ROW) for n in products),
-        *(_Case(f"sum {n:,}", jnp.add, ((n,),) * 2, 12 * n, n) for n in sums),
-        *(case for n in classes for case in _of_classes(n)),
+        *(_product(n, "float32", IN_A_ROW if on_cpu or n >= SHORT else 64) for n in products),
+        *(_product(n, "bfloat16", IN_A_ROW) for n in sizes.in_bfloat16),
+        *(_Case(f"sum {n:,}", jnp.add, ((n,),) * 2, 12 * n, n) for n in (sizes.sums if sums is None else sums)),
+        *(case for n in (sizes.classes if classes is None else classes) for case in _of_classes(n, sizes)),
     ]
-    call = _seconds(_Case("call", lambda x: x + 1, ((LITTLE,),), 0, 0), device, clock)
+    call = _seconds(_Case("call", lambda x: x + 1, ((LITTLE,),), 0, 0), device, clock) if on_cpu else 0.0
     timed = ((case, _seconds(case, device, clock)) for case in cases)
     return [
-        TimedOperation(c.bytes, c.flops, max(seconds - call, seconds / 20) / c.times, c.name, c.work)
+        TimedOperation(
+            c.bytes, c.flops, max(seconds - call, seconds / 20) / c.times, c.name, c.work,
+            "" if c.work or c.dtype == "float32" else c.dtype,
+        )
         for c, seconds in timed
-    ]
+    ]  # fmt: skip
 
 
-def _of_classes(n: int) -> Iterator[_Case]:
+def _product(n: int, dtype: str, times: int) -> _Case:
+    """Products of square matrices, each of the result before."""
+    size = itemsize_of(dtype)
+    name = f"product {n}" + (f" in {dtype}" if dtype != "float32" else "")
+    return _Case(name, jnp.matmul, ((n, n),) * 2, 3 * size * n * n, 2 * n**3, dtype=dtype, times=times)
+
+
+def _of_classes(n: int, sizes: _Sizes) -> Iterator[_Case]:
     """Operations on about `n` elements, of every class."""
-    side, rows = math.isqrt(n), n // ROW
-    images = ((n // (32 * 32 * CHANNELS), 32, 32, CHANNELS), (3, 3, CHANNELS, CHANNELS))
-    flops = 2 * n * 9 * CHANNELS
+    side, rows, (dtype, channels) = math.isqrt(n), n // ROW, sizes.convolved
+    images = ((n // (32 * 32 * channels), 32, 32, channels), (3, 3, channels, channels))
+    size, flops = 2 * itemsize_of(dtype) * n, 2 * n * 9 * channels
     for name, function in (("exp", jnp.exp), ("log", jnp.log), ("tanh", jnp.tanh), ("logistic", jax.nn.sigmoid)):
         yield _Case(f"{name} {n:,}", function, ((n,),), 8 * n, 10 * n, "function")
     yield _Case(f"argmin {n:,}", lambda x: jnp.argmin(x, -1), ((rows, ROW),), 4 * n, n, "index")
     yield _Case(f"cumsum {n:,}", lambda x: jnp.cumsum(x, -1), ((rows, ROW),), 8 * n, n, "running")
     yield _Case(f"transposed {n:,}", lambda x: x.T + 1, ((side, side),), 8 * n, 0, "transpose")
     yield _Case(f"transform {n:,}", jnp.fft.fft, ((rows, ROW),), 16 * n, _logs(5, rows), "fourier", "complex64")
-    yield _Case(f"convolution {n:,}", _convolved, images, 8 * n, flops, "convolution")
-    yield _Case(f"gradient {n:,}", _kernel_gradient, (*images, images[0]), 8 * n, flops, "convolution")
-    if n <= 1 << 18:
+    yield _Case(f"convolution {n:,}", _convolved, images, size, flops, "convolution", dtype)
+    yield _Case(f"gradient {n:,}", _kernel_gradient, (*images, images[0]), size, flops, "convolution", dtype)
+    if n <= sizes.sorts:
         yield _Case(f"sort {n:,}", jnp.sort, ((rows, ROW),), 8 * n, _logs(1, rows), "sort")
 
 
@@ -126,14 +172,22 @@ def _kernel_gradient(images: Any, kernels: Any, slopes: Any) -> Any:
     return jax.vjp(lambda kernels: _convolved(images, kernels), kernels)[1](slopes)[0]
 
 
+def _drawn(key: Any, shape: tuple[int, ...], dtype: str, device: Any) -> Any:
+    """Numbers near 1; entries of eight products in a row of 8,192 rows are finite in float32 and bfloat16."""
+    with jax.default_device(device):
+        return jax.random.uniform(key, shape, minval=0.5, maxval=1.5).astype(dtype)
+
+
 def _seconds(case: _Case, device: Any, clock: Callable[[], float]) -> float:
-    random = np.random.default_rng(0)
-    operands = [jax.device_put(random.uniform(0.5, 1.5, shape).astype(case.dtype), device) for shape in case.shapes]
+    operands = [_drawn(jax.random.key(k), shape, case.dtype, device) for k, shape in enumerate(case.shapes)]
     run, seconds, times = jax.jit(_in_a_row(case.function, case.times)), list[float](), 1
     for repeat in range(WARM_UP + REPEATS):
         start = clock()
         for _ in range(times):
-            run(*operands).block_until_ready()
+            result = run(*operands)
+            if device.platform == "cpu":
+                result.block_until_ready()
+        result.block_until_ready()  # accelerators run calls in order
         taken = (clock() - start) / times
         if repeat >= WARM_UP:
             seconds.append(taken)
