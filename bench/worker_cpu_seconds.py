@@ -48,7 +48,7 @@ def machines(rates: Mapping[str, Any]) -> dict[str, Machine]:
     return {
         "preset": preset,
         "unfused": replace(preset, name="unfused", rates=Rates(**figures)),
-        "kernels": replace(preset, name="kernels", rates=full, fuses=True, fuses_products=False),
+        "kernels": replace(preset, name="kernels", rates=full, fuses=True, fuses_products=False, several_results=False),
     }
 
 

@@ -12,8 +12,8 @@ The rules are XLA's for TPUs in outline; the suite `kernels` of the bench compar
   slice, rewrites the rows that it touches, if its array is read by nothing else, and copies the array otherwise.
 - Nothing is fused into the steps of a loop, or out of them. The operations at a loop's boundary are no kernels.
 
-With `products=False` the rules are XLA's for CPUs: a kernel has one result, and a product is computed alone, but for
-transpositions of its operands and of its result.
+With `products=False` a product is computed alone, but for transpositions of its operands and of its result: XLA calls a
+library on GPUs. With `several=False` too, a kernel has one result, as by XLA for CPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redistrib.autoshard.attention import Attention, attentions, computes_again
-from redistrib.autoshard.grouping import Root, alone, groups_of
+from redistrib.autoshard.grouping import Root, alone, groups_of, without_products
 from redistrib.autoshard.kinds import is_loop, is_product, is_reduction
 from redistrib.autoshard.transposing import follows_product, strides
 from redistrib.plans.dtypes import packed_bytes
@@ -63,7 +63,8 @@ class Kernel(NamedTuple):
         reads: stored arrays that the kernel reads for it and for no operation before it.
         written: bytes that are written, on one device that has all of the work.
         again: how often its arithmetic is done: more than once where a pass of a flash kernel computes scores again.
-        strides: whether its first operand is transposed element by element; see `redistrib.autoshard.transposing`.
+        strides: whether its first operand is transposed element by element, which costs where kernels have one result;
+            see `redistrib.autoshard.transposing`.
     """
 
     runs: bool
@@ -79,16 +80,17 @@ class Kernel(NamedTuple):
         return sum(read.size // devices for read in self.reads) + self.written // devices
 
 
-def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True) -> list[Kernel]:
+def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, several: bool = True) -> list[Kernel]:
     """For every operation of a graph its part in a kernel.
 
     Args:
         graph: the operations.
         flash: whether each pass of an attention is one kernel.
-        products: whether kernels of products compute element-wise operations too, and kernels have several results.
+        products: whether kernels of products compute element-wise operations too.
+        several: whether kernels have several results.
     """
     sizes = _sizes(graph)
-    inside, leaves, group_of = grouped(graph, sizes, products)
+    inside, leaves, group_of = grouped(graph, sizes, products, several)
     fused = _Flash(graph, attentions(graph) if flash else [], inside, leaves)
     group_of |= fused.group_of
     stored = _stored(graph, leaves, inside, group_of) - fused.hidden
@@ -101,7 +103,7 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True) -> l
             kernels.append(Kernel(False, False, not fused.hidden.issuperset(names), (), 0))
             continue
         if k in inside:
-            kernels.append(Kernel(False, False, False, (), 0, strides=not products and strides(graph, k, inside)))
+            kernels.append(Kernel(False, False, False, (), 0, strides=not several and strides(graph, k, inside)))
             continue
         group = group_of[k]
         before, reads = done.setdefault(group, {}), []
@@ -123,7 +125,7 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True) -> l
             reads, written = _update(graph, k, reads, sizes, inside)
         written += fused.written[k]
         launches = group not in first
-        turned = not products and launches and strides(graph, k, inside)
+        turned = not several and launches and strides(graph, k, inside)
         kernels.append(Kernel(True, launches, stores, tuple(reads), written, fused.again.get(k, 1.0), turned))
         first.add(group)
     return kernels
@@ -174,7 +176,7 @@ class _Flash:
 
 
 def grouped(
-    graph: Graph, sizes: Mapping[str, int], products: bool = True
+    graph: Graph, sizes: Mapping[str, int], products: bool = True, several: bool = True
 ) -> tuple[set[int], list[list[Read]], dict[int, int]]:
     """The operations inside kernels, the stored arrays that each operation is computed from, the kernel of each other.
 
@@ -189,7 +191,9 @@ def grouped(
         else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, loops[k], arrays))
         for k, operation in enumerate(graph.operations)
     ]
-    return inside, leaves, groups_of(graph, roots, sizes) if products else alone(graph, roots)
+    if not several:
+        return inside, leaves, alone(graph, roots)
+    return inside, leaves, groups_of(graph, roots if products else without_products(graph, roots), sizes)
 
 
 def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:

@@ -131,6 +131,27 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
     return group_of
 
 
+def without_products(graph: Graph, roots: Sequence[Root | None]) -> list[Root | None]:
+    """The roots where a product has a kernel of its own, which may transpose its result."""
+
+    def changed(number: int, root: Root | None) -> Root | None:
+        if root is not None and root.kind == "product":
+            return root._replace(kind="", points=0)
+        return root._replace(kind="renaming", points=0) if _is_turned(graph, roots, number) and root else root
+
+    return [changed(number, root) for number, root in enumerate(roots)]
+
+
+def _is_turned(graph: Graph, roots: Sequence[Root | None], number: int) -> bool:
+    """Whether an operation transposes the result of a product beside it."""
+    root = roots[number]
+    if root is None or graph.operations[number].kind != "transpose" or len(root.reads) != 1:
+        return False
+    maker = graph.makers[root.reads[0]][0] if root.reads[0] in graph.makers else -1
+    before = roots[maker] if maker >= 0 and graph.scopes[maker] == graph.scopes[number] else None
+    return before is not None and before.kind == "product"
+
+
 def alone(graph: Graph, roots: Sequence[Root | None]) -> dict[int, int]:
     """For every operation with a root, by number, the number of its kernel where kernels have one result.
 
@@ -142,7 +163,6 @@ def alone(graph: Graph, roots: Sequence[Root | None]) -> dict[int, int]:
             continue
         maker = graph.makers[root.reads[0]][0] if len(root.reads) == 1 and root.reads[0] in graph.makers else -1
         before = roots[maker] if maker in group_of and graph.scopes[maker] == graph.scopes[number] else None
-        is_turned = before is not None and before.kind == "product" and graph.operations[number].kind == "transpose"
-        joins = is_turned or (before is not None and root.kind == "renaming")
+        joins = before is not None and (root.kind == "renaming" or _is_turned(graph, roots, number))
         group_of[number] = group_of[maker] if joins else number
     return group_of

@@ -187,7 +187,8 @@ class SearchProblem:
 
     def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
-            return kernels_of(self.graph, flash=self.flash, products=self.machine.fuses_products)
+            on = self.machine
+            return kernels_of(self.graph, flash=self.flash, products=on.fuses_products, several=on.several_results)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
     @cached_property

@@ -60,6 +60,7 @@ MACHINES |= {
         chip.memory,
         flops=chip.flops,
         fuses=True,
+        fuses_products=bool(chip.torus),
         source=chip.source,
     )
     for name, chip in CHIPS.items()

@@ -23,13 +23,13 @@ X, W = (jax.ShapeDtypeStruct((N, N), "float32") for _ in range(2))
 BYTES = 4 * N * N
 CLASSES = {"function": 1e9, "transpose": 2e9, "index": 3e9, "running": 4e9, "fourier": 5e9, "convolution": 6e9}
 RATES = Rates(1e-6, 1e10, 1e11, "roofline", CLASSES)
-CPU = Machine("own", RATES, machine("cpu").links, fuses=True, fuses_products=False)
+CPU = Machine("own", RATES, machine("cpu").links, fuses=True, fuses_products=False, several_results=False)
 
 
 def kernels(function: Callable[..., Any], *args: Any) -> dict[str, Kernel]:
     """The kernels of a function as XLA for CPUs has them, by the name of the operation."""
     graph = prepare(function, args, Mesh.of({"d": 1}), None, None, None).traced.graph
-    found = kernels_of(graph, products=False)
+    found = kernels_of(graph, products=False, several=False)
     return {operation.name: kernel for operation, kernel in zip(graph.operations, found, strict=True)}
 
 

@@ -46,6 +46,31 @@ def launched(graph: Graph) -> int:
     return sum(kernel.runs and kernel.launches for kernel in kernels_of(graph))
 
 
+def test_on_gpus_a_product_is_a_kernel_of_its_own_and_kernels_have_several_results() -> None:
+    graph = graph_of(lambda x, w, b: jnp.maximum(x @ w + b, 0) * 2, X, W, B)
+    kernels = [kernel for kernel in kernels_of(graph, products=False) if kernel.runs]
+    assert [kernel.launches for kernel in kernels] == [True, True]
+    product = (256 * 512 + 512 * 384 + 256 * 384) * 4
+    assert [kernel.share() for kernel in kernels] == [product, (2 * 256 * 384 + 384) * 4]
+    graph = graph_of(lambda x: (jnp.exp(x), jnp.tanh(x), x.sum(1)), X)
+    kernels = [kernel for kernel in kernels_of(graph, products=False) if kernel.runs]
+    assert [kernel.launches for kernel in kernels] == [True, False, False]
+    assert sum(kernel.share() for kernel in kernels) == (3 * 256 * 512 + 256) * 4
+
+
+def test_on_gpus_a_product_transposes_its_operands_and_its_result() -> None:
+    graph = graph_of(lambda x, w: (x.T @ w).T + 1, X_T, W)
+    kernels = [kernel for kernel in kernels_of(graph, products=False) if kernel.runs]
+    assert [kernel.launches for kernel in kernels] == [True, False, True]
+    assert kernels[0].share() + kernels[1].share() == (256 * 512 + 512 * 384 + 256 * 384) * 4
+    assert not any(kernel.strides for kernel in kernels)
+
+
+@pytest.mark.parametrize("name", ["h100", "h200", "mi300x", "v5p", "v6e"])
+def test_machines_have_the_kernels_of_their_compilers(name: str) -> None:
+    assert (machine(name).fuses_products, machine(name).several_results) == (name.startswith("v"), True)
+
+
 def test_a_chain_is_one_kernel() -> None:
     graph = graph_of(lambda x: jnp.tanh(2 * x + 1) * x - 3, X)
     assert launched(graph) == 1
