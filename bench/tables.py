@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench import survivors, wire
@@ -196,6 +196,24 @@ def programs(results: Results, *_: str) -> Table:
     return Table(["program", "bytes", "searched", "time", "searched, time"], rows)
 
 
+def gpu_programs(results: Results, name: str) -> Table:
+    """Programs under the GPU compiler: bytes over the prediction and over XLA's, and memory over XLA's."""
+    rows = []
+    for r in results.records(name):
+        ours, xla = (r["full"].get(side, {}) for side in (OURS, XLA))
+        if "received" not in ours:
+            rows.append([r["name"], str(ours.get("error", r["full"]["status"]))[:40], *["-"] * 3])
+            continue
+        row = [r["name"], _over(ours["received"], ours["predicted"])]
+        row += [_over(ours[key], xla[key]) if key in xla else "-" for key in ("received", "peak")]
+        rows.append([*row, f"{ours['predicted_peak'] / ours['peak']:.2f}"])
+    return Table(["program", "bytes / predicted", "bytes / XLA's", "memory / XLA's", "predicted memory / memory"], rows)
+
+
+def _over(ours: float, other: float) -> str:
+    return f"{ours / other:.3f}" if other else ("1.000" if not ours else "inf")
+
+
 def planning(results: Results, name: str) -> Table:
     """One call of `synthesize`: median / 99% / worst in ms, for each algorithm and cost model."""
     cells: dict[str, dict[str, str]] = {}
@@ -289,30 +307,52 @@ def kernels(results: Results, name: str) -> Table:
     return Table(["program", "ours, MB", "TPU compiler, MB", "ratio", "ratio to its kernels"], rows)
 
 
+def _seconds(results: Results, name: str, prices: Mapping[str, str]) -> tuple[list[str], list[Record], list[list[str]]]:
+    """Seconds of programs beside predictions, and how many are close; the first price's seconds are shown too.
+
+    `prices` are columns by the name of the machine.
+    """
+    records, rows = [r for r in results.records(name) if all(key in r for key in ("measured", *prices))], []
+    first = next(iter(prices))
+    for r in records:
+        rows.append([r["name"], *(f"{1e3 * r[key]:.2f}" for key in ("measured", first))])
+        rows[-1] += [f"{r[price] / r['measured']:.2f}" for price in prices]
+    within = [sum(1 / CLOSE <= r[price] / r["measured"] <= CLOSE for r in records) for price in prices]
+    rows.append([f"**within {CLOSE}, of {len(records)}**", "", "", *map(str, within)])
+    return ["program", "measured, ms", f"{first}, ms", *prices.values()], records, rows
+
+
+def _ranked(listed: Sequence[Record], what: str, prices: Iterable[str]) -> list[str]:
+    """How well predictions rank."""
+    order = [spearman([s["measured"] for s in listed], [s[price] for s in listed]) for price in prices]
+    return [f"**Spearman, {len(listed)} {what}**", "", "", *(f"{one:.2f}" for one in order)]
+
+
 def cpu_seconds(results: Results, name: str) -> Table:
     """Processor seconds of programs beside predictions; below, how well predictions rank programs and schedules."""
-    prices, rows = ("kernels", "unfused", "preset"), []
-    records = [r for r in results.records(name) if "measured" in r and "kernels" in r]
-    ratios = [[r[price] / r["measured"] for r in records] for price in prices]
-    for k, r in enumerate(records):
-        rows.append([r["name"], *(f"{1e3 * r[key]:.2f}" for key in ("measured", "kernels"))])
-        rows[-1] += [f"{ratio[k]:.2f}" for ratio in ratios]
-    within = [sum(1 / CLOSE <= one <= CLOSE for one in ratio) for ratio in ratios]
-    rows.append([f"**within {CLOSE}, of {len(records)}**", "", "", *map(str, within)])
-    lists = {"programs": records, "schedules": [s for r in results.records(name) for s in r.get("schedules", ())]}
-    for what, listed in lists.items():
-        order = [spearman([s["measured"] for s in listed], [s[price] for s in listed]) for price in prices]
-        rows.append([f"**Spearman, {len(listed)} {what}**", "", "", *(f"{one:.2f}" for one in order)])
-    return Table(["program", "measured, ms", "kernels, ms", "kernels / measured", "unfused / measured", "preset"], rows)
+    prices = {"kernels": "kernels / measured", "unfused": "unfused / measured", "preset": "preset"}
+    header, records, rows = _seconds(results, name, prices)
+    schedules = [s for r in results.records(name) for s in r.get("schedules", ())]
+    rows += [_ranked(listed, what, prices) for what, listed in (("programs", records), ("schedules", schedules))]
+    return Table(header, rows)
+
+
+def accelerator_seconds(results: Results, name: str) -> Table:
+    """Seconds of programs on an accelerator beside predictions; below, how well predictions rank programs."""
+    prices = {"calibrated": "calibrated / measured", "data sheet": "data sheet / measured"}
+    header, records, rows = _seconds(results, name, prices)
+    return Table(header, [*rows, _ranked(records, "programs", prices)])
 
 
 TABLES: dict[str, Callable[..., Table]] = {
     "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
+    "gpu": counted,
     "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
     "weights": weights,
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
     "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
     "answers": answers, "kernels": kernels, "cpu_seconds": cpu_seconds,
+    "accelerator_seconds": accelerator_seconds, "gpu_programs": gpu_programs,
 }  # fmt: skip
 
 

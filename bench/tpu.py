@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.children import Child, progress
@@ -60,19 +60,25 @@ JOBS = (
 SWAP = swap_problem(80, 112, 394_240)  # 622 GB, the largest change of the report: 69 MB a device
 
 
-def problems_of(settings: Settings) -> dict[str, tuple[Job, Problem]]:
+def problems_of(settings: Settings, jobs: Sequence[Job] = JOBS) -> dict[str, tuple[Job, Problem]]:
     """The problems of all jobs in turn, so that an interrupted run has problems of each."""
-    counts = {job: settings["sets"].get(job.name, 0) for job in JOBS}
+    counts = {job: settings["sets"].get(job.name, 0) for job in jobs}
     seed = settings["seed"]
     lists = {job: [SWAP][:n] if job.set == "swap" else problem_set(job.set, seed, n) for job, n in counts.items()}
     work = interleaved([[(job, problem) for problem in problems] for job, problems in lists.items()])
     return {f"{job.topology} {problem.name}": (job, problem) for job, problem in work}
 
 
-def measure(work: list[tuple[Job, Problem]], settings: Settings, limit: float) -> Generator[Record]:
+def measure(
+    work: list[tuple[Job, Problem]],
+    settings: Settings,
+    limit: float,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    name: str = "TPU compiler",
+) -> Generator[Record]:
     """One record per problem and topology."""
-    with Child("bench.worker_compiled", ENVIRONMENT) as child:
-        for job, problem in progress(work, "TPU compiler"):
+    with Child("bench.worker_compiled", environment) as child:
+        for job, problem in progress(work, name):
             task = {**settings, "topology": job.topology}
             size = child.ask(task, 120).get("topology_devices")
             if size is None or size < problem.devices:
@@ -89,6 +95,11 @@ def measure(work: list[tuple[Job, Problem]], settings: Settings, limit: float) -
             yield record
 
 
+def identity(record: Record) -> str:
+    """The topology and the problem of a record."""
+    return f"{record['topology']} {record['problem']['name']}"
+
+
 SUITE = Suite(
     "tpu",
     measure,
@@ -98,5 +109,5 @@ SUITE = Suite(
     problems=problems_of,
     missing=lambda _: None if importlib.util.find_spec("libtpu") else "it needs libtpu: pip install libtpu",
     limit=60.0,
-    identity=lambda record: f"{record['topology']} {record['problem']['name']}",
+    identity=identity,
 )

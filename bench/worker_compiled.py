@@ -1,5 +1,5 @@
-"""Child of `bench.xla_cpu`, `bench.tpu` and `bench.partial`: compiles for virtual CPU devices, and times the programs
-there, or compiles for a TPU topology without a TPU."""
+"""Child of `bench.xla_cpu`, `bench.tpu`, `bench.gpu` and `bench.partial`: compiles for virtual CPU devices, and times
+the programs there, or compiles for a topology of TPUs or GPUs without any."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from bench import gpus
 from bench.children import serve
 from bench.pairing import Case, Part, compile_both, run_paired
 from bench.problems import Problem
@@ -18,6 +19,8 @@ def devices_of(topology: str) -> list[Any]:
     """The devices of a topology ("v5e:2x4"), in the compiler's order; for an empty name those of this process."""
     if not topology:
         return list(jax.devices())
+    if gpus.is_gpu(topology):
+        return gpus.devices_of(topology)
     from jax.experimental import topologies
 
     return list(topologies.get_topology_desc(topology, platform="tpu").devices)

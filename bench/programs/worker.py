@@ -1,4 +1,4 @@
-"""Child of `bench.programs.counted`: compiles programs for virtual CPU devices, and runs the small ones."""
+"""Child of `bench.programs.counted` and `bench.gpu_programs`: compiles programs, and runs the small ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from bench.children import serve
 from bench.pairing import Part
 from bench.programs.all import cases
 from bench.programs.pair import Pair
+from bench.worker_compiled import devices_of
 
 
 def handle(task: dict[str, Any], part: Part) -> None:
-    pair = Pair(cases(task["size"])[task["case"]], jax.devices())
+    pair = Pair(cases(task["size"])[task["case"]], devices_of(task.get("topology", "")))
     programs = pair.compile(task, part)
     if task["size"] == "small":
         args = pair.array()
