@@ -21,7 +21,7 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
     """One record per program."""
     with Child("bench.programs.worker", gpus.ENVIRONMENT) as child:
         for name in progress(names, "programs for GPUs"):
-            task = {"case": name, "size": FULL, "cost_model": settings["cost_model"], "topology": TOPOLOGY}
+            task = {"case": name, "size": FULL, "cost_model": settings["cost_model"], "compile_for": TOPOLOGY}
             yield {"name": name, "mesh": dict(cases()[name].mesh), FULL: child.ask(task, limit)}
 
 

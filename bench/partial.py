@@ -45,9 +45,9 @@ def measure(problems: list[Problem], _: Settings, limit: float) -> Generator[Rec
         for problem in progress(problems, "partial"):
             task = {"skip": [OURS], "problem": problem.to_json()}
             record = counted(problem)
-            record["cpu"] = child_of(problem.devices).ask({**task, "topology": ""}, limit)
+            record["cpu"] = child_of(problem.devices).ask({**task, "compile_for": ""}, limit)
             if importlib.util.find_spec("libtpu") and problem.devices == TOPOLOGY_DEVICES:
-                record["tpu"] = tpu.ask({**task, "topology": TOPOLOGY}, limit)
+                record["tpu"] = tpu.ask({**task, "compile_for": TOPOLOGY}, limit)
             yield record
 
 

@@ -79,7 +79,7 @@ def measure(
     """One record per problem and topology."""
     with Child("bench.worker_compiled", environment) as child:
         for job, problem in progress(work, name):
-            task = {**settings, "topology": job.topology}
+            task = {**settings, "compile_for": job.topology}
             size = child.ask(task, 120).get("topology_devices")
             if size is None or size < problem.devices:
                 print(

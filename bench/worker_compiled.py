@@ -27,7 +27,7 @@ def devices_of(topology: str) -> list[Any]:
 
 
 def handle(task: dict[str, Any], part: Part) -> None:
-    devices = devices_of(task.get("topology", ""))
+    devices = devices_of(task.get("compile_for", ""))
     if "problem" not in task:
         part({"topology_devices": len(devices)})
         return

@@ -14,7 +14,7 @@ from bench.worker_compiled import devices_of
 
 
 def handle(task: dict[str, Any], part: Part) -> None:
-    pair = Pair(cases(task["size"])[task["case"]], devices_of(task.get("topology", "")))
+    pair = Pair(cases(task["size"])[task["case"]], devices_of(task.get("compile_for", "")))
     programs = pair.compile(task, part)
     if task["size"] == "small":
         args = pair.array()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.plans.dtypes import itemsize_of
 
 
@@ -106,16 +107,16 @@ def measure_operations(
         clock: seconds: of the wall, or `time.process_time`.
     """
     device = device or jax.devices()[0]
-    on_cpu = device.platform == "cpu"
-    sizes = CPU if on_cpu else ACCELERATORS
+    in_turn = quirks_of(device.platform).one_at_a_time
+    sizes = CPU if in_turn else ACCELERATORS
     products = sizes.products if products is None else products
     cases = [
-        *(_product(n, "float32", IN_A_ROW if on_cpu or n >= SHORT else 64) for n in products),
+        *(_product(n, "float32", IN_A_ROW if in_turn or n >= SHORT else 64) for n in products),
         *(_product(n, "bfloat16", IN_A_ROW) for n in sizes.in_bfloat16),
         *(_Case(f"sum {n:,}", jnp.add, ((n,),) * 2, 12 * n, n) for n in (sizes.sums if sums is None else sums)),
         *(case for n in (sizes.classes if classes is None else classes) for case in _of_classes(n, sizes)),
     ]
-    call = _seconds(_Case("call", lambda x: x + 1, ((LITTLE,),), 0, 0), device, clock) if on_cpu else 0.0
+    call = _seconds(_Case("call", lambda x: x + 1, ((LITTLE,),), 0, 0), device, clock) if in_turn else 0.0
     timed = ((case, _seconds(case, device, clock)) for case in cases)
     return [
         TimedOperation(
@@ -180,12 +181,13 @@ def _drawn(key: Any, shape: tuple[int, ...], dtype: str, device: Any) -> Any:
 
 def _seconds(case: _Case, device: Any, clock: Callable[[], float]) -> float:
     operands = [_drawn(jax.random.key(k), shape, case.dtype, device) for k, shape in enumerate(case.shapes)]
+    in_turn = quirks_of(device.platform).one_at_a_time
     run, seconds, times = jax.jit(_in_a_row(case.function, case.times)), list[float](), 1
     for repeat in range(WARM_UP + REPEATS):
         start = clock()
         for _ in range(times):
             result = run(*operands)
-            if device.platform == "cpu":
+            if in_turn:
                 result.block_until_ready()
         result.block_until_ready()  # accelerators run calls in order
         taken = (clock() - start) / times
