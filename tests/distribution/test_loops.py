@@ -167,6 +167,19 @@ def test_what_no_step_changes_is_computed_before_the_loop() -> None:
     same(f, function, *args)
 
 
+def test_a_transposition_that_a_step_reads_stays_in_the_step() -> None:
+    """The product that reads it takes no copy of the matrix, which would be held through the loop."""
+
+    def powers(matrix: Any, x: Any) -> Any:
+        return lax.fori_loop(0, 4, lambda _, x: matrix.T @ (matrix @ x) / 64, x)
+
+    matrix = whole(64, 64) % 3
+    f = rd.distribute(powers, (matrix, whole(64) % 2), {"d": 8}, schedule=[rd.along("d", {"matrix": 0})])
+    same(f, powers, matrix, whole(64) % 2, exact=False)
+    memory = f.lower().compile().memory_analysis()
+    assert memory.temp_size_in_bytes < matrix.size * 4 // 8
+
+
 def test_a_scan_of_no_steps() -> None:
     def function(x: Any) -> Any:
         return lax.scan(lambda c, e: (c + e, c.sum()), x, jnp.zeros((0, 16, 3)))
