@@ -111,8 +111,7 @@ class PreparedReshard:
                 if _quirks(batch).one_at_a_time:
                     wait.for_all()
                 pause()
-                moved = self._launched(batch, results)
-                wait.add(moved, batch.program.added_bytes)
+                wait.add(self._launched(batch, results), batch.program.added_bytes)
                 advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
             for k in self._of("keep"):  # while the last launch runs
                 leaf = self._leaves[k]
@@ -180,19 +179,20 @@ class PreparedReshard:
             source.delete()
 
     def _launched(self, batch: LeafBatch, results: list[Any]) -> list[jax.Array]:
+        """Launch a program; what shows that it has ended."""
         sources = [self._leaves[item.index].value for item in batch.items]
         targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
         assert isinstance(program, CompiledBucket | PartedMove)
         with events.named_launch(batch):
-            moved = program(sources, targets)
+            moved, outputs = program.launch(sources, targets)
         events.launched(batch)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
         for item, source in zip(batch.items, sources, strict=True):
             if item.frees_source:
                 source.delete()  # its memory is freed when the launch has read it
-        return moved
+        return outputs
 
     def _of(self, action: Action) -> Iterator[int]:
         return (k for k, route in enumerate(self._prepared.routes) if route.action == action)

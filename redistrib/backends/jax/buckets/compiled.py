@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,19 @@ class BucketEntry:
     def spec(self) -> PartitionSpec:
         """The partition spec of that array."""
         return rows_spec(self.plan.before.rank)
+
+
+class Launched(NamedTuple):
+    """What a launch gives.
+
+    Attributes:
+        results: the arrays on their targets.
+        outputs: what shows that the launch has ended: arrays with shards on all devices of this process that take part,
+            also where the process has no device of a target.
+    """
+
+    results: list[jax.Array]
+    outputs: list[jax.Array]
 
 
 class CompiledBucket:
@@ -190,6 +203,10 @@ class CompiledBucket:
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move arrays to their targets; each array and target is on some or all devices of the program."""
+        return self.launch(arrays, targets).results
+
+    def launch(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> Launched:
+        """Move arrays to their targets, which may have no device of this process."""
         entries = list(self._entries())
         shapes = [entry.rows for entry in entries]
         if self._packed:
@@ -208,12 +225,13 @@ class CompiledBucket:
                 for array, shape, entry in zip(arrays, shapes, entries, strict=True)
             ]
             moved = self._compiled(self._numbers, *rows)
-        return [
+        results = [
             with_sharding(result, entry.plan.target.padded_shape, target, weak=bool(array.aval.weak_type))
             if array.ndim == len(entry.plan.shape)
             else on_some(result, array.shape, target)
             for array, result, entry, target in zip(arrays, moved, entries, targets, strict=True)
         ]
+        return Launched(results, list(moved))
 
     def _row(self, array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
         """An array as an argument of the program."""

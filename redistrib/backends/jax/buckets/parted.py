@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from redistrib.backends.jax.buckets.compiled import CompiledBucket, numbers
+from redistrib.backends.jax.buckets.compiled import CompiledBucket, Launched, numbers
 from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.rows import line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
@@ -153,8 +153,8 @@ class PartedMove:
         part, whole = (math.prod(shape) * size for shape in (self._source.part, self._target.tile))
         return whole + max(part + self._program.added_bytes, *scratch, 0)
 
-    def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
-        """Move an array to its target."""
+    def launch(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> Launched:
+        """Move an array to its target; all parts have arrived."""
         (array,), (target,) = arrays, targets
         self.compile()
         source, dtype = self._source, array.dtype
@@ -169,14 +169,14 @@ class PartedMove:
             else:
                 cut = self._cut(rows, numbers(frozenset(source.devices), source.count)[k])
                 part = with_sharding(cut, shape, array.sharding, weak=False)
-            (moved,) = self._program([part], [target])
+            (moved,), outputs = self._program.launch([part], [target])
             if result is not None:
                 piece = with_sharding(moved, self._target.whole(self._target.part), self._target.rows, weak=False)
                 result = self._paste(result, piece, numbers(frozenset(self._target.devices), source.count)[k])
-            jax.block_until_ready(moved if result is None else result)
+            jax.block_until_ready(outputs if result is None else result)
         if result is None:
-            return [without_shards(array.shape, dtype, target)]
-        return [with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))]
+            return Launched([without_shards(array.shape, dtype, target)], [])
+        return Launched([with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))], [])
 
     def _empty(self, array: jax.Array) -> jax.Array | None:
         """Zeros in place of the target; None if this process has no device of it."""
