@@ -486,9 +486,9 @@ def test_shardings_over_another_mesh_are_refused(axis: str, size: int) -> None:
             rd.distribute(lambda x: x + 1, (A,), {"d": 2}, **ends)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "unfused"), [("SpMV", 1.13), ("conjugate gradients", 1.0), ("k-means", 1.5)])
+@pytest.mark.parametrize(("name", "unfused"), [("SpMV", 1.13), ("conjugate gradients", 2.0), ("k-means", 1.5)])
 def test_memory_is_what_the_compiler_reports_within_a_tenth(name: str, unfused: float) -> None:
-    """`unfused` times as much is predicted where nothing is fused; the loop of conjugate gradients has no chains."""
+    """`unfused` times as much is predicted where nothing is fused: conjugate gradients would transpose their matrix."""
     f = cases("full")[name].distributed()
     found = f.lower().compile().memory_analysis()
     taken = found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
