@@ -45,7 +45,7 @@ def batch_of(
     for value in flat.inputs:
         kind: Kind = "summed" if value.name in sums else "final" if value.name in finals else "constant"
         roles[value.name] = Role("batched", batch[value.name]) if value.name in batch else Role(kind)
-    size = _size(flat, batch)
+    size = _size(flat, batch) if batch or not finals else 1
     called: dict[str, str] = {}
     rows = _Steps(roles, dict(flat.values), passes_sums, {} if unnamed is None else unnamed)
     for op in flat.ops:
@@ -110,7 +110,7 @@ class _Steps:
             steps: Sequence[BatchStep] = (self._step(op),)
         elif isinstance(loop.loop, ProgramError):
             steps = (self._by_factors(op, loop.loop),)
-        elif loop.loop is not None and reads_complete_sums(loop.loop):
+        elif loop.loop is not None and loop.kind == "batched" and reads_complete_sums(loop.loop):
             steps = fission(loop, loop.loop, self._new_value)
         else:
             steps = (loop,)
@@ -144,15 +144,17 @@ class _Steps:
             raise refused if refused.operation == op.name else error from None
 
     def _loop(self, op: Compute) -> BatchStep | None:
-        """A counted loop on examples; with an error in the place of its step where that cannot be."""
+        """A counted loop on examples, or on sums over them; with an error in the place of its step if it cannot be."""
         step = getattr(op.parts[0].nest.body, "step", None) if len(op.parts) == 1 else None
         kinds = {self.roles[name].kind for _, name in op.ins}
-        if not isinstance(step, CountedStep) or "batched" not in kinds:
+        if not isinstance(step, CountedStep) or not kinds & {"batched", "summed", "final"}:
             return None
         try:
             loop, examples = loop_on_examples(op, step, self, batch_of)
         except ProgramError as error:
-            return BatchStep(op, "", "batched", loop=error)
+            return BatchStep(op, "", "batched", loop=error) if "batched" in kinds else None
+        if "batched" not in kinds:
+            return BatchStep(op, "", "final", loop=loop)
         ins = dict(op.ins)
         for array, dim in examples.items():
             if self.roles[ins[array]].kind == "constant":

@@ -150,7 +150,7 @@ class Staging:
 
     def _beside_an_input(self, places: Mapping[str, int | None], update_group: Mapping[str, int]) -> dict[str, int]:
         """Groups for operands and results of an operation whose largest ones are on one group with an input."""
-        largest = self._largest(places)
+        largest = self.largest(places)
         groups = {places[name] for name in largest if name in self.stages.owners or name in update_group}
         (group,) = groups if len(groups) == 1 else (None,)
         return {} if group is None else {name: group for name in largest if places[name] is None}
@@ -158,13 +158,14 @@ class Staging:
     def _nearest(self, places: Mapping[str, int | None], _: Mapping[str, int]) -> dict[str, int]:
         """Groups for operands and results of an operation: that of its largest operand, preferably an input's."""
         group_of = {name: group for name, group in places.items() if group is not None}
-        largest = self._largest(group_of)
+        largest = self.largest(group_of)
         group = min(
             (group_of[name] for name in [n for n in largest if n in self.stages.owners] or largest), default=None
         )
         return {} if group is None else {name: group for name, place in places.items() if place is None}
 
-    def _largest(self, names: Iterable[str]) -> list[str]:
+    def largest(self, names: Iterable[str]) -> list[str]:
+        """Of some values those with the most elements."""
         sizes = {name: math.prod(self.shape(name)) for name in names}
         return [name for name, size in sizes.items() if size == max(sizes.values())]
 

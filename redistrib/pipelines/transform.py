@@ -170,7 +170,7 @@ class _Spreading:
         step, names = self.batch.steps[number], self.batch.sources[number]
         for name in names:
             self._complete(name)
-        group = self.staging.update_group[step.op.outs[0][1].name]
+        group = self.staging.update_group[self.staging.largest(value.name for _, value in step.op.outs)[0]]
         for name in names:
             self._at(group, name, 0)
         self.writers[group].compute(number)
