@@ -43,15 +43,17 @@ def fission(of: BatchStep, loop: BatchedLoop, new_value: Callable[[Value], Value
     first = _needed(loop, [*(outputs[k] for k in early), *second.entries], is_second=False)
     assert not first.carries.intersection(late)  # no operation that a microbatch runs reads a complete sum
     inner = {name: loop.batch.values[name] for name in second.entries}
+    stacked_already = {outputs[k]: outs[k] for k in early if k >= loop.carried}  # these have an entry for each step
     stacks = {
-        name: new_value(replace(outs[0], type=loop.stacked(value.type), dtype=value.dtype))
+        name: stacked_already.get(name) or new_value(replace(outs[0], type=loop.stacked(value.type), dtype=value.dtype))
         for name, value in inner.items()
     }
     again = second.carries.difference(late)  # the same for every batch, so that both loops carry them
     carries = sorted({*second.carries, *(k for k in late if k < loop.carried)})
     left = [(outputs[k], new_value(outs[k]) if k in again else outs[k]) for k in carries]
     left += [(outputs[k], outs[k]) for k in late if k >= loop.carried]
-    stacked = [*((outputs[k], outs[k]) for k in early), *stacks.items()]
+    stacked = [(outputs[k], outs[k]) for k in early]
+    stacked += [(name, value) for name, value in stacks.items() if name not in stacked_already]
     return (
         _half(of, loop, first, [k for k in early if k < loop.carried], stacked, "batched", {}),
         _half(of, loop, second, carries, left, "final", stacks),

@@ -26,7 +26,7 @@ BATCH = {"x": 0, "y": 0}
 STACKS = ("scan", "scan", "scan", "scan", "from the end", "by twos", "nested", "recomputed", "products kept", "written")
 CARRIES = ("", "", "", "loss of layers", "loss of weights", "count", "stacked", "shared")
 LOSSES = ("squares", "squares", "classes", "weighted")
-OPTIMIZERS = ("descent", "descent", "momentum", "adam", "clipped", "skipped", "by layer", "by layer", "none")
+OPTIMIZERS = ("descent", "descent", "momentum", "adam", "clipped", "skipped", "by scan", "by layer", "by layer", "none")
 LAYOUTS = (
     (1, 1, 2, 2), (1, 1, 2, 4), (2, 1, 2, 2), (1, 2, 2, 2), (2, 2, 2, 2), (1, 1, 4, 2), (1, 1, 3, 4), (2, 2, 1, 2),
     (1, 2, 1, 4), (4, 1, 2, 1), (2, 1, 4, 2), (1, 4, 2, 2), (1, 1, 2, 8), (4, 2, 1, 1),
@@ -79,7 +79,7 @@ class Step:
         zeros = jax.tree.map(np.zeros_like, params)
         state = {
             "momentum": zeros, "adam": (np.int32(2), zeros, jax.tree.map(np.ones_like, params)),
-            "by layer": zeros["stack"],
+            "by layer": zeros["stack"], "by scan": (np.zeros((), self.dtype),),
         }.get(self.optimizer, ())  # fmt: skip
         x = rng.integers(0, 16, (EXAMPLES, TOKENS)) if self.tokens else normal(EXAMPLES, TOKENS, 4)
         y = normal(EXAMPLES, TOKENS, CLASSES)
@@ -183,7 +183,17 @@ class Step:
         if self.optimizer == "skipped":
             is_finite = jnp.stack([jnp.isfinite(g).all() for g in leaves]).all()
             return jax.tree.map(lambda old, p: jnp.where(is_finite, p, old), params, new(grads)), state
+        if self.optimizer == "by scan":
+            end, stack = jax.lax.scan(self._clipped, jnp.asarray(0.5, self.dtype), (params["stack"], grads["stack"]))
+            return {**new(grads), "stack": stack}, (end,)
         return new(grads), state
+
+    def _clipped(self, total: Any, of_layer: Any) -> Any:
+        """A layer updated by its gradient, which is clipped by its norm; the norms are added up."""
+        p, grads = of_layer
+        square = sum(((g * g).sum() for g in jax.tree.leaves(grads)), jnp.zeros((), self.dtype))
+        norm = jnp.sqrt(square + 1e-6)
+        return total + norm, jax.tree.map(lambda p, g: p - 0.05 * g / jnp.maximum(norm, 0.1), p, grads)
 
     def _by_layer(self, params: Any, state: Any, x: Any, y: Any, key: Any) -> Any:
         """The backward pass by hand: each layer is updated as soon as its gradient is there, scaled by its norm."""

@@ -108,7 +108,19 @@ def updated_after(params: Any, _: Any, x: Any, y: Any) -> Any:
     return params, loss, total
 
 
+def gradients_too(params: Any, _: Any, x: Any, y: Any) -> Any:
+    """The gradient of each layer and its norm, from a backward pass by hand."""
+    out, inputs = jax.lax.scan(lambda h, p: (layer(h, p)[0], h), x, params)
+
+    def back(slope: Any, of_layer: Any) -> Any:
+        slope, grads = jax.vjp(lambda h, p: layer(h, p)[0], *of_layer)[1](slope)
+        return slope, (grads, jnp.sqrt(jnp.sum(grads["w"] ** 2)))
+
+    return jax.lax.scan(back, out - y, (inputs, params), reverse=True)
+
+
 STEPS = {
+    "gradients": gradients_too,
     "updated": updated_by_layer,
     "after": updated_after,
     "losses": with_losses_of_layers,
@@ -119,7 +131,7 @@ LAYOUTS = [
     Layout(1, 1, 1, 4), Layout(1, 1, 2, 2), Layout(2, 1, 2, 2), Layout(1, 2, 2, 2), Layout(2, 2, 2, 2, zero=1),
     Layout(2, 1, 2, 2, zero=2), Layout(2, 2, 2, 2, zero=3), Layout(1, 1, 2, 2, chunks=2, order="interleaved"),
 ]  # fmt: skip
-QUICK = {("updated", 4), ("after", 3), ("counted", 1), ("inside", 2)}
+QUICK = {("updated", 4), ("after", 3), ("gradients", 1), ("counted", 1), ("inside", 2)}
 
 
 def args_for(count: int) -> tuple[Any, ...]:
@@ -173,7 +185,7 @@ def test_two_loops_compute_the_same(name: str, layout: Any) -> None:
     ids=called,
 )
 def test_two_loops_send_no_more_than_unrolled_layers(layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [updated_by_layer, with_losses_of_layers]
+    steps = [updated_by_layer, with_losses_of_layers, gradients_too]
     if layout.zero not in (1, 2):  # where the new parameters of unrolled layers, put together, stay cut
         steps.append(updated_after)
     for step in steps:
@@ -221,6 +233,13 @@ def test_hundreds_of_layers_and_new_parameters_go_in_without_a_move(
     again = f(*found[:2], x, y)
     assert sum(moved) == len(f.transfers)
     assert differ(again, jax.jit(updated_by_layer)(*wanted[:2], x, y)) < 1e-5
+
+
+def test_a_sum_that_is_a_result_too_is_stacked_once() -> None:
+    program = rd.pipeline(gradients_too, args_for(8), BATCH, Layout(1, 1, 2, 2)).program
+    made = [out for op in program.ops if isinstance(op, Call) for out in op.outs]
+    square = [out for out in made if out.type.global_shape == (4, WIDTH, WIDTH)]  # of runs of four layers
+    assert len(square) == 2 * 2  # for each stage one of each microbatch
 
 
 def test_not_a_number_stays_in_its_layers() -> None:
