@@ -110,11 +110,11 @@ class Moves:
 
     def scratch(self, source: DistType, target: DistType, dtype: str) -> int:
         """Bytes of a device's buffers in a move; copies after a gather depend on the order of dimensions."""
-        if self.by_axes is None:
-            price = self.price(source, target, dtype)
-            return 0 if price is None else price.scratch
         key = (source, target, dtype)
-        if key not in self._scratch:
+        if key not in self._scratch and self.by_axes is None:
+            price = self._price(source, target, dtype)
+            self._scratch[key] = 0 if price is None else price.scratch
+        elif key not in self._scratch and self.by_axes is not None:
             steps = self.by_axes.collectives(source, target, dtype)
             sizes = [(round(step.buffers), round(step.before), round(step.after)) for step in steps]
             self._scratch[key] = beside_ends(sizes)

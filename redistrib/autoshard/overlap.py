@@ -8,125 +8,74 @@ other; each further one takes as long as the last of these.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeAlias
 
+from redistrib.autoshard.buffers import Held, in_turn
+from redistrib.autoshard.laid_out import LaidOut
+from redistrib.autoshard.memory_by_time import Memory
 from redistrib.autoshard.problem import SearchProblem
-from redistrib.autoshard.walk_tasks import Beside, Overlap, WalkTask
+from redistrib.autoshard.streams import Item, Streams
+from redistrib.autoshard.walk_tasks import Beside, Buffer, Overlap, WalkTask
 from redistrib.simulator.two_streams import NEAR, Task, TaskTimes, overlapped
 
 LAID = 8  # layers of those that one stands for, that are laid out one after the other
+FEW = 2  # of them, where only bytes are counted and moves run between computations
 WINDOWS = (None, 8, 1)  # computations by which moves are issued early, tried in turn where memory is short
 
 
-def variants(problem: SearchProblem, works: Sequence[WalkTask], is_short: bool) -> Iterator[Beside]:
+def variants(
+    problem: SearchProblem, works: Sequence[WalkTask], buffers: Sequence[Buffer], is_short: bool
+) -> Iterator[Beside]:
     """Ways to run moves beside computations: of the earliest issue those with and without entries ahead and results
     behind, and where memory is short later and later ones."""
     for window in WINDOWS if is_short else WINDOWS[:1]:
-        streams = _Streams(problem, works, Overlap(window))
-        yield streams.beside()
+        streams = Streams(problem, works, buffers, Overlap(window))
+        yield _beside(streams)
         ahead, behind = tuple(streams.exposed), tuple(streams.late)
         if ahead:
-            yield _Streams(problem, works, Overlap(window, ahead)).beside()
+            yield _beside(Streams(problem, works, buffers, Overlap(window, ahead)))
         if behind:
-            yield _Streams(problem, works, Overlap(window, (), behind)).beside()
+            yield _beside(Streams(problem, works, buffers, Overlap(window, (), behind)))
         if ahead and behind:
-            yield _Streams(problem, works, Overlap(window, ahead, behind)).beside()
+            yield _beside(Streams(problem, works, buffers, Overlap(window, ahead, behind)))
 
 
-_Item: TypeAlias = tuple[bool, int]  # whether it is a loop; the number of the loop, or of the work
+def apart(problem: SearchProblem, works: Sequence[WalkTask], buffers: Sequence[Buffer]) -> tuple[int, int]:
+    """The most bytes that are live at once where moves run between computations, and the operation that runs then."""
+    return Memory(_Timed(Streams(problem, works, buffers, Overlap(None), is_apart=True), None)).peak()
 
 
-@dataclass
-class _Streams:
-    problem: SearchProblem
-    works: Sequence[WalkTask]
-    overlap: Overlap
-    items: dict[int | None, list[_Item]] = field(default_factory=lambda: defaultdict(list))
-    reads: dict[_Item, dict[_Item, None]] = field(default_factory=lambda: defaultdict(dict))
-    entries: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    results: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    held: list[tuple[int, int, int]] = field(default_factory=list)
-    late: dict[str, None] = field(default_factory=dict)  # results whose moves end after all that their steps compute
-    exposed: dict[str, None] = field(default_factory=dict)  # entries whose gathers their steps wait for
-
-    def __post_init__(self) -> None:
-        graph, keyed = self.problem.graph, defaultdict[int | None, list[tuple[int, int, int, _Item]]](list)
-        for number, loop in enumerate(graph.loops):
-            keyed[loop.parent].append((loop.first, 1, -1, (True, number)))
-        for k, work in enumerate(self.works):
-            if work.result and work.result[0] in self.overlap.behind and work.scope is not None:
-                self.results[work.scope].append(k)
-        for k, work in enumerate(self.works):
-            keyed[work.scope].append((work.number, work.phase, k, (False, k)))
-            if work.entry and work.entry[0] in self.overlap.ahead and work.scope is not None:
-                self.entries[work.scope].append(k)
-            item, scope = (False, k), work.scope
-            while True:
-                for read in work.reads:
-                    other = self._in(read, scope)
-                    if other is not None and other != item:
-                        self.reads[item][other] = None
-                if scope is None:
-                    break
-                item, scope = (True, scope), graph.loops[scope].parent
-        for key, listed in keyed.items():
-            self.items[key] = [item for *_, item in sorted(listed)]
-
-    def _in(self, read: int, scope: int | None) -> _Item | None:
-        """The item of a loop's steps that makes an operand; None where it comes from outside the loop."""
-        loops = self.problem.graph.loops
-        item = (False, read) if read >= 0 else (True, -2 - read)
-        at = self.works[read].scope if read >= 0 else loops[-2 - read].parent
-        if at is not None and at != scope and read in self.results.get(at, ()):
-            at = loops[at].parent  # moved after the loop, for its last step
-        while at != scope and at is not None:
-            item, at = (True, at), loops[at].parent
-        return item if at == scope else None
-
-    def beside(self) -> Beside:
-        seconds = _Timed(self, None).seconds
-        return Beside(self.overlap, seconds, tuple(self.held))
-
-    def number(self, item: _Item) -> int:
-        """The operation at which an item stands: a loop at its first."""
-        return self.problem.graph.loops[item[1]].first if item[0] else self.works[item[1]].number
+def _beside(streams: Streams) -> Beside:
+    whole = _Timed(streams, None)
+    return Beside(streams.overlap, whole.seconds, lambda: Memory(whole).peak())
 
 
-class _Timed:
-    """The timeline of operations that run once, or in each step of a loop; adds its live bytes to `streams.held`."""
+class _Timed(LaidOut):
+    """The timeline of operations that run once, or in each step of a loop, or in its condition."""
 
-    def __init__(self, streams: _Streams, scope: int | None) -> None:
-        self.streams, self.scope = streams, scope
-        self.tasks: list[Task] = []
-        self.item_of: list[tuple[_Item | None, int]] = []  # of every task, and which of its layers it is in
-        self.numbers: dict[_Item, list[int]] = defaultdict(list)  # of the tasks of an item, one for each layer
+    def __init__(self, streams: Streams, scope: int | None, *, tests: bool = False) -> None:
+        super().__init__(streams, scope, tests=tests)
+        self.numbers: dict[Item, list[int]] = defaultdict(list)  # as `made`; the tasks whose results are read next
         self.turned: dict[tuple[int, int], bool] = {}  # see `_is_turned`
         self.layers: list[tuple[int, list[int]]] = []  # times, and the task after the last of each layer laid out
         self._lay_out()
-        timeline = overlapped(self.tasks, streams.overlap.window)
+        if streams.is_apart:
+            self.timeline = in_turn(range(len(self.tasks)))
+            self.seconds = 0.0
+            return
+        self.timeline = timeline = overlapped(self.tasks, streams.overlap.window)
         self.seconds = timeline.seconds + sum(self._further(timeline, *layer) for layer in self.layers)
-        self._hold(timeline)
-        if scope is not None:
+        if scope is not None and not tests:
             self._expose(timeline)
 
     # ------------------------------------------------------------------------------------------ tasks
 
-    def _run(self, item: _Item) -> int | None:
-        """The run of layers that an item stands for, by number; None where it stands for itself."""
-        folded = self.streams.problem.folded
-        number = self.streams.number(item)
-        if folded is None or self.scope is not None or number >= len(folded.cells) or folded.times[number] == 1:
-            return None
-        cell = folded.cells[number]
-        return None if cell is None else cell[0]
-
     def _lay_out(self) -> None:
-        for run, group in groupby(self.streams.items[self.scope], self._run):
+        last = -1 if self.scope is None else self.streams.problem.graph.conditions.get(self.scope, -1)
+        in_part = (item for item in self.streams.items[self.scope] if (self.streams.number(item) <= last) == self.tests)
+        for run, group in groupby(in_part, self.run):
             items = [*group]
             if run is None:
                 for item in items:
@@ -135,26 +84,26 @@ class _Timed:
             folded = self.streams.problem.folded
             assert folded is not None
             times = folded.times[self.streams.number(items[0])]
-            cells: dict[object, _Item] = {
+            cells: dict[object, Item] = {
                 folded.cells[self.streams.number(item)]: item for item in items if self._computes(item)
             }
             ends = []
-            for layer in range(min(LAID, times)):
+            for layer in range(min(FEW if self.streams.is_apart else LAID, times)):
                 for item in items:
                     self._add(item, layer, cells)
                 ends.append(len(self.tasks))
             self.layers.append((times, ends))
 
-    def _computes(self, item: _Item) -> bool:
+    def _computes(self, item: Item) -> bool:
         return item[0] or not self.streams.works[item[1]].moves
 
-    def _add(self, item: _Item, layer: int, cells: Mapping[object, _Item]) -> None:
+    def _add(self, item: Item, layer: int, cells: Mapping[object, Item]) -> None:
         """Add the task of an item; `cells` are those of its layer, if it stands for several."""
         folded, reads = self.streams.problem.folded, []
-        own_run = self._run(item)
+        own_run = self.run(item)
         for other in self.streams.reads[item]:
             numbers = self.numbers[other]
-            run = self._run(other)
+            run = self.run(other)
             if own_run is not None and run is not None and run != own_run:
                 turned = len(numbers) - 1 - layer if self._is_turned(own_run, run) else layer
                 numbers = numbers[turned : turned + 1] or numbers
@@ -169,17 +118,17 @@ class _Timed:
             return
         work = self.streams.works[item[1]]
         if work.moves and self.scope is not None and item[1] in self.streams.entries.get(self.scope, ()):
-            self._task(item, layer, Task(work.seconds, (), moves=True, grows=True))
+            self._task(item, layer, Task(work.seconds, (), moves=True, grows=True), work.scratch)
             self.numbers[item].clear()  # the step reads the gathers that the step before has issued
             return
         if work.moves and self.scope is not None and item[1] in self.streams.results.get(self.scope, ()):
             reads = []  # the result of the step before
-        self._task(item, layer, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed))
+        self._task(item, layer, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed), work.scratch)
 
     def _is_turned(self, run: int, other: int) -> bool:
         """Whether the first layer of a run reads results of the last layer of another."""
         if (run, other) not in self.turned:
-            folded, (first, _), (_, stop) = self.streams.problem.folded, self._span(run), self._span(other)
+            folded, (first, _), (_, stop) = self.streams.problem.folded, self.span(run), self.span(other)
             cells = folded.cells if folded is not None else ()
             votes = 0
             for item, reads in self.streams.reads.items():
@@ -193,46 +142,60 @@ class _Timed:
             self.turned[run, other] = votes > 0
         return self.turned[run, other]
 
-    def _task(self, item: _Item | None, layer: int, task: Task) -> int:
+    def _task(self, item: Item | None, layer: int, task: Task, scratch: int = 0) -> int:
         if item is not None:
             self.numbers[item].append(len(self.tasks))
+            self.made[item].append(len(self.tasks))
+        self.scratch.append(scratch)
         self.item_of.append((item, layer))
         self.tasks.append(task)
         return len(self.tasks) - 1
 
-    def _loop(self, item: _Item, layer: int, reads: list[int]) -> None:
+    def _loop(self, item: Item, layer: int, reads: list[int]) -> None:
         """A loop, and before it the gathers for its first step, and copies of the gathers ahead."""
-        problem, loop = self.streams.problem, self.streams.problem.graph.loops[item[1]]
-        live = self.streams.held
-        before = len(live)
-        step = _Timed(self.streams, item[1])
-        if layer:
-            del live[before:]  # counted with the first layer
-        for k in self.streams.entries.get(item[1], ()):
+        problem, loop, scope = self.streams.problem, self.streams.problem.graph.loops[item[1]], item[1]
+        parts: list[LaidOut] = [step := _Timed(self.streams, scope)]
+        seconds = loop.steps * step.seconds
+        if scope in problem.graph.conditions:
+            parts.append(condition := _Timed(self.streams, scope, tests=True))
+            seconds += loop.steps * condition.seconds
+        held: list[tuple[int, int, tuple[int, ...]]] = []  # bytes, their maker, their readers besides the loop
+        for k in self.streams.entries.get(scope, ()):
             work = self.streams.works[k]
             _, size, dtype = work.entry or ("", 0, "")
             entry = size // max(1, loop.steps)
             picked = problem.machine.seconds_of("entry", (dtype,), size + entry, 0)
             turned = problem.machine.seconds_of("roll", (dtype,), 2 * size, 0)
-            first = self._task(None, layer, Task(picked, tuple(reads)))
-            gathered = self._task(None, layer, Task(work.seconds, (first,), moves=True, grows=True))
-            reads = [*reads, gathered, self._task(None, layer, Task(turned, tuple(reads)))]
-            if not layer:
-                live.append((loop.first, loop.stop - 1, size))
-        for k in self.streams.results.get(item[1], ()):
+            pick = self.streams.entry_works[work.entry[0] if work.entry else ""]
+            array = tuple(
+                tasks[min(layer, len(tasks) - 1)] for _, tasks in self.tasks_of(self.streams.works[pick].reads)
+            )
+            first = self._task(None, layer, Task(picked, array))
+            gathered = self._task(None, layer, Task(work.seconds, (first,), moves=True, grows=True), work.scratch)
+            rolled = self._task(None, layer, Task(turned, array))
+            reads = [*reads, gathered, rolled]
+            self.picks[pick] += [first, rolled]
+            self.held.append(Held(entry, (first,), (gathered,)))
+            held += [(work.taken, gathered, ()), (size, rolled, ())]
+        zeros_of: dict[int, int] = {}
+        for k in self.streams.results.get(scope, ()):
             _, size, _, _ = self.streams.works[k].result or ("", 0, 0, "")
             zeros = problem.machine.seconds_of("broadcast_in_dim", (), size, 0)
-            reads = [*reads, self._task(None, layer, Task(zeros, ()))]
-        ran = self._task(item, layer, Task(loop.steps * step.seconds, tuple(dict.fromkeys(reads)), is_loop=True))
-        for k in self.streams.results.get(item[1], ()):
+            zeros_of[k] = self._task(None, layer, Task(zeros, ()))
+            reads = [*reads, zeros_of[k]]
+        task = Task(seconds, tuple(dict.fromkeys(reads)), is_loop=True)
+        ran = self._task(item, layer, task)
+        self.parts[ran] = parts
+        for k in self.streams.results.get(scope, ()):
             work = self.streams.works[k]
             _, before, size, dtype = work.result or ("", 0, 0, "")
-            moved = self._task(None, layer, Task(work.seconds, (ran,), moves=True, grows=size > before))
+            task = Task(work.seconds, (ran,), moves=True, grows=size > before)
+            moved = self._task(None, layer, task, work.scratch)
             turned = problem.machine.seconds_of("roll", (dtype,), (2 * loop.steps + 1) * size, 0)
-            self._task((False, k), layer, Task(turned, (moved, ran)))
-            if not layer:
-                live.append((loop.first, loop.stop - 1, before))
-                live.append((loop.stop, loop.stop, loop.steps * size))
+            rolled = self._task((False, k), layer, Task(turned, (moved, ran)))
+            held.append((before, zeros_of[k], (moved,)))
+            self.held += [Held(loop.steps * size, (ran,), (rolled,)), Held(size, (moved,), (rolled,))]
+        self.held += [Held(size, (maker,), (*readers, ran)) for size, maker, readers in held]
 
     def _further(self, timeline: TaskTimes, times: int, ends: Sequence[int]) -> float:
         """Seconds of the layers that are not laid out."""
@@ -244,33 +207,6 @@ class _Timed:
 
         begun = done(ends[-3] if len(ends) > 2 else 0, first)
         return (times - len(ends)) * (done(first, ends[-1]) - begun)
-
-    # ------------------------------------------------------------------------------------------ memory
-
-    def _hold(self, timeline: TaskTimes) -> None:
-        """Values in flight are live: the result of a move from its issue on, its operands until it ends.
-
-        A move that frees more than it takes may end long before the reader of its result; its operands are counted
-        until then, as without overlap.
-        """
-        order, near = timeline.order, NEAR * timeline.seconds
-        computed = [k for k in order if not self.tasks[k].moves]
-        begun, turn = [timeline.start[k] for k in computed], 0
-        for k in order:
-            if not self.tasks[k].moves:
-                turn += 1
-                continue
-            item, layer = self.item_of[k]
-            if item is None:
-                continue
-            work = self.streams.works[item[1]]
-            at = work.number + (work.phase == 2)
-            last = self._last(item)
-            if turn < len(computed) and layer in (0, last) and self.tasks[k].grows:
-                self._early(computed[turn], at, layer, last, item, work)
-            ending = bisect_left(begun, timeline.end[k] - near)
-            if ending > turn and ending and layer in (0, last) and not self.tasks[k].grows:
-                self._until(computed[ending - 1], at, layer, last, item, work.freed)
 
     def _expose(self, timeline: TaskTimes) -> None:
         """Name the entries whose gathers computations of the step wait for, and the results moved after all of them."""
@@ -289,68 +225,6 @@ class _Timed:
                 if entry is not None and timeline.end[read] > free:
                     self.streams.exposed[entry[0]] = None
             free = timeline.end[k]
-
-    def _last(self, item: _Item) -> int:
-        run = self._run(item)
-        return 0 if run is None else len(self.numbers[item]) - 1
-
-    def _place(self, task: int) -> tuple[int, int, int | None]:
-        """The operation at which a task stands, its layer, and its run."""
-        item, layer = self.item_of[task]
-        if item is None:
-            return -1, layer, None
-        return self.streams.number(item), layer, self._run(item)
-
-    def _early(self, task: int, at: int, layer: int, last: int, item: _Item, work: WalkTask) -> None:
-        """The result of a move is there from before a computation on."""
-        live, loop = self.streams.held, self.scope
-        from_, in_layer, run = self._place(task)
-        if from_ < 0:
-            return
-        is_ahead = loop is not None and item[1] in self.streams.entries.get(loop, ())
-        if is_ahead and loop is not None:
-            scope = self.streams.problem.graph.loops[loop]
-            live.append((scope.first, at - 1, work.taken))
-            live.append((from_, scope.stop - 1, work.taken))
-            return
-        own_run = self._run(item)
-        if own_run is None:
-            live.append((from_, at - 1, work.taken))
-            return
-        start, stop = self._span(own_run)
-        if run != own_run and layer == 0:
-            live.append((from_, start - 1, work.taken))
-        if layer == last and run == own_run and in_layer == layer:
-            live.append((from_, at - 1, work.taken))
-        elif layer == last:
-            live.append((start, at - 1, work.taken))
-            live.extend([(start, stop, work.taken)] * (layer - in_layer - 1 if run == own_run else layer))
-            live.append((from_ if run == own_run else start, stop, work.taken))
-
-    def _until(self, task: int, at: int, layer: int, last: int, item: _Item, size: int) -> None:
-        """The operands of a move are live until a computation."""
-        live = self.streams.held
-        until, in_layer, run = self._place(task)
-        own_run = self._run(item)
-        if own_run is None:
-            live.append((at, until, size))
-            return
-        start, stop = self._span(own_run)
-        if layer == last and run != own_run:
-            live.append((stop + 1, until, size))
-        if layer == 0:
-            further = in_layer if run == own_run else last + 1
-            live.append((at, until if not further else stop, size))
-            live.extend([(start, stop, size)] * (further - 1))
-            if further:
-                live.append((start, until if run == own_run else stop, size))
-
-    def _span(self, run: int) -> tuple[int, int]:
-        """The first and the last operation of the layer that stands for those of a run."""
-        folded = self.streams.problem.folded
-        assert folded is not None
-        numbers = [k for k, cell in enumerate(folded.cells) if cell and cell[0] == run and folded.times[k] > 1]
-        return numbers[0], numbers[-1]
 
 
 def clamped(seconds: float, computing: float, moving: float) -> float:

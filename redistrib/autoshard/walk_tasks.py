@@ -1,7 +1,8 @@
-"""The computations and moves of a schedule, and how far they run beside each other: the terms of `overlap`."""
+"""The computations, moves and buffers of a schedule, and how far they run beside each other: the terms of `overlap`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -15,11 +16,12 @@ class WalkTask(NamedTuple):
         seconds: once.
         reads: numbers of the works that make its operands; `leaving(loop)` for the results of a loop.
         moves: whether it is a move.
-        taken, freed: bytes of the results of a move, with its scratch, and of its operands if it is their last reader.
+        taken, freed: bytes of the results of a move, and of its operands if it is their last reader.
         entry: of a move of an entry of an array: the entry's name, bytes and element type of the array's tile; None for
             all else.
         result: of a move of a stacked result that its step does not read: the result's name, its bytes before and after
             the move, and its element type; None for all else.
+        scratch: bytes that it needs while it runs.
     """
 
     number: int
@@ -32,6 +34,36 @@ class WalkTask(NamedTuple):
     freed: int = 0
     entry: tuple[str, int, str] | None = None
     result: tuple[str, int, int, str] | None = None
+    scratch: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sorts works as the program has them."""
+        return self.number, self.phase
+
+
+class Buffer(NamedTuple):
+    """Bytes of a device that hold a value, from the start of its maker until all its readers are done.
+
+    Attributes:
+        size: bytes.
+        scope: the loop in whose steps they are held, by number; None for none.
+        makers: works that make it, `leaving(loop)` for a result of a loop; empty for a value that is there before.
+        readers: works that read it.
+        begins: loops whose carried values take the bytes when they begin.
+        stays: whether it is held to the end, of the program or of a step.
+        role: `"carry"` and `"entry"` of the values that a step begins with; a loop holds the first all the while.
+        copies: of an input that stands for those of several layers their number.
+    """
+
+    size: int
+    scope: int | None
+    makers: tuple[int, ...]
+    readers: tuple[int, ...]
+    begins: tuple[int, ...] = ()
+    stays: bool = False
+    role: str = ""
+    copies: int = 1
 
 
 class Overlap(NamedTuple):
@@ -54,12 +86,12 @@ class Beside(NamedTuple):
     Attributes:
         overlap: how far moves run beside computations.
         seconds: until both are done.
-        held: stretches of operations during which more is held than one after the other: first, last, bytes.
+        peak: finds the bytes that a device holds at the worst moment, and the operation that runs then, by number.
     """
 
     overlap: Overlap
     seconds: float
-    held: tuple[tuple[int, int, int], ...]
+    peak: Callable[[], tuple[int, int]]
 
 
 def leaving(loop: int) -> int:

@@ -63,19 +63,43 @@ class Run:
     changes: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
 
 
+class Levels(NamedTuple):
+    """Bytes that are held from each moment on.
+
+    Attributes:
+        times: of the changes, ascending.
+        sizes: bytes held after each.
+    """
+
+    times: list[float]
+    sizes: list[int]
+
+    def at(self, when: float) -> int:
+        """Bytes held at a moment, when all its changes are made."""
+        return self.sizes[bisect_right(self.times, when) - 1]
+
+    def worst(self) -> tuple[int, float]:
+        """The most bytes held, and the first moment at which they are."""
+        most = max(self.sizes)
+        return most, self.times[self.sizes.index(most)]
+
+
+def levels_of(changes: list[tuple[float, int]]) -> Levels:
+    """Bytes held by time; changes of one moment are made in their order.
+
+    >>> levels_of([(0.0, 8), (2.0, -8), (1.0, 4)]).worst()
+    (12, 1.0)
+    """
+    changes.sort(key=lambda change: change[0])
+    return Levels([at for at, _ in changes], list(accumulate(size for _, size in changes)))
+
+
 def by_time(run: Run) -> None:
     """Count the bytes held anew, by the time at which they are taken and given up."""
-    times: dict[int, list[float]] = {}
-    sizes: dict[int, list[int]] = {}
-    for clock, changed in run.changes.items():
-        changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
-        times[clock] = [at for at, _ in changed]
-        sizes[clock] = list(accumulate(size for _, size in changed))
-        run.peak[clock] = max(sizes[clock])
-
-    def at(clock: int, when: float) -> int:
-        return sizes[clock][bisect_right(times[clock], when) - 1]
-
+    levels = {clock: levels_of(changes) for clock, changes in run.changes.items()}
+    for clock, held in levels.items():
+        run.peak[clock] = max(held.sizes)
     run.events = [
-        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in run.events
+        event._replace(during=levels[event.clock].at(event.start), after=levels[event.clock].at(event.end))
+        for event in run.events
     ]

@@ -1,0 +1,83 @@
+"""Live bytes of tasks on two streams by time, as the simulator counts those of programs.
+
+A buffer is taken when its maker starts, and given up when its maker and all its readers have ended. A task needs
+scratch while it runs. `redistrib.simulator.clocks` takes and gives up the bytes of a program at the same moments.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from redistrib.simulator.timeline import Levels, levels_of
+from redistrib.simulator.two_streams import TaskTimes
+
+
+class Held(NamedTuple):
+    """Bytes that tasks make and read.
+
+    Attributes:
+        size: bytes.
+        makers: tasks that make them, of which the last to start takes them; empty where they are there at first.
+        readers: tasks that read them.
+        begins: loops that take them over as the bytes of a carried value when they start.
+        stays: whether they are never given up.
+        is_counted: whether they are counted elsewhere while they are there.
+    """
+
+    size: int
+    makers: tuple[int, ...]
+    readers: tuple[int, ...]
+    begins: tuple[int, ...] = ()
+    stays: bool = False
+    is_counted: bool = False
+
+
+def in_turn(order: Sequence[int]) -> TaskTimes:
+    """The times of tasks, of a second each, of which each waits for all issued before it."""
+    start = [0.0] * len(order)
+    for place, task in enumerate(order):
+        start[task] = float(place)
+    return TaskTimes(tuple(order), tuple(start), tuple(at + 1 for at in start))
+
+
+def live_bytes(held: Iterable[Held], scratch: Sequence[int], timeline: TaskTimes) -> Levels:
+    """Bytes that are live from each moment on, see `changes_of`."""
+    return levels_of(changes_of(held, scratch, timeline))
+
+
+def changes_of(held: Iterable[Held], scratch: Sequence[int], timeline: TaskTimes) -> list[tuple[float, int]]:
+    """Bytes that are taken and given up, and when.
+
+    Args:
+        held: the buffers of the tasks.
+        scratch: bytes that each task needs while it runs.
+        timeline: of the tasks.
+    """
+    begin, done = timeline.start, timeline.end
+    place = {task: k for k, task in enumerate(timeline.order)}
+    changes = [(0.0, 0)]
+    taken: dict[int, int] = defaultdict(int)
+    before: dict[int, list[tuple[float, int]]] = defaultdict(list)  # given up to a loop when it starts
+    given_up: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for size, makers, readers, begins, stays, is_counted in held:
+        if makers:
+            taken[makers[0] if len(makers) == 1 else max(makers, key=begin.__getitem__)] += size
+        elif not is_counted:
+            changes.append((0.0, size))
+        users = (*makers, *readers)
+        if stays or not (users or begins):
+            continue
+        at = max([*map(done.__getitem__, users), *map(begin.__getitem__, begins)])
+        last = max((*users, *begins), key=place.__getitem__)
+        (before if last not in users else given_up)[last].append((at, -size))
+    for task in timeline.order:
+        if task in before:
+            changes += before[task]
+        changes.append((begin[task], taken.get(task, 0) + scratch[task]))
+        if scratch[task]:
+            changes.append((done[task], -scratch[task]))
+        if task in given_up:
+            changes += given_up[task]
+    return changes

@@ -1,0 +1,161 @@
+"""The bytes of a schedule at its worst moment: those of its program, to the byte, with overlap and without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from redistrib.autoshard.anytime import fold, harmonized, unfold
+from redistrib.autoshard.axes import AxesProblem
+from redistrib.autoshard.classes import classes_of, one_by_one
+from redistrib.autoshard.descent import SearchResult
+from redistrib.autoshard.evaluation import evaluated
+from redistrib.autoshard.fitting import FeasibleResult
+from redistrib.autoshard.problem import Decisions, SearchProblem
+from redistrib.autoshard.starting import starting
+from redistrib.lang.mesh import Mesh
+from redistrib.simulator.entry import simulate, simulated_issued
+from tests.search import models, oracle
+from tests.search.test_bounds import drawn
+from tests.search.test_large import problem as blocks
+from tests.search.test_loops import CASES, normal, step
+
+MESHES = ("{d:4}", pytest.param("{d:2,e:2}", marks=pytest.mark.long))
+
+
+def ends_by_itself(w: Any, x: Any) -> Any:
+    """A loop that a product in its condition ends."""
+    return lax.while_loop(lambda s: jnp.sum(s @ w) < 1e9, lambda s: jnp.tanh(s @ w) @ w, x)
+
+
+def carried_twice(w: Any, x: Any) -> Any:
+    """A loop of which the initial value is read by its steps, and again when it is over."""
+    first = jnp.tanh(x @ w)
+    last = lax.fori_loop(0, 4, lambda _, y: jnp.tanh(y @ w) + first, first)
+    return last @ w.T, first + last
+
+
+def added_and_stacked(w: Any, xs: Any) -> Any:
+    """Steps with an accumulator, a stacked result, and an entry that is read twice."""
+
+    def one(total: Any, x: Any) -> Any:
+        y = x @ w
+        return total + x.T @ y, jnp.tanh(y) * jnp.sum(x)
+
+    return lax.scan(one, jnp.zeros_like(w), xs)
+
+
+def scans_of_scans(ws: Any, x: Any) -> Any:
+    return jax.grad(lambda ws, x: jnp.sum(lax.scan(_inner, x, ws)[0] ** 2))(ws, x)
+
+
+def _inner(x: Any, w: Any) -> Any:
+    return lax.scan(lambda y, own: (jnp.tanh(y @ own), jnp.sum(y)), x, w)
+
+
+LOOPS = {
+    **CASES,
+    "a while": (ends_by_itself, (normal(32, 32), normal(64, 32))),
+    "an initial value": (carried_twice, (normal(32, 32), normal(64, 32))),
+    "stacked": (added_and_stacked, (normal(32, 32), normal(4, 64, 32))),
+    "scans of scans": (scans_of_scans, (normal(3, 2, 32, 32), normal(64, 32))),
+}
+
+
+def schedules(problem: SearchProblem, seed: int, count: int = 3) -> Iterator[SearchResult]:
+    """The schedules that people write, and some drawn at random."""
+    for decisions in starting(problem):
+        yield SearchResult(decisions, {}, 0.0, False)
+    random, names = Random(seed), problem.moves.mesh.names
+    axes = AxesProblem(problem, Decisions.none(problem), names, one_by_one(problem))
+    for _ in range(50):
+        choice = [random.randrange(len(options)) for options in axes.options]
+        if count and math.isfinite(axes.choices.price(choice)):
+            count -= 1
+            yield SearchResult(axes.chosen(choice), axes.sources(choice), 0.0, False)
+
+
+def require_equal(problem: SearchProblem, seed: int = 0, count: int = 3) -> int:
+    """Seconds and bytes of schedules are those of the simulator; in how many something runs beside something else."""
+    beside = 0
+    for overlap in (False, True):
+        own = replace(problem, overlap=overlap)
+        for result in schedules(own, seed, count):
+            guess = evaluated(own, result.decisions, result.sources)
+            found = FeasibleResult(own, result, "p", evaluation=guess)
+            if guess.overlap is None:
+                run = simulate(found.program, own.machine, record=False)
+            else:
+                run = simulated_issued(found.program, own.machine, guess.overlap.window, record=False)
+                beside += 1
+            assert guess.memory == max(run.peak_bytes.values())
+            if not any(loop.is_while for loop in own.graph.loops):
+                assert guess.seconds == pytest.approx(run.seconds, rel=0.005)
+    return beside
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("case", LOOPS)
+def test_of_loops(case: str, mesh: str) -> None:
+    assert require_equal(oracle.traced(*LOOPS[case], mesh))
+
+
+@pytest.mark.long
+def test_of_entries_ahead_and_results_behind() -> None:
+    """Weights of scanned layers, wide enough that gathers and sums are hidden by the products of other steps."""
+    for width, rows in ((4096, 32768), (1024, 8192)):
+        layers = {"up": models.form(8, 1024, width), "down": models.form(8, width, 1024)}
+        assert require_equal(oracle.traced(step, (layers, models.form(rows, 1024)), "{d:4}"))
+
+
+@pytest.mark.long
+def test_of_a_program_that_gives_its_arguments_away() -> None:
+    own = blocks(2, Mesh.of({"d": 2, "t": 2}))
+    assert require_equal(replace(own, donated=tuple(array.name for array in own.graph.inputs)), count=2)
+
+
+def test_of_random_programs() -> None:
+    assert sum(map(_of_seed, range(4))) > 20
+
+
+@pytest.mark.long
+def test_of_many_random_programs() -> None:
+    assert sum(map(_of_seed, range(4, 30))) > 200
+
+
+@pytest.mark.exhaustive
+def test_of_very_many_random_programs() -> None:
+    assert sum(map(_of_seed, range(30, 200))) > 1400
+
+
+def _of_seed(seed: int) -> int:
+    problems = [
+        oracle.problem(oracle.program(Random(seed)), "x=4"),
+        oracle.problem(oracle.program(Random(seed), most=7), "{x:2,y:2}", "tpu"),
+    ]
+    if (other := drawn(seed)).moves.objective == "seconds":
+        problems.append(other)
+    return sum(require_equal(problem, seed) for problem in problems)
+
+
+@pytest.mark.parametrize("profile", ["tpu", "h100"])
+@pytest.mark.parametrize("layers", [6, pytest.param(16, marks=pytest.mark.long)])
+def test_of_folded_layers(profile: str, layers: int) -> None:
+    """Bytes of a few layers that stand for all are those of all: no fewer, and at most a little more."""
+    own = fold(blocks(layers, profile=profile))
+    for overlap in (False, True):
+        problem = replace(own, overlap=overlap, whole=own.whole and replace(own.whole, overlap=overlap))
+        for decisions in starting(problem):
+            alike = harmonized(problem, decisions, classes_of(problem))
+            few = evaluated(problem, alike)
+            whole, found = unfold(problem, SearchResult(alike, {}, 0.0, False))
+            every = evaluated(whole, found.decisions)
+            assert 0.985 * every.memory <= few.memory <= 1.05 * every.memory
