@@ -114,9 +114,11 @@ class Staging:
             for name in names if step.kind == "final" else ():
                 if self.batch.roles[name].kind == "summed" or makers.get(name) in self.stages.of:
                     self.leaves[self.stages.of[makers[name]]][name] = None
-        for name in self.batch.outputs:
-            if name in makers and makers[name] in self.stages.of:
-                self.leaves[self.stages.of[makers[name]]][name] = None
+        for output in self.batch.outputs:
+            made_of = self.batch.sources[makers[output]] if self.is_made_where_read(output) else (output,)
+            for name in made_of:
+                if name in makers and makers[name] in self.stages.of:
+                    self.leaves[self.stages.of[makers[name]]][name] = None
         self.sent: dict[tuple[int, bool], list[tuple[str, int]]] = defaultdict(list)
         for key, leaving in self.leaves.items():
             others = ((name, group) for name in leaving for group in self.read_by[name] if group != self.group(key[0]))

@@ -68,14 +68,16 @@ def counted_by_layer(params: Any, _: Any, x: Any, y: Any) -> Any:
     """Integers: how many activations are positive so far, and a number made of it; and a sum so far, read each step."""
 
     def one(carry: Any, p: Any) -> Any:
-        h, positive, turns, norms = carry
+        h, positive, turns, norms, count = carry
         h = layer(h, p)[0]
         positive = positive + (h > 0).sum(dtype=jnp.int32)
         norms = norms + (h * h).sum(0)
-        return (h, positive, (turns * 3 + positive // 2) % 1001, norms), (positive % 7, jnp.sqrt(norms))
+        turns = (turns * 3 + positive // 2) % 1001
+        return (h, positive, turns, norms, count + jnp.uint8(100)), (positive % 7, jnp.sqrt(norms))
 
-    (h, positive, turns, norms), stacked = jax.lax.scan(one, (x, jnp.int32(0), jnp.int32(5), jnp.zeros(WIDTH)), params)
-    return h * y, positive, turns, norms, stacked
+    begin = x, jnp.int32(7), jnp.int32(5), jnp.zeros(WIDTH), jnp.uint8(3)
+    (h, *sums), stacked = jax.lax.scan(one, begin, params)
+    return h * y, sums, stacked
 
 
 def loop_inside(params: Any, _: Any, x: Any, y: Any) -> Any:
