@@ -164,6 +164,8 @@ mesh, or through MPI
         "run size": "{subject} must be from {least:,} to {most:,}, got {given:,}; {remedy}",
         "device shortage": "the mesh has {wanted} devices but JAX has started with {found}; start a new process, or "
         "set XLA_FLAGS=--xla_force_host_platform_device_count={wanted} before importing jax",
+        "accelerator shortage": "links lie between {wanted} devices or more, and JAX has {found} of {kind}; run where "
+        "there are more, or set JAX_PLATFORMS=cpu for virtual devices",
     }
 
 

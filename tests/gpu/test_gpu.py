@@ -14,8 +14,10 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax.profiling.compare import calibration_devices
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.profiling.operations import measure_operations
+from redistrib.errors import RunSizeError
 from redistrib.simulator.fit import OperationSample, fit_rates
 
 pytestmark = pytest.mark.skipif(
@@ -140,3 +142,9 @@ def test_planning_for_more_gpus_than_there_are() -> None:
     over, x = AbstractMesh((64,), ("d",)), jnp.ones((64, 64))
     f = rd.distribute(lambda x, w: x @ w, (x, x), over, schedule=[rd.along("d", {"x": 0, "w": 0})])
     assert f.cost.received_bytes == 64 * 63 * 64 * 4
+
+
+@pytest.mark.skipif(len(jax.devices()) > 1, reason="links can be timed")
+def test_links_of_one_gpu_are_refused() -> None:
+    with pytest.raises(RunSizeError, match="between 2 devices or more, and JAX has 1 of NVIDIA"):
+        calibration_devices(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -70,3 +71,14 @@ def test_what_is_calibrated_on() -> None:
         calibration_devices(1)
     with pytest.raises(RunSizeError):
         calibration_devices(len(jax.devices()) + 1)
+
+
+def test_links_of_one_accelerator_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = SimpleNamespace(platform="gpu", device_kind="NVIDIA H200")
+    monkeypatch.setattr(jax, "devices", lambda *_: [alone])
+    with pytest.raises(RunSizeError) as caught:
+        calibration_devices(None)
+    assert str(caught.value) == (
+        "links lie between 2 devices or more, and JAX has 1 of NVIDIA H200; run where there are more, or set "
+        "JAX_PLATFORMS=cpu for virtual devices"
+    )

@@ -16,6 +16,7 @@ import numpy as np
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding, stacked_type
+from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.errors import DtypeError, RunSizeError
 from redistrib.plans import pattern, reference
 from redistrib.plans.plan import Plan
@@ -178,6 +179,9 @@ def calibration_devices(count: int | None) -> list[Any]:
     if len(devices) < least:
         if least > MOST_VIRTUAL:
             raise _too_few_or_many(least, "virtual ones are in one process")
+        if not quirks_of(devices[0].platform).one_at_a_time:
+            kind = devices[0].device_kind
+            raise RunSizeError("accelerator shortage", wanted=least, found=len(devices), kind=kind)
         raise RunSizeError("device shortage", wanted=least, found=len(devices))
     return devices[: count or len(devices)]
 
