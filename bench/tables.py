@@ -341,7 +341,9 @@ def accelerator_seconds(results: Results, name: str) -> Table:
     """Seconds of programs on an accelerator beside predictions; below, how well predictions rank programs."""
     prices = {"calibrated": "calibrated / measured", "data sheet": "data sheet / measured"}
     header, records, rows = _seconds(results, name, prices)
-    return Table(header, [*rows, _ranked(records, "programs", prices)])
+    ours = [f"{r['distributed'] / r['measured']:.2f}" if "distributed" in r else "-" for r in records]
+    rows = [[*row, figure] for row, figure in zip(rows, [*ours, ""], strict=True)]
+    return Table([*header, "distributed / measured"], [*rows, [*_ranked(records, "programs", prices), ""]])
 
 
 TABLES: dict[str, Callable[..., Table]] = {

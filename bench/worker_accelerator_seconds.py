@@ -97,7 +97,9 @@ def handle(task: dict[str, Any], part: Part) -> None:
         part({"measured": seconds_of(lambda: compiled(*args))})
         on = machines(task["chip"], rates)
         part({"ours": counted(program), **prices(program.function, program.args, {"d": 1}, (), on)})
-        part({"predicted_peak": rd.distribute(program.function, program.args, {"d": 1}).compiled_memory})
+        f = rd.distribute(program.function, program.args, {"d": 1})
+        part({"predicted_peak": f.compiled_memory})
+        part({"distributed": seconds_of(lambda: f(*args))})
     jax.clear_caches()
 
 

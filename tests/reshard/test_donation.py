@@ -331,7 +331,7 @@ def several_launches(fresh: None, by_collectives: None, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("launch", [0, 2, 4])
 def test_a_signal_between_a_launch_and_its_note(launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, shardings, values = model()
-    run, launches = CompiledBucket.__call__, itertools.count()
+    run, launches = CompiledBucket.launch, itertools.count()
 
     def interrupted(self: CompiledBucket, *args: Any) -> list[jax.Array]:
         moved = run(self, *args)
@@ -339,7 +339,7 @@ def test_a_signal_between_a_launch_and_its_note(launch: int, monkeypatch: pytest
             signal.raise_signal(signal.SIGINT)
         return moved
 
-    monkeypatch.setattr(CompiledBucket, "__call__", interrupted)
+    monkeypatch.setattr(CompiledBucket, "launch", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         rd.reshard(tree, shardings, donate=True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -358,14 +358,14 @@ def test_a_signal_between_a_launch_and_its_note(launch: int, monkeypatch: pytest
 @pytest.mark.parametrize("launch", [0, 2, 4])
 def test_a_launch_that_fails(launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, shardings, values = model()
-    run, launches = CompiledBucket.__call__, itertools.count()
+    run, launches = CompiledBucket.launch, itertools.count()
 
     def failing(self: CompiledBucket, *args: Any) -> list[jax.Array]:
         if next(launches) == launch:
             raise jax.errors.JaxRuntimeError("out of memory")
         return run(self, *args)
 
-    monkeypatch.setattr(CompiledBucket, "__call__", failing)
+    monkeypatch.setattr(CompiledBucket, "launch", failing)
     with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory") as caught:
         rd.reshard(tree, shardings, donate=True)
     assert not lost(tree, caught.value, values)
