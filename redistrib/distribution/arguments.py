@@ -54,11 +54,18 @@ def leaves_like(
     if structure != tree:
         raise ProgramError(name, *_other_tree(structure, tree, names))
     for leaf, (shape, dtype), leaf_name in zip(leaves, forms, names, strict=False):
+        if isinstance(leaf, jax.Array) and leaf.shape == shape and leaf.dtype == dtype:
+            continue
         problem = "" if shapes else _no_elements(leaf)
         problem = problem or _problem(leaf, shape, dtype)
         if problem:
             raise ProgramError(name, leaf_name, "Arguments", problem)
     return leaves
+
+
+def lies_at(leaf: Any, sharding: Any) -> bool:
+    """Whether a leaf is an array with a sharding; one that is traced may have any."""
+    return isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.sharding == sharding
 
 
 def _no_elements(leaf: Any) -> str:

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
-from redistrib.distribution.arguments import forms_of, leaves_like
+from redistrib.distribution.arguments import forms_of, leaves_like, lies_at
 from redistrib.distribution.devices import platform_of, require_devices
 from redistrib.distribution.prepared import Prepared
 from redistrib.distribution.received import compiled_received_bytes
@@ -69,6 +69,7 @@ class Distributed:
         self._forms = forms_of(leaves)
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
+        self._names = [value.name for value in program.inputs]
 
     def __repr__(self) -> str:
         return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
@@ -101,10 +102,16 @@ class Distributed:
         Arguments that lie elsewhere are put where the program needs them first.
         """
         require_devices(self.program.name, self.mesh)
-        leaves = self._leaves(args)
-        placed = [
-            jax.device_put(self._data(k, leaf), to) for k, (leaf, to) in enumerate(zip(leaves, self._ins, strict=False))
-        ]
+        placed = self._leaves(args)
+        for k in self._traced.in_keys:
+            if k < len(placed):
+                placed[k] = self._data(k, placed[k])
+        # A call of `jax.device_put` takes longer for an array that is there than `jax.jit` takes for an argument.
+        away = [k for k, leaf in enumerate(placed) if not lies_at(leaf, self._ins[k])]
+        if away:
+            moved = jax.device_put([placed[k] for k in away], [self._ins[k] for k in away])
+            for k, array in zip(away, moved, strict=True):
+                placed[k] = array
         return self._compiled(*placed, *self._constants)
 
     def lower(self, *args: Any, platform: str | None = None) -> Any:
@@ -149,8 +156,7 @@ class Distributed:
         return draw_program(self.program, path)
 
     def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:
-        names = [value.name for value in self.program.inputs]
-        return leaves_like(self.program.name, args, self._tree, self._forms, names, shapes=shapes)
+        return leaves_like(self.program.name, args, self._tree, self._forms, self._names, shapes=shapes)
 
     def _data(self, number: int, leaf: Any) -> Any:
         return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf

@@ -261,6 +261,8 @@ def _must_move(array: Any, to: NamedSharding) -> bool:
 
 
 def _has_sharding(array: jax.Array, to: NamedSharding) -> bool:
+    if array.sharding == to:  # the quickest to see, and the most frequent
+        return array.committed
     same = array.sharding.device_set == to.device_set and array.sharding.is_equivalent_to(to, array.ndim)
     return same and array.committed
 

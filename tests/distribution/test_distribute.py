@@ -494,3 +494,20 @@ def test_memory_is_what_the_compiler_reports_within_a_tenth(name: str, unfused: 
     taken = found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
     assert abs(f.compiled_memory / taken - 1) <= 0.1
     assert f.memory / taken == pytest.approx(unfused, rel=0.05)
+
+
+def test_arguments_that_are_placed_are_not_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of `jax.device_put` for each of a thousand parameters takes longer than many a step."""
+
+    def step(params: Any, key: Any) -> Any:
+        return jax.tree.map(lambda p: p + jax.random.normal(key, p.shape), params), jax.random.fold_in(key, 1)
+
+    params, key = [A, A + 1], jax.random.key(0)
+    f = rd.distribute(step, (params, key), {"d": 2}, schedule=rd.along("d", {"params": 0}))
+    first, second = f(params, key), jax.jit(step)(*jax.jit(step)(params, key))
+    monkeypatch.setattr(jax, "device_put", lambda *_: pytest.fail("an argument is put again"))
+    for found, wanted in zip(f(*first)[0], second[0], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    monkeypatch.undo()
+    for found, wanted in zip(f([np.asarray(first[0][0]), first[0][1]], key)[0], second[0], strict=True):
+        assert found.shape == wanted.shape
