@@ -90,9 +90,10 @@ class Memory:
         if not makers and buffer.copies > 1:
             self._hold_inputs(buffer, readers)
             return
+        is_inside = not {item for item, _ in makers}.isdisjoint(item for item, _ in readers)  # made where it is read
         for layer in range(layers):
             made = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in makers)
-            users = {k for task in made for k in self.laid.readers_of(task)} if layers > 1 else set[int]()
+            users = {k for task in made for k in self.laid.readers_of(task)} if layers > 1 and not is_inside else set()
             for _, tasks in readers:
                 matched = [k for k in tasks if k in users or any(read in made for read in self.laid.tasks[k].reads)]
                 if layers > 1 and not matched and len(tasks) > 1:
