@@ -17,7 +17,7 @@ from typing import NamedTuple
 from redistrib.cost.figures import Figures
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import whole_bytes
+from redistrib.plans.dtypes import packed_bytes
 
 
 class Collective(NamedTuple):
@@ -72,7 +72,7 @@ class AxisPrices:
 
     mesh: Mesh
     figures: Figures
-    bytes_of: Callable[[int, str], int] = whole_bytes
+    bytes_of: Callable[[int, str], int] = packed_bytes
     _levels: dict[tuple[str, ...], tuple[Level, ...]] = field(default_factory=dict)
 
     @cached_property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import whole_bytes
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Graph, readers
 
 
@@ -74,7 +74,7 @@ def least_held(
     devices: int,
     starts: Mapping[str, DistType],
     donated: Collection[str] = (),
-    bytes_of: Callable[[int, str], int] = whole_bytes,
+    bytes_of: Callable[[int, str], int] = packed_bytes,
     unstored: Collection[str] = (),
 ) -> tuple[int, int]:
     """Lower bound on the bytes that a device holds at the worst moment, and the operation that runs then.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from redistrib.lang.types import DistType
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder, distance, has_plan
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.plans.plan import Plan
 from redistrib.programs.program import Move, Place, Value, pulled
 from redistrib.theory.bounds import least_received
@@ -116,7 +116,7 @@ class Arrays:
         if number == len(self.bytes):
             planned = has_plan(value, out)
             elements = least_received(value.placement, out.placement) if planned else sum(pulled(value, out).values())
-            self.bytes.append(elements * itemsize_of(out.dtype))
+            self.bytes.append(packed_bytes(elements, out.dtype))
         return number
 
     def planned(self, move: int) -> int:
@@ -124,7 +124,7 @@ class Arrays:
         value, out = self._moves[move]
         plan = self.plan(value, out)
         if plan is not None:
-            self.bytes[move] = sum(plan.received) * plan.itemsize
+            self.bytes[move] = packed_bytes(sum(plan.received), plan.dtype)
         return self.bytes[move]
 
 

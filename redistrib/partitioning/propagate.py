@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from redistrib.errors import CutError, ProgramError, TypeFormError
 from redistrib.partitioning.decisions import Choice, GraphCuts, position_of
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Operation
 from redistrib.programs.pullback import ScheduledNest, may_combine, uncut_above, windows_of
 from redistrib.programs.windows import Reach, Stencil, refusal
@@ -227,7 +227,7 @@ class Propagation(GraphCuts):
 
     def _bytes(self, name: str) -> int:
         array = self.arrays[name]
-        return math.prod(array.shape) * itemsize_of(array.dtype)
+        return packed_bytes(math.prod(array.shape), array.dtype)
 
     def _backward(self, number: int, axis: str) -> bool:
         if axis in self.cuts[number] or axis in self.carries[number]:

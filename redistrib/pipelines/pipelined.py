@@ -22,7 +22,7 @@ from redistrib.lang.types import DimType, DistType
 from redistrib.pipelines.layout import Spread
 from redistrib.pipelines.parts import GraphInParts, Pieces
 from redistrib.pipelines.stacks import LayerRuns, joined, parted
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
 from redistrib.programs.program import Place, Value
 from redistrib.report import counted
@@ -106,7 +106,7 @@ class Pipelined:
     def _transfer(self, value: Value, out: Value) -> Transfer:
         before, after = self._array(value), self._array(out)
         by = "plan" if route(before.shape, before.sharding, after.sharding).action == "move" else "device_put"
-        size = out.type.local_size * itemsize_of(out.dtype) * len(out.place.devices)
+        size = packed_bytes(out.type.local_size, out.dtype) * len(out.place.devices)
         return Transfer(value.name, value.place.devices, out.place.devices, size, by)
 
     # ------------------------------------------------------------------------------------------- running

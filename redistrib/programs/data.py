@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.plans.plan import Plan
 from redistrib.programs.pullback import ScheduledNest
 from redistrib.programs.value import Place, Value, pulled
@@ -193,9 +193,8 @@ class ProgramData:
         total = dict.fromkeys(self.devices, 0)
         for op in self.ops:
             if isinstance(op, Move):
-                itemsize = itemsize_of(op.out.dtype)
                 for device, elements in self.received(op).items():
-                    total[device] += elements * itemsize
+                    total[device] += packed_bytes(elements, op.out.dtype)
             else:
                 times = op.steps if isinstance(op, Loop) else 1
                 for program in called_by(op):

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
 from redistrib.programs.groups import group_of
 from redistrib.programs.value import Value
@@ -223,11 +223,13 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
             kept = {array for array, _ in op.outs}
             dtype = op.outs[0][1].dtype if op.outs else "float32"
             inside = (form for array, form in group_of(op.name, op.parts, op.place).writes.items() if array not in kept)
-            return sum(form.local_size for form in inside) * itemsize_of(dtype)
+            return packed_bytes(sum(form.local_size for form in inside), dtype)
         case Move():
             if op.plan is None:
                 return 0
-            return op.plan.peak_bytes - program.values[op.value].tile_bytes - op.out.tile_bytes
+            plan = op.plan
+            elements = plan.peak_bytes // plan.itemsize - plan.before.tile_size - plan.after.tile_size
+            return packed_bytes(elements, plan.dtype)
         case Loop():
             return max(_needed_by(step, op) for step in steps_of(op))
         case Call():

@@ -13,7 +13,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import parse_type, print_type
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.halos import halo_rounds
 from redistrib.programs.windows import Held, Reach, held_shape, is_inside, reached
 from redistrib.theory.boxes import Boxes
@@ -132,7 +132,7 @@ class Value:
     def tile_bytes(self) -> int:
         """Bytes that one device holds of it."""
         elements = math.prod(self.tile) if self.windows else self.type.local_size
-        return elements * itemsize_of(self.dtype)
+        return packed_bytes(elements, self.dtype)
 
     def is_part_of(self, other: Value) -> bool:
         """Whether every device finds its halos in those of another value of the same type."""

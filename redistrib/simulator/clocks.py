@@ -30,7 +30,7 @@ from redistrib.programs.data import (
 from redistrib.programs.live import Change, Context, Liveness, devices_of, renames, steps_of
 from redistrib.programs.value import Value
 from redistrib.simulator.machine import Machine
-from redistrib.simulator.prices import PricedStage, compute_stages, held_bytes, move_stages
+from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
 from redistrib.simulator.sharing import shared_clocks
 from redistrib.simulator.timeline import Event as Event
 from redistrib.simulator.timeline import Run as Run
@@ -66,8 +66,8 @@ def run(
     result = Run(clock_of)
     for value in program.inputs:
         for clock in simulator.clocks(value.place.devices):
-            result.live[clock] += held_bytes(value, machine)
-            result.changes[clock].append((0.0, held_bytes(value, machine)))
+            result.live[clock] += value.tile_bytes
+            result.changes[clock].append((0.0, value.tile_bytes))
     for clock in simulator.clocks(program.devices):
         result.peak[clock] = result.live[clock]
     start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
@@ -260,10 +260,10 @@ class _Simulator:
         run = Run(self.clock_of)
         for value in step.inputs:
             for clock in self.clocks(value.place.devices):
-                run.changes[clock].append((0.0, held_bytes(value, self.machine)))
+                run.changes[clock].append((0.0, value.tile_bytes))
         self.run(step, {value.name: {} for value in step.inputs}, run)
         by_time(run)
-        outside = sum(held_bytes(value, self.machine) for value in step.inputs[: op.constants + op.carried])
+        outside = sum(value.tile_bytes for value in step.inputs[: op.constants + op.carried])
         return max(run.peak.values(), default=0) - outside
 
     def _call_again(self, program: ProgramData, clock: int, context: Context | None, to: Run) -> None:
@@ -336,16 +336,10 @@ class _Simulator:
             tuple(used_by(op)) if self.streams is not None else (),
             tuple((value.name, self.clocks(value.place.devices)) for value in made_by(op) if self.streams is not None),
             self._held(change.born),
-            self._scratch(op, change.scratch),
+            change.scratch,
             self._held(change.died),
             height,
         )
-
-    def _scratch(self, op: Op, size: int) -> int:
-        """Bytes of a device's buffers in a move, from those with a whole number of bytes for each element."""
-        if not (isinstance(op, Move) and op.plan is not None and self.machine.fuses):
-            return size
-        return self.machine.bytes_of(size // op.plan.itemsize, op.plan.dtype)
 
     def _priced(self, op: Move, program: ProgramData) -> tuple[PricedStage, ...]:
         value = program.values[op.value]
@@ -363,7 +357,7 @@ class _Simulator:
         places = {id(value.place): value.place for value in values}
         total: dict[int, int] = defaultdict(int)
         for number, place in places.items():
-            size = sum(held_bytes(value, self.machine) for value in values if id(value.place) == number)
+            size = sum(value.tile_bytes for value in values if id(value.place) == number)
             for clock in self.clocks(place.devices):
                 total[clock] += size
         return tuple(total.items())

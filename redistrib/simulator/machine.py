@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import DtypeError, ProfileError
-from redistrib.plans.dtypes import bits_of, itemsize_of, packed_bytes, whole_bytes
+from redistrib.plans.dtypes import bits_of, packed_bytes
 from redistrib.programs.work import CLASSES
 
 Form: TypeAlias = Literal["roofline", "sum"]
@@ -99,8 +99,7 @@ class Machine:
         operations: rates of single operations, by the operation's name.
         flops: operations per second by element type, instead of those of `rates`; types that are missing have
             `rates.flops`.
-        fuses: whether a search counts the kernels that a compiler makes, and not every operation as one. Elements of
-            less than a byte are packed then, as this compiler does: two of `int4` in a byte.
+        fuses: whether a search counts the kernels that a compiler makes, and not every operation as one.
         fuses_products: whether kernels with products compute element-wise operations too, as XLA for TPUs has it. XLA
             for GPUs and for CPUs calls a library for most products.
         several_results: whether a kernel may have several results, as XLA has it for all but CPUs.
@@ -138,11 +137,11 @@ class Machine:
         Raises:
             DtypeError: if the element type is unknown.
         """
-        return packed_bytes(elements, dtype) if self.fuses else whole_bytes(elements, dtype)
+        return packed_bytes(elements, dtype)
 
     def itemsize_of(self, dtype: str) -> float:
         """Bytes of an element, a fraction where elements are packed; see `bytes_of`."""
-        return bits_of(dtype) / 8 if self.fuses else itemsize_of(dtype)
+        return bits_of(dtype) / 8
 
     def rates_of(self, operation: str, dtypes: Iterable[str] = ()) -> Rates:
         """The rates of an operation.

@@ -16,7 +16,6 @@ import numpy as np
 
 from redistrib.cost.model import CostModel, Prices
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
@@ -57,20 +56,13 @@ class PricedStage:
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
     """A computation, its arrays read and written once. Fused operations have no class of work, nor has a copy."""
-    read = sum(held_bytes(program.values[name], machine) for name in dict.fromkeys(name for _, name in op.ins))
-    written = sum(held_bytes(value, machine) for _, value in op.outs)
+    read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
+    written = sum(value.tile_bytes for _, value in op.outs)
     dtypes = (program.values[name].dtype for _, name in op.ins)
     work = work_of(op.kind, op.parts[0].nest) if machine.classes and len(op.parts) == 1 else ""
     work = "" if work == "transpose" else work
     seconds = machine.seconds_of(op.name, dtypes, read + written, op.flops, work=work)
     return [PricedStage(op.name, seconds)]
-
-
-def held_bytes(value: Value, machine: Machine) -> int:
-    """Bytes that one device of a machine holds of a value."""
-    if not machine.fuses:
-        return value.tile_bytes
-    return machine.bytes_of(value.tile_bytes // itemsize_of(value.dtype), value.dtype)
 
 
 def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[PricedStage]:
