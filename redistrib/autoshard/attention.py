@@ -43,7 +43,11 @@ class Attention(NamedTuple):
 
 
 def attentions(graph: Graph) -> list[Attention]:
-    """The attentions of a graph, in order: those with a softmax, and a batch dimension in every product of scores."""
+    """The attentions of a graph, in order: those with a softmax.
+
+    Either every product of scores has a batch dimension, or none has, as for a single head, and the softmax is
+    multiplied by values that are no operand of the scores. The gradient of a classifier multiplies it by both operands.
+    """
     result: list[Attention] = []
     seen: set[str] = set()
     for operation in graph.operations:
@@ -96,10 +100,13 @@ class _Search:
             if name in self.graph.outputs or not self._made(name, waiting) or not self._read(name, waiting):
                 return None
         operations = self.graph.operations
-        if not all(_has_batch(operations[k]) for k in self.makers | self.consumers):
+        with_batch = {_has_batch(operations[k]) for k in self.makers | self.consumers}
+        if with_batch != {True} and with_batch != {False}:
             return None
         passes = self._passes()
         if not passes or not passes[0] & self.makers or not passes[0] & self.consumers:
+            return None
+        if with_batch == {False} and not self._weighs_values(passes[0]):
             return None
         first = operations[min(passes[0] & self.makers)]
         row = self._contracted(min(passes[0] & self.consumers))
@@ -110,6 +117,32 @@ class _Search:
             ROW * (self.points // max(1, row)),
             first.nest.work,
         )
+
+    def _weighs_values(self, numbers: frozenset[int]) -> bool:
+        """Whether a product of a pass sums rows of scores, each with values that are no operand of the scores."""
+        operations = self.graph.operations
+        operands = {self._origin(name) for k in numbers & self.makers for name in operations[k].ins}
+        rows = {
+            math.prod(self.arrays[name].shape) for k in numbers if is_reduction(operations[k]) for name in self._outs(k)
+        }
+        return any(
+            self.points == row * self._contracted(k)
+            and any(name not in self.scores and self._origin(name) not in operands for name in operations[k].ins)
+            for k in numbers & self.consumers
+            for row in rows
+        )
+
+    def _outs(self, number: int) -> list[str]:
+        return [array.name for array in self.graph.operations[number].outs]
+
+    def _origin(self, name: str) -> str:
+        """The array that another is a layout, a conversion, an entry or a stack of."""
+        while name in self.graph.makers:
+            operation = self.graph.operations[self.graph.makers[name][0]]
+            if (operation.kind not in MOVING and operation.role not in ("entry", "stack")) or not operation.ins:
+                break
+            name = operation.ins[0]
+        return name
 
     def _has_points(self, name: str) -> bool:
         return math.prod(self.arrays[name].shape) == self.points

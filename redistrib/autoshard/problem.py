@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
+from redistrib.autoshard.attention import attentions
 from redistrib.autoshard.candidates import Option, of_decided, seconds_of, summed
 from redistrib.autoshard.folding import Folded
 from redistrib.autoshard.fusion import Kernel, kernels_of, mark, renamed
@@ -190,6 +191,16 @@ class SearchProblem:
             on = self.machine
             return kernels_of(self.graph, flash=self.flash, products=on.fuses_products, several=on.several_results)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
+
+    @property
+    def pass_ends(self) -> dict[int, int]:
+        """For operations of flash kernels, by number, the last operation of their pass, whose operands are all held."""
+        return self._fact("pass ends", self._pass_ends) if self.flash else {}
+
+    def _pass_ends(self) -> dict[int, int]:
+        passes = (numbers for attention in attentions(self.graph) for numbers in attention.passes)
+        computed = ([k for k in numbers if (kernel := self.kernel(k)) and kernel.runs] for numbers in passes)
+        return {k: max(numbers) for numbers in computed for k in numbers}
 
     @cached_property
     def unstored(self) -> frozenset[str]:

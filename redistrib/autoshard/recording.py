@@ -74,6 +74,7 @@ class Recorder:
         versions: of every array, the first as it is made.
         works: so far.
         moved_from: for moves, by number, the version that is moved.
+        in_pass: by the last operation of a flash kernel its works so far, and the versions that they read.
     """
 
     problem: SearchProblem
@@ -81,6 +82,7 @@ class Recorder:
     versions: Mapping[str, list[Version]]
     works: list[WalkTask] = field(default_factory=list)
     moved_from: dict[int, tuple[str, Version]] = field(default_factory=dict)
+    in_pass: dict[int, tuple[list[int], list[Version]]] = field(default_factory=dict)
 
     def computes(self, number: int, seconds: float, read: list[Version]) -> tuple[int, ...]:
         """The works that make the results of an operation, of which one is new where it is computed by itself."""
@@ -107,8 +109,26 @@ class Recorder:
             return before
         for version in read:
             version.read_by(len(self.works))
+        if (end := self.problem.pass_ends.get(number)) is not None:
+            own, operands = self.in_pass.setdefault(end, ([], []))
+            own.append(len(self.works))
+            operands += read
         self.works.append(WalkTask(number, 1, scope, seconds, before))
+        if number == end:
+            self._pass(*self.in_pass.pop(number))
         return (len(self.works) - 1,)
+
+    def _pass(self, works: list[int], operands: list[Version]) -> None:
+        """Note that a flash kernel begins when all its operands are there, and holds them until it is done."""
+        first = self.works[works[0]]
+        for version in operands:
+            version.read_by(works[-1])
+            for k in version.works:
+                move = self.works[k] if k >= 0 else first
+                if move.moves and move.scope == first.scope and {*works}.isdisjoint(move.reads):
+                    self.works[k] = move._replace(number=min(move.number, first.number), phase=0)
+                    first = first._replace(reads=tuple(dict.fromkeys((*first.reads, k))))
+        self.works[works[0]] = first
 
     def is_inside(self, number: int) -> bool:
         """Whether an operation is computed inside the kernels that read it."""

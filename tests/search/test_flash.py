@@ -146,8 +146,51 @@ def test_scanned_layers_stack_no_scores_for_the_backward_pass() -> None:
         rd.search(jax.grad(loss), args, {"d": 1}, **limit)  # type: ignore[arg-type]
 
 
+def single(q: Any, k: Any, v: Any) -> Any:
+    """One head of one sequence: no dimension is in every operand."""
+    return jax.nn.softmax(jnp.einsum("sd,td->st", q, k) * (1 / D**0.5), -1) @ v
+
+
+def single_gradients(q: Any, k: Any, v: Any) -> Any:
+    return jax.grad(lambda q, k, v: jnp.sum(jnp.square(single(q, k, v))), (0, 1, 2))(q, k, v)
+
+
+def test_an_attention_without_a_batch_is_one_kernel_a_pass() -> None:
+    size, scores, rows, product = S * D * 2, S * S * 2, S * 4, 2 * S * S * D
+    args = (jax.ShapeDtypeStruct((S, D), "bfloat16"),) * 3
+    for function in (single, lambda q, k, v: jax.nn.softmax((q @ k.T) / 8, -1) @ v):
+        graph = graph_of(function, args)
+        (found,) = attentions(graph)
+        assert [figures(graph, numbers)[1:] for numbers in found.passes] == [(1, 2 * product)]
+    graph = graph_of(single, args)
+    (found,) = attentions(graph)
+    assert figures(graph, found.passes[0])[0] == 4 * size
+    graph = graph_of(single_gradients, args)
+    (found,) = attentions(graph)
+    forward, backward = found.passes
+    assert figures(graph, forward) == (4 * size + rows, 1, 2 * product)
+    assert figures(graph, backward) == (7 * size + rows, 1, 5 * product)
+    options: Any = {"profile": "h100", "progress": False}
+    assert rd.search(single, args, {"d": 1}, flash=True, **options)[0].memory == 4 * size
+    assert rd.search(single, args, {"d": 1}, **options)[0].memory >= 3 * size + scores
+
+
 def vocabulary(x: Any, w: Any) -> Any:
     return jax.grad(lambda w: jnp.sum(jax.nn.softmax(x @ w, -1)[:, 0]))(w)
+
+
+def classifier(x: Any, w: Any, labels: Any) -> Any:
+    """Its gradient multiplies the softmax by both operands of the scores."""
+
+    def loss(x: Any, w: Any) -> Any:
+        logits = jnp.tanh(x) @ w
+        return -jnp.sum(jax.nn.log_softmax(logits, -1) * jax.nn.one_hot(labels.astype("int32"), 512, dtype=x.dtype))
+
+    return jax.grad(loss, (0, 1))(x, w)
+
+
+def router(x: Any, w: Any, results: Any) -> Any:
+    return jnp.einsum("te,etd->td", jax.nn.softmax(x @ w, -1), results)
 
 
 def scores_too(q: Any, k: Any, v: Any) -> Any:
@@ -163,6 +206,8 @@ def experts(x: Any, up: Any, down: Any) -> Any:
     ("function", "shapes"),
     [
         (vocabulary, [(64, 32), (32, 512)]),
+        (classifier, [(64, 32), (32, 512), (64,)]),
+        (router, [(64, 32), (32, 8), (8, 64, 16)]),
         (scores_too, [(B, S, H, D)] * 3),
         (experts, [(4, 64, 32), (4, 32, 128), (4, 128, 32)]),
     ],
@@ -176,3 +221,35 @@ def test_other_products_around_exponentials_are_no_attention(function: Any, shap
 def test_machines_without_kernels_refuse_it() -> None:
     with pytest.raises(ProgramError, match="on 'tpu' every operation is a kernel; leave flash= out"):
         rd.search(attention, QKV, {"d": 1}, profile="tpu", flash=True)
+
+
+CONTEXT = {"in_shardings": ("[128{d}512, 64]",) * 3, "out_shardings": "[128{d}512, 64]"}
+
+
+def test_beside_moves_no_scores_are_held() -> None:
+    """Rows of queries are shared out: one kernel waits for all keys and all values, and holds them until it is done."""
+    args, tile = (jax.ShapeDtypeStruct((S, D), "bfloat16"),) * 3, S * D * 2 // 4
+    options: Any = {"profile": "h100", "flash": True, "progress": False, **CONTEXT}
+    apart, beside = (rd.search(single, args, {"d": 4}, overlap=overlap, **options)[0] for overlap in (False, True))
+    assert apart.received_bytes == beside.received_bytes == 2 * 4 * 3 * tile
+    assert apart.memory == beside.memory == 3 * tile + 2 * 4 * tile + tile
+    assert beside.seconds == pytest.approx(apart.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("overlap", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_limit_holds_with_flash_kernels(overlap: bool) -> None:
+    """Of a layer and its gradient: no scores are held, and what cannot fit is refused."""
+
+    def layer(x: Any, w: Any) -> Any:
+        q, k, v = (x @ w[n] for n in range(3))
+        return jnp.sum(jnp.square(single(q, k, v)))
+
+    rows = 8 * S  # of scores: a quarter of them takes more than all else
+    args = (jax.ShapeDtypeStruct((rows, D), "bfloat16"), jax.ShapeDtypeStruct((3, D, D), "bfloat16"))
+    options: Any = {"profile": "h100", "flash": True, "progress": False, "overlap": overlap}
+    free = rd.search(jax.grad(layer, (0, 1)), args, {"d": 4}, **options)[0]
+    tight = rd.search(jax.grad(layer, (0, 1)), args, {"d": 4}, memory_limit=free.memory, **options)[0]
+    assert tight.memory <= free.memory < rows * rows * 2 // 4
+    assert free.seconds * (1 - 1e-9) <= tight.seconds < 1.2 * free.seconds
+    with pytest.raises(MemoryLimitError):
+        rd.search(jax.grad(layer, (0, 1)), args, {"d": 4}, memory_limit=rows * D * 2 // 4, **options)
