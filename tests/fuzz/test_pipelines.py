@@ -15,7 +15,7 @@ from tests.fuzz.kinds import KINDS, run
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
-SEED, SAMPLE, LARGER = 1, 2, 26
+SEED, SAMPLE, LARGER = 1, 2, 20
 REFUSED = 0.1  # of the steps, at most: those whose layers mix examples, and few others
 
 
