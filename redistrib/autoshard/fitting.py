@@ -32,6 +32,7 @@ BUILT = 0.5  # of the remaining time, for their programs
 APART = 0.4  # of the time that there is, for the search without overlap where moves run beside operations
 STARTS = 3  # of which programs are built, where they fit
 FREE = 0.5  # of the whole time, for the fastest schedule without regard to memory
+NEAR = 0.8  # of the limit, above which all layers are counted; folded ones were seen to hold 0.846 of their bytes
 HALVINGS = 4  # of the price of a byte, to come near the limit again
 
 
@@ -105,10 +106,8 @@ def feasible_result(
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
-    if problem.overlap:
-        return _beside(problem, name, most, deadline, report_progress)
-    if is_large(problem):
-        return _anytime(searched_anytime(problem, name, most, deadline, report_progress), name)
+    if problem.overlap or is_large(problem):
+        return _with_all_layers(problem, name, most, deadline, report_progress)
     starts: list[FeasibleResult] = []
     if most is not None or math.isfinite(deadline.at):
         report_progress("schedules to start from")
@@ -125,6 +124,42 @@ def feasible_result(
 
 def _anytime(outcome: AnytimeResult, name: str) -> FeasibleResult:
     return FeasibleResult(outcome.problem, outcome.result, name, None, outcome.evaluation, outcome.improvements)
+
+
+def _with_all_layers(
+    problem: SearchProblem, name: str, most: int | None, deadline: Deadline, report_progress: Callable[[str], None]
+) -> FeasibleResult:
+    """A schedule that fits with all its layers: those that stand for all may hold less, see `NEAR`.
+
+    Where it does not, the search begins again with a limit that is lower by as much.
+    """
+
+    def search(limit: int | None) -> FeasibleResult:
+        if problem.overlap:
+            return _beside(problem, name, limit, deadline, report_progress)
+        return _anytime(searched_anytime(problem, name, limit, deadline, report_progress), name)
+
+    found = search(most)
+    if most is None:
+        return found
+    limit, least = most, 0
+    while (every := _with_all(found, most)).memory > most:
+        limit, least = min(limit - 1, limit * most // every.memory), min(least or every.memory, every.memory)
+        report_progress(f"with all layers {every.memory:,} bytes, above the limit")
+        try:
+            found = search(limit)
+        except MemoryLimitError:
+            raise MemoryLimitError(most, least) from None
+    return replace(found, evaluation=every)
+
+
+def _with_all(found: FeasibleResult, most: int) -> Evaluation:
+    """Time and memory of a schedule, of all its layers if they may come near the limit."""
+    assert found.evaluation is not None
+    if found.evaluation.memory < NEAR * most or found.problem.folded is None:
+        return found.evaluation
+    problem, result = found.whole
+    return evaluated(problem, result.decisions, result.sources, problem.keep, most)
 
 
 def _beside(

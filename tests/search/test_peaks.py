@@ -13,14 +13,17 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from redistrib.autoshard import fitting
 from redistrib.autoshard.anytime import fold, harmonized, unfold
 from redistrib.autoshard.axes import AxesProblem
 from redistrib.autoshard.classes import classes_of, one_by_one
+from redistrib.autoshard.deadline import Deadline
 from redistrib.autoshard.descent import SearchResult
-from redistrib.autoshard.evaluation import evaluated
-from redistrib.autoshard.fitting import FeasibleResult
+from redistrib.autoshard.evaluation import Evaluation, evaluated
+from redistrib.autoshard.fitting import FeasibleResult, feasible_result
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import starting
+from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.entry import simulate, simulated_issued
 from tests.search import models, oracle
@@ -174,3 +177,26 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
             ratios.append(few.memory / every.memory)
             assert (0.84 if overlap else 0.985) <= ratios[-1] <= 1.05
     assert sum(abs(ratio - 1) < 0.002 for ratio in ratios) >= 0.9 * len(ratios)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_limit_holds_with_all_layers(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here all layers hold a fifth more than those that stand for them."""
+    own = replace(blocks(6, profile="h100"), overlap=overlap)
+    free = feasible_result(own, "steps", None, Deadline.after(1.0))
+    assert free.evaluation is not None and free.problem.folded is not None
+
+    def more(problem: SearchProblem, *how: Any) -> Evaluation:
+        found = evaluated(problem, *how)
+        return found if problem.folded is not None else found._replace(memory=found.memory * 6 // 5)
+
+    monkeypatch.setattr(fitting, "evaluated", more)
+    most = free.evaluation.memory * 11 // 10
+    fits = feasible_result(own, "steps", most, Deadline.after(1.0))
+    assert fits.evaluation is not None and fits.evaluation.memory <= most
+    whole, found = fits.whole
+    assert evaluated(whole, found.decisions, found.sources, whole.keep, most).memory * 6 // 5 <= most
+    with pytest.raises(MemoryLimitError) as caught:
+        feasible_result(own, "steps", 1000, Deadline.after(1.0))
+    assert caught.value.limit == 1000 < caught.value.least
