@@ -41,7 +41,6 @@ def fission(of: BatchStep, loop: BatchedLoop, new_value: Callable[[Value], Value
     early = [k for k in range(len(outs)) if k not in late]
     second = _needed(loop, (outputs[k] for k in late), is_second=True)
     first = _needed(loop, [*(outputs[k] for k in early), *second.entries], is_second=False)
-    assert not first.carries.intersection(late)  # no operation that a microbatch runs reads a complete sum
     inner = {name: loop.batch.values[name] for name in second.entries}
     stacked_already = {outputs[k]: outs[k] for k in early if k >= loop.carried}  # these have an entry for each step
     stacks = {

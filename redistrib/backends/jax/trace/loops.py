@@ -113,9 +113,8 @@ class _Loop:
         """Operations with the same results at every step, which are done once, before the loop.
 
         Those that combine are among them, with all operands. Of the others, an operation that enlarges arrays stays
-        inside, with its readers: it is cheap, and its result would take memory throughout the loop. So does one that
-        only moves elements, as a transposition, unless it leaves some out: compilers put it into the product that reads
-        it.
+        inside, with its readers: it is cheap, and its result would take memory throughout the loop. So does a
+        transposition, which compilers put into the product that reads it.
         """
         operations = self.tracer.operations
         inside = {k for inner in self.tracer.loops[self.number + 1 :] for k in range(inner.first, inner.stop)}
@@ -130,7 +129,7 @@ class _Loop:
             read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
             if nest.combine:
                 chosen |= {k, *self._all_read(read_of - chosen, maker)}
-            elif operation.ins and (written < read if not nest.work else written <= read) and read_of <= chosen:
+            elif operation.ins and operation.kind != "transpose" and written <= read and read_of <= chosen:
                 chosen.add(k)
         return chosen
 
