@@ -69,9 +69,7 @@ def devices_of(topology: str) -> list[Any]:
 
 def missing() -> str | None:
     """Why there is no GPU compiler, or None."""
-    found = any(importlib.util.find_spec(f"jax_plugins.xla_cuda{version}") for version in (12, 13) if _has_plugins())
-    return None if found else "it needs the GPU compiler: pip install 'jax[cuda13]'"
-
-
-def _has_plugins() -> bool:
-    return importlib.util.find_spec("jax_plugins") is not None
+    has_plugins = importlib.util.find_spec("jax_plugins") is not None
+    if has_plugins and any(importlib.util.find_spec(f"jax_plugins.xla_cuda{version}") for version in (12, 13)):
+        return None
+    return "it needs the GPU compiler: pip install 'jax[cuda13]'"

@@ -143,14 +143,15 @@ def _with_all_layers(
     if most is None:
         return found
     limit, least = most, 0
-    while (every := _with_all(found, most)).memory > most:
-        limit, least = min(limit - 1, limit * most // every.memory), min(least or every.memory, every.memory)
-        report_progress(f"with all layers {every.memory:,} bytes, above the limit")
+    while (evaluation := _with_all(found, most)).memory > most:
+        memory = evaluation.memory
+        limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
+        report_progress(f"with all layers {memory:,} bytes, above the limit")
         try:
             found = search(limit)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return replace(found, evaluation=every)
+    return replace(found, evaluation=evaluation)
 
 
 def _with_all(found: FeasibleResult, most: int) -> Evaluation:

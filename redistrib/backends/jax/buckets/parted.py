@@ -100,7 +100,7 @@ class PartedEnd:
 
 
 class PartedMove:
-    """An array whose parts a program moves one after the other; it has the methods of `CompiledBucket`.
+    """An array whose parts a program moves one after the other; it is compiled and launched as a `CompiledBucket` is.
 
     A part arrives before the next is cut, so memory holds one part besides the array before and after.
 
