@@ -41,6 +41,7 @@ COMMANDS = {
     "cpu-seconds": ("bench.cpu_seconds", "processor seconds of programs on one core, measured and predicted"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
+    "eager": ("bench.eager", "a layer of GPT-2 175B on a GPU where Python starts every operation, as DistIR ran it"),
     "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: no wrong result, no crash"),
     "mutants": ("tests.mutants.bench", "mutants of the code, and the tests that kill them"),
     "report": ("bench.report", "write docs/benchmarks.md, its pictures and docs/real-size.md from the results"),

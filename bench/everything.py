@@ -41,6 +41,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("scale", 5, 10),
     ("answers", 3, 3),
     ("distir", 5, 60),
+    ("eager", 2, 2),
     ("fuzz", 5, 60),
 )
 

@@ -19,6 +19,7 @@ SKIPPED = 3  # exit status of a suite that cannot run here
 Settings = dict[str, Any]
 
 HELP = {
+    "batch": "examples of a step",
     "cost_model": "cost model, or profile in bench/profiles, for ours",
     "megabytes": "shrink arrays to this size",
     "null": "XLA against itself: the noise of the harness",

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from bench import survivors, wire
 from bench import torch_cluster as torch_methods
-from bench.distir import winners
+from bench.distir import TABLE_3, winners
 from bench.dtensor import PLANNERS
+from bench.eager import MODEL, with_python
 from bench.problems import Problem
 from bench.programs import compared
 from bench.programs.written import LAYOUTS
@@ -232,6 +233,16 @@ def distir(results: Results, name: str) -> Table:
     return Table(["model", "batch", "theirs", "ours", "theirs / ours", "place"], rows)
 
 
+def eager(results: Results, name: str) -> Table:
+    """Layouts of GPT-2 175B where Python starts every operation: the six fastest, DistIR's, and ours without Python."""
+    of_model = [r for r in results.records("distir") if (r["model"], r["batch"]) == (MODEL, TABLE_3[MODEL][0])]
+    simulated = {r["layout"]: r["seconds"] for r in of_model}
+    rows = with_python(results.records(name), simulated)
+    shown = {TABLE_3[MODEL][1], min(rows, key=lambda row: float(row[1]))[0], *(row[0] for row in rows[:6])}
+    head = ["layout", "simulated, s", "Python, s", "sum, s", "H200 by Python, s", "H200 by graph, s"]
+    return Table(head, [row for row in rows if row[0] in shown])
+
+
 def fuzz(results: Results, name: str) -> Table:
     """The fuzzer: the outcomes of the cases of each kind."""
     rows = []
@@ -352,7 +363,8 @@ TABLES: dict[str, Callable[..., Table]] = {
     "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
     "weights": weights,
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
-    "planning": planning, "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale, "scaling_book": scale,
+    "planning": planning, "distir": distir, "eager": eager, "fuzz": fuzz, "mutants": mutants, "scale": scale,
+    "scaling_book": scale,
     "answers": answers, "kernels": kernels, "cpu_seconds": cpu_seconds,
     "accelerator_seconds": accelerator_seconds, "gpu_programs": gpu_programs,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench import report
+from bench import eager, report
 from bench.distir import GPT2, MLP, differing, figures, rows, speedups, winners
 from bench.results import Results
 
@@ -55,3 +55,16 @@ def test_the_page_counts_the_rows() -> None:
 def test_the_rows_are_those_of_tables_2_and_3() -> None:
     assert sum(len(rows(model)) for model in MLP) == 27
     assert [rows(model) for model in GPT2] == [[32768], [16384], [1024]]
+
+
+def test_python_costs_what_an_operation_at_a_time_takes_longer_than_a_graph() -> None:
+    records = [
+        {"name": "1/8/2/2", "pipeline": 2, "microbatches": 2, "seconds": 0.010, "graph": 0.004},
+        {"name": "1/2/8/64", "pipeline": 8, "microbatches": 64, "seconds": 0.005, "graph": 0.001},
+    ]
+    # Three times 48 layers, and 71 times 12, one after the other.
+    assert eager.with_python(records, {"1/8/2/2": 4.0, "1/2/8/64": 3.0}) == [
+        ["1/8/2/2", "4.00", "0.86", "4.86", "1.44", "0.58"],
+        ["1/2/8/64", "3.00", "3.41", "6.41", "4.26", "0.85"],
+    ]
+    assert len(eager.SUITE.problems({"batch": 1024, "sets": eager.SUITE.sample})) == 29
