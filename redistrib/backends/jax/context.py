@@ -48,6 +48,8 @@ class LoweringContext:
         numbers: 0, 1, 2, ..., as arguments of the program, so that the compiler does not see their values.
         adding: the additions of partial sums; None if there are none.
         links: half-duplex links between processes; None if links carry data in both directions at a time.
+        numbers_groups: whether collectives name devices by number where mesh axes would do. XLA of JAX 0.12 ends the
+            process at such axes if a program has two meshes, and axes of one are parts of an axis of the other.
     """
 
     MOST_PIECES: ClassVar[int] = 32  # members; with more, a program with a slice for each is too long
@@ -67,6 +69,7 @@ class LoweringContext:
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None
     links: HalfDuplexLinks | None = None
+    numbers_groups: bool = False
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,14 +106,14 @@ class LoweringContext:
         return entry
 
     def groups(self, groups: Int64) -> dict[str, Any]:
-        """Keyword arguments that name the groups of a collective, by mesh axes if the groups follow any.
+        """Keyword arguments that name the groups of a collective, by mesh axes if the groups follow any and may.
 
         Devices in no group form further groups, since every device takes part.
         """
         if groups.size < len(self.order):
             groups = np.concatenate([groups, idle(groups, len(self.order)).reshape(-1, groups.shape[1])])
         placed = self.position[groups]
-        axes = axes_of_groups(placed, self.sizes)
+        axes = None if self.numbers_groups else axes_of_groups(placed, self.sizes)
         if axes is not None:
             return {"axis_name": tuple(self.names[axis] for axis in axes)}
         return {"axis_name": self.names, "axis_index_groups": placed.tolist()}

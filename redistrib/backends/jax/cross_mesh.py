@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,7 @@ from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
 from redistrib.backends.jax.values import Program, as_integer_bits, differentiable, underivable
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.specs import spec_entries
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 
@@ -75,13 +77,20 @@ class CrossMeshRedistribution:
         default = partition_spec(self.plan.source, reduced=self.reduced), partition_spec(self.plan.target)
         source, target = specs or default
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
+        context = replace(context, numbers_groups=True)
         program = as_integer_bits(tile_program(self.plan, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
         return constrained(moved, self.target, target)
 
 
 def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
-    """A traced array without elements, on the target."""
+    """A traced array without elements, on the target.
+
+    XLA of JAX 0.12 ends the process at partial sums along some axes that become partial sums along others.
+    """
+    if source.spec.unreduced:
+        source = NamedSharding(source.mesh, PartitionSpec(*spec_entries(source.spec)))
+        array = constrained(array, source.mesh, source.spec)
     if AxisType.Explicit not in source.mesh.axis_types or abstract(source.mesh) == abstract(target.mesh):
         return constrained(array, target.mesh, target.spec)
     tile = target.shard_shape(array.shape)

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -196,20 +197,26 @@ INLINED = {
     "custom_lin": "jaxpr",
 }
 
-# A file of the library that binds an equation where the user calls it.
+# A file of the library that binds an equation where the user calls it, and those that trace the user's function.
 _NOT_THE_USERS = str(Path("redistrib", "backends", "jax", "trace", "constraints.py"))
+_TRACING = (
+    str(Path("redistrib", "backends", "jax", "trace", "inline.py")),
+    str(Path("redistrib", "resharding", "through", "prepared.py")),
+)
 
 
 def source_line(eqn: Any) -> str:
     """The user's line of an equation of a jaxpr, `file:line`; empty if unknown.
 
-    No public function reads the traceback of an equation.
+    No public function reads the traceback of an equation. Where the function itself is one call, JAX 0.8 has the lines
+    that trace it, and the next versions none.
     """
     try:
         from jax._src import source_info_util
 
         frames = source_info_util.user_frames(eqn.source_info.traceback)
-        frame = next((frame for frame in frames if not frame.file_name.endswith(_NOT_THE_USERS)), None)
+        inside = takewhile(lambda frame: not frame.file_name.endswith(_TRACING), frames)
+        frame = next((frame for frame in inside if not frame.file_name.endswith(_NOT_THE_USERS)), None)
         return "" if frame is None else f"{frame.file_name}:{frame.start_line}"
     except (ImportError, AttributeError, TypeError):
         return ""
