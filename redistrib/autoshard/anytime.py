@@ -22,7 +22,7 @@ from redistrib.autoshard.classes import classes_of, marks_of
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.descent import SearchResult, bounded
 from redistrib.autoshard.elimination import Elimination
-from redistrib.autoshard.evaluation import Evaluation, evaluated
+from redistrib.autoshard.evaluation import Evaluation, walked
 from redistrib.autoshard.exact import runner_up, solved
 from redistrib.autoshard.folding import Folded, folded
 from redistrib.autoshard.isomorphism import IsomorphismClasses
@@ -210,7 +210,10 @@ class _Anytime:
     def _consider(self, decisions: Decisions, sources: dict[tuple[str, DistType], DistType], keep: int | None) -> bool:
         """Take a schedule where it is better than all before; whether it was."""
         problem = replace(self.problem, keep=keep)
-        evaluation = evaluated(problem, decisions, sources, keep, self.most)
+        walk = walked(problem, decisions, sources, keep)
+        if self.best is not None and walk.least_price >= self.best[0] * (1 - BETTER):
+            return False
+        evaluation = walk.evaluation(self.most)
         price = evaluation.price(problem.moves.objective)
         if not math.isfinite(evaluation.seconds) or not is_spread(problem, decisions):
             return False
@@ -310,7 +313,7 @@ class _Anytime:
             return False
         problem = replace(self.problem, keep=keep, weights=weights)
         if multiplier and self.most:
-            moment = evaluated(problem, result.decisions, result.sources, keep).moment
+            moment = walked(problem, result.decisions, result.sources, keep).evaluation().moment
             problem = replace(problem, memory_multipliers={moment: multiplier * price / self.most})
         if len(turn) > 1 and not _is_small(problem, turn):
             return False

@@ -69,20 +69,47 @@ def evaluated(
         keep: for how many operations a value that was moved is kept; None: to the end.
         most: bytes that a device may hold; None for no limit.
     """
-    return _Walk(problem, decisions, sources, keep, most).result()
+    return walked(problem, decisions, sources, keep).evaluation(most)
+
+
+def walked(
+    problem: SearchProblem,
+    decisions: Decisions,
+    sources: Mapping[tuple[str, DistType], DistType] = {},
+    keep: int | None = None,
+) -> Walk:
+    """A schedule of which bytes are not counted yet, nor seconds where moves run beside computations.
+
+    Args:
+        problem, decisions, sources, keep: as in `evaluated`.
+    """
+    walk = Walk(problem, decisions, sources, keep)
+    walk.run()
+    return walk
 
 
 @dataclass
-class _Walk:
+class Walk:
+    """A walk over the graph, which adds up the seconds of operations and moves.
+
+    Attributes:
+        problem, decisions, sources, keep: as in `evaluated`.
+        versions: of every array, the first as it is made.
+        seconds: of operations and moves, one after the other.
+        moving: those of moves.
+        received: bytes that all devices together receive.
+        refused: the operation, by number, that cannot be cut as it is decided; None where all can.
+    """
+
     problem: SearchProblem
     decisions: Decisions
     sources: Mapping[tuple[str, DistType], DistType]
     keep: int | None
-    most: int | None = None
     versions: dict[str, list[Version]] = field(default_factory=dict)
     seconds: float = 0.0
     moving: float = 0.0
     received: int = 0
+    refused: int | None = None
 
     @cached_property
     def recorder(self) -> Recorder:
@@ -94,7 +121,17 @@ class _Walk:
         """The halos that operations share."""
         return shared_halos(self.decisions.propagation)
 
-    def result(self) -> Evaluation:
+    @property
+    def least_price(self) -> float:
+        """The price of the schedule is no less; without overlap it is this."""
+        if self.problem.moves.objective == "bytes":
+            return float(self.received) if self.refused is None else 0.0
+        if not self.problem.overlap or not math.isfinite(self.seconds):
+            return self.seconds
+        return max(self.seconds - self.moving, self.moving)
+
+    def run(self) -> None:
+        """Walk over all operations."""
         problem, propagation, graph = self.problem, self.decisions.propagation, self.problem.graph
         for array in graph.inputs:
             form = problem.starts.get(array.name, propagation.type_of(array.shape, self.decisions.ins[array.name]))
@@ -107,7 +144,8 @@ class _Walk:
             try:
                 option = problem.decided(propagation, k)
             except ProgramError:
-                return Evaluation(float("inf"), 0, 0, k)
+                self.seconds, self.received, self.refused = math.inf, 0, k
+                return
             read = self.reads(k, option)
             self.seconds += problem.times[k] * option.seconds
             makes, is_inside = self.recorder.computes(k, option.seconds, read), self.recorder.is_inside(k)
@@ -134,6 +172,12 @@ class _Walk:
         for name, forms in ends.items():
             for end in forms:
                 self.read(name, end, len(graph.operations), len(graph.operations)).kept()
+
+    def evaluation(self, most: int | None = None) -> Evaluation:
+        """Time and memory, see `evaluated`."""
+        problem = self.problem
+        if self.refused is not None:
+            return Evaluation(self.seconds, self.received, 0, self.refused)
         works, buffers = self.recorder.freed(), self.recorder.buffers()
         computing = self.seconds - self.moving
         best = Evaluation(self.seconds, self.received, 0, 0, self.moving, computing)
@@ -143,9 +187,9 @@ class _Walk:
                 if seconds >= best.seconds:
                     continue
                 memory, moment = beside.peak()
-                if self.most is None or memory <= self.most:
+                if most is None or memory <= most:
                     best = best._replace(seconds=seconds, memory=memory, moment=moment, overlap=beside.overlap)
-            if best.overlap is not None or self.most is None:
+            if best.overlap is not None or most is None:
                 break
         if best.overlap is None:
             memory, moment = apart(problem, works, buffers)
@@ -178,20 +222,19 @@ class _Walk:
             reader: of the one that reads it; -1 for one that stands in no condition of a loop.
         """
         versions = self.versions[name]
+        first = versions[0]
+        if first.form == form and not first.windows:
+            if first.used < until:
+                first.used = until
+            return first
         tested = reader >= 0 and self.problem.graph.tests_with(name, reader)
-        for version in versions:
+        for version in versions[1:]:
             is_kept = self.keep is None or at - version.used <= self.keep
-            if (
-                version.form == form
-                and not version.windows
-                and (version is versions[0] or (is_kept and version.tested == tested))
-            ):
+            if version.form == form and not version.windows and is_kept and version.tested == tested:
                 version.used = max(version.used, until)
                 return version
         source_form = self.sources.get((name, form))
-        source = (
-            versions[0] if source_form is None or source_form == form else self.read(name, source_form, at, at, reader)
-        )
+        source = first if source_form is None or source_form == form else self.read(name, source_form, at, at, reader)
         price = self.problem.moves.price(source.form, form, self.decisions.propagation.arrays[name].dtype)
         source.used = max(source.used, at)
         if price is None:

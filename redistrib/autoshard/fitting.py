@@ -11,7 +11,7 @@ from functools import cached_property
 from redistrib.autoshard.anytime import AnytimeResult, Improvement, Start, is_large, searched_anytime, unfold
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import SearchResult, bounded, program_of, searched
-from redistrib.autoshard.evaluation import Evaluation, evaluated
+from redistrib.autoshard.evaluation import Evaluation, evaluated, walked
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, is_spread, starting
@@ -198,7 +198,7 @@ def built(problem: SearchProblem, name: str, most: int | None, deadline: Deadlin
             break
         result = SearchResult(decisions, {}, math.inf, False)
         if most is None and not deadline.passed:
-            price = evaluated(problem, decisions).price(problem.moves.objective)
+            price = walked(problem, decisions).least_price
             starts.append(FeasibleResult(problem, replace(result, price=price), name))
             continue
         for keep in (None, KEPT):

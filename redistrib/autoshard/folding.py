@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import permutations
 from typing import NamedTuple
 
@@ -52,6 +53,21 @@ class Folded:
     outputs: tuple[int, ...]
     input_times: Mapping[str, int]
     kept: tuple[int, ...]
+
+    @cached_property
+    def runs(self) -> tuple[int | None, ...]:
+        """For every operation of a layer that stands for others its run."""
+        pairs = zip(self.cells, self.times, strict=True)
+        return tuple(cell[0] if cell is not None and times > 1 else None for cell, times in pairs)
+
+    @cached_property
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """For runs the first and the last operation of the layer that stands for others."""
+        spans: dict[int, tuple[int, int]] = {}
+        for k, run in enumerate(self.runs):
+            if run is not None:
+                spans[run] = (spans.get(run, (k, k))[0], k)
+        return spans
 
 
 def unfolded(graph: Graph) -> Folded:

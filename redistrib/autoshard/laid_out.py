@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from redistrib.autoshard.buffers import Held
+from redistrib.autoshard.buffers import TaskBuffer
 from redistrib.autoshard.streams import Item, Streams
 from redistrib.simulator.two_streams import Task, TaskTimes
 
@@ -18,11 +18,12 @@ class LaidOut:
         scope: the loop, by number; None outside of loops.
         tests: whether it is the condition.
         tasks: in the order of the program.
-        item_of: of every task; None for one that a loop needs besides; and which of its layers the task is in.
-        made: the tasks of an item, one for each layer that is laid out.
+        item_of: the item of every task; None for one that a loop needs besides.
+        tasks_by_item: the tasks of an item, one for each layer that is laid out.
         scratch: bytes that every task needs while it runs; of loops see `parts`.
         parts: of every loop the tasks of a step, and of the condition.
-        held: buffers of tasks that loops need besides.
+        buffers: of tasks that loops need besides.
+        runs: for every operation of a layer that stands for others its run; empty where no layer does.
         picks: for works that pick entries, the tasks that do so before a loop.
         timeline: of the tasks.
     """
@@ -32,24 +33,21 @@ class LaidOut:
     def __init__(self, streams: Streams, scope: int | None, *, tests: bool = False) -> None:
         self.streams, self.scope, self.tests = streams, scope, tests
         self.tasks: list[Task] = []
-        self.item_of: list[tuple[Item | None, int]] = []
-        self.made: dict[Item, list[int]] = defaultdict(list)
+        self.item_of: list[Item | None] = []
+        self.tasks_by_item: dict[Item, list[int]] = {}
         self.scratch: list[int] = []
         self.parts: dict[int, Sequence[LaidOut]] = {}
-        self.held: list[Held] = []
+        self.buffers: list[TaskBuffer] = []
         self.picks: dict[int, list[int]] = defaultdict(list)
-        self._spans: dict[int, tuple[int, int]] = {}
+        folded = streams.problem.folded
+        self.runs = folded.runs if folded is not None and scope is None else ()
         self._seconds: dict[int, tuple[float, float]] = {}
-        self._readers: dict[int, list[int]] | None = None
+        self._readers: list[list[int]] = []
 
     def run(self, item: Item) -> int | None:
         """The run of layers that an item stands for, by number; None where it stands for itself."""
-        folded = self.streams.problem.folded
-        number = self.streams.number(item)
-        if folded is None or self.scope is not None or number >= len(folded.cells) or folded.times[number] == 1:
-            return None
-        cell = folded.cells[number]
-        return None if cell is None else cell[0]
+        number = self.streams.number(item) if self.runs else 0
+        return self.runs[number] if number < len(self.runs) else None
 
     def cell(self, item: Item) -> int | None:
         """The run of layers in which an item stands, by number."""
@@ -60,24 +58,13 @@ class LaidOut:
     def times(self, run: int) -> int:
         """The layers of a run, of which one stands for all."""
         folded = self.streams.problem.folded
-        return 1 if folded is None else folded.times[self.span(run)[0]]
-
-    def span(self, run: int) -> tuple[int, int]:
-        """The first and the last operation of the layer that stands for those of a run."""
-        folded = self.streams.problem.folded
-        if folded is not None and not self._spans:
-            numbers: dict[int, list[int]] = defaultdict(list)
-            for k, (cell, times) in enumerate(zip(folded.cells, folded.times, strict=True)):
-                if cell and times > 1:
-                    numbers[cell[0]].append(k)
-            self._spans = {number: (own[0], own[-1]) for number, own in numbers.items()}
-        return self._spans[run]
+        return 1 if folded is None else folded.times[folded.spans[run][0]]
 
     def seconds_of(self, run: int) -> tuple[float, float]:
         """When the computations of a run begin, and when they end."""
         if not self._seconds:
             tasks: dict[int, list[int]] = defaultdict(list)
-            for k, (item, _) in enumerate(self.item_of):
+            for k, item in enumerate(self.item_of):
                 number = None if item is None else self.run(item)
                 if number is not None and not self.tasks[k].moves:
                     tasks[number].append(k)
@@ -92,14 +79,19 @@ class LaidOut:
         found: dict[Item, list[int]] = {}
         for work in works:
             item = self.streams.item(work, self.scope)
-            if item is not None and item not in found and (tasks := self.made.get(item)) is not None:
+            if item is not None and item not in found and (tasks := self.tasks_by_item.get(item)) is not None:
                 found[item] = tasks
         return [*found.items()]
 
+    def first_tasks_of(self, works: Iterable[int]) -> tuple[int, ...]:
+        """The first task of each item of works, of those that have tasks here."""
+        items, by_item = (self.streams.item(work, self.scope) for work in works), self.tasks_by_item
+        return tuple(by_item[item][0] for item in items if item in by_item)
+
     def readers_of(self, task: int) -> Sequence[int]:
         """The tasks that read the results of a task."""
-        if self._readers is None:
-            self._readers = defaultdict(list)
+        if not self._readers:
+            self._readers = [[] for _ in self.tasks]
             for k, other in enumerate(self.tasks):
                 for read in other.reads:
                     self._readers[read].append(k)

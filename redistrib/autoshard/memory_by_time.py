@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
-from redistrib.autoshard.buffers import Held, changes_of, in_turn, live_bytes
+from redistrib.autoshard.buffers import TaskBuffer, changes_of, in_turn, live_bytes
 from redistrib.autoshard.laid_out import LaidOut
 from redistrib.autoshard.streams import Item
 from redistrib.autoshard.walk_tasks import Buffer, leaving
 from redistrib.simulator.timeline import levels_of
+
+ItemTasks: TypeAlias = tuple[Item, list[int]]  # an item, and its tasks in the layers that are laid out
 
 
 class Memory:
@@ -17,115 +20,137 @@ class Memory:
 
     Attributes:
         laid: the tasks.
-        held: their buffers.
+        buffers: of the tasks.
         scratch, in_turn: bytes that every task needs while it runs; of loops by time, and if tasks ran in turn.
-        beyond: buffers of layers that are not laid out: their bytes, and when they are held in two ways, see
-            `_hold_beyond`.
+        beyond: buffers of layers that are not laid out: their bytes, and when they are live in two ways, see
+            `_add_beyond`.
     """
 
     def __init__(self, laid: LaidOut) -> None:
-        self.laid, self.held = laid, [*laid.held]
+        self.laid, self.buffers = laid, [*laid.buffers]
         self.beyond: list[tuple[int, tuple[float, float], tuple[float, float]]] = []
         self.scratch, self.in_turn = [*laid.scratch], [*laid.scratch]
         for task, parts in laid.parts.items():
             needs = [Memory(part).needs() for part in parts]
             self.scratch[task], self.in_turn[task] = (max(sizes) for sizes in zip(*needs, strict=True))
-        self._hold()
+        self._is_plain = not laid.runs and not laid.picks  # each item has one task
+        self._add_all()
 
     def needs(self) -> tuple[int, int]:
         """Bytes that a step needs besides the values that the loop holds: by time, and if its tasks ran in turn."""
-        alone = max(0, live_bytes(self.held, self.in_turn, in_turn(self.laid.timeline.order)).worst()[0])
+        alone = max(0, live_bytes(self.buffers, self.in_turn, in_turn(self.laid.timeline.order)).worst()[0])
         if self.laid.streams.is_apart:
             return alone, alone
-        return max(live_bytes(self.held, self.scratch, self.laid.timeline).worst()[0], alone), alone
+        return max(live_bytes(self.buffers, self.scratch, self.laid.timeline).worst()[0], alone), alone
 
     def peak(self) -> tuple[int, int]:
         """The most bytes that are live at once, and the operation that runs then, by number."""
-        changes = changes_of(self.held, self.scratch, self.laid.timeline)
+        laid, changes = self.laid, changes_of(self.buffers, self.scratch, self.laid.timeline)
         most, when = max(levels_of([*changes, *more]).worst() for more in self._beyond())
-        begun = [
-            k for k in self.laid.timeline.order if not self.laid.tasks[k].moves and self.laid.timeline.start[k] <= when
-        ]
-        items = [item for k in begun if (item := self.laid.item_of[k][0]) is not None]
-        count = len(self.laid.streams.problem.graph.operations)
-        return most, min(self.laid.streams.number(items[-1]), max(0, count - 1)) if items else 0
+        count = len(laid.streams.problem.graph.operations)
+        for k in reversed(laid.timeline.order):
+            item = laid.item_of[k]
+            if item is not None and not laid.tasks[k].moves and laid.timeline.start[k] <= when:
+                return most, min(laid.streams.number(item), max(0, count - 1))
+        return most, 0
 
-    def _hold(self) -> None:
+    def _add_all(self) -> None:
         """The buffers of the tasks; each layer that is laid out has its own."""
-        streams, scope = self.laid.streams, self.laid.scope
+        laid, streams, scope = self.laid, self.laid.streams, self.laid.scope
         ahead = set(streams.entries.get(scope, ())) if scope is not None else set()
         behind = set(streams.results.get(scope, ())) if scope is not None else set()
-        for buffer in streams.buffers_of[scope]:
+        for buffer in streams.buffers_of.get(scope, ()):
             is_first = not buffer.makers  # there when the program, or the step, begins
-            if (is_first and scope is not None and self.laid.tests) or not (
-                is_first or self.laid.tasks_of(buffer.makers)
-            ):
+            if is_first and scope is not None and laid.tests:
+                continue
+            if self._is_plain and not ahead and not behind:
+                makers = laid.first_tasks_of(buffer.makers)
+                if makers or (is_first and (buffer.readers or buffer.role != "entry")):
+                    self._add(buffer, makers)
+                continue
+            if not (is_first or laid.tasks_of(buffer.makers)):
                 continue
             for k in ahead.intersection(buffer.readers) if buffer.role == "entry" else ():
-                self.held.append(Held(buffer.size, (), (*self.laid.made[False, k],)))  # of the next step
+                self.buffers.append(TaskBuffer(buffer.size, (), (*laid.tasks_by_item.get(k, ()),)))  # of the next step
                 buffer = buffer._replace(readers=tuple(reader for reader in buffer.readers if reader != k))
                 if not buffer.readers:
                     break
             if buffer.role == "entry" and not buffer.readers:
                 continue
             if ahead.intersection(buffer.makers):  # made for the next step; that for this one is carried
-                self.held.append(Held(buffer.size, self._all(buffer.makers), (), stays=True))
-                self.held.append(Held(buffer.size, (), self._all(buffer.readers), is_counted=True))
+                self.buffers.append(TaskBuffer(buffer.size, self._all(buffer.makers), (), stays=True))
+                self.buffers.append(TaskBuffer(buffer.size, (), self._all(buffer.readers), is_counted=True))
                 continue
             if late := behind.intersection(buffer.readers):  # moved in the next step; that of the last one is carried
-                self.held.append(Held(buffer.size, (), self._all(late), is_counted=True))
+                self.buffers.append(TaskBuffer(buffer.size, (), self._all(late), is_counted=True))
                 buffer = buffer._replace(stays=True)
-            self._hold_layers(buffer)
+            if self._is_plain:
+                self._add(buffer, laid.first_tasks_of(buffer.makers))
+            else:
+                self._add_layers(buffer)
 
-    def _hold_layers(self, buffer: Buffer) -> None:
+    def _add(self, buffer: Buffer, makers: tuple[int, ...]) -> None:
+        """A buffer where each item has one task."""
+        size, _, _, readers, begins, stays, role, _ = buffer
+        loops = self.laid.first_tasks_of(map(leaving, begins)) if begins else ()
+        reads = self.laid.first_tasks_of(readers)
+        self.buffers.append(TaskBuffer(size, makers, reads, loops, stays, role == "carry"))
+
+    def _add_layers(self, buffer: Buffer) -> None:
         """A buffer, or one for each layer that is laid out."""
-        makers, readers = self.laid.tasks_of(buffer.makers), self.laid.tasks_of(self._readers(buffer))
-        begins = self.laid.tasks_of(map(leaving, buffer.begins))
-        size, stays, is_counted = buffer.size, buffer.stays, buffer.role == "carry"
-        if self.laid.streams.problem.folded is None and not self.laid.picks:
-            makes, reads, loops = (tuple(tasks[0] for _, tasks in found) for found in (makers, readers, begins))
-            self.held.append(Held(size, makes, reads, loops, stays, is_counted))
-            return
+        laid = self.laid
+        makers, readers = laid.tasks_of(buffer.makers), laid.tasks_of(self._readers(buffer))
+        begins = laid.tasks_of(map(leaving, buffer.begins))
         layers = max((len(tasks) for _, tasks in makers), default=1)
         if not makers and buffer.copies > 1:
-            self._hold_inputs(buffer, readers)
+            self._add_inputs(buffer, readers)
             return
+        picks = [k for reader in buffer.readers for k in laid.picks.get(reader, ())] if laid.picks else []
         is_inside = not {item for item, _ in makers}.isdisjoint(item for item, _ in readers)  # made where it is read
         for layer in range(layers):
             made = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in makers)
-            users = {k for task in made for k in self.laid.readers_of(task)} if layers > 1 and not is_inside else set()
-            for _, tasks in readers:
-                matched = [k for k in tasks if k in users or any(read in made for read in self.laid.tasks[k].reads)]
-                if layers > 1 and not matched and len(tasks) > 1:
-                    matched = [tasks[min(layer, len(tasks) - 1)]]
-                users.update(matched if matched or layers > 1 else tasks)
-            users.update(k for reader in buffer.readers for k in self.laid.picks.get(reader, ()))
+            users = {*self._users(made, readers, layer, layers > 1, is_inside), *picks}
             starts = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in begins)
-            self.held.append(Held(size, made, (*users,), starts, stays, is_counted))
-        run = next((self.laid.run(item) for item, tasks in makers if len(tasks) == layers), None)
-        if layers > 1 and run is not None:
-            others = [pair for pair in readers if self.laid.cell(pair[0]) != run]
-            if others or stays:
-                self._hold_beyond(size, self.laid.times(run) - layers, run, others, stays)
+            self.buffers.append(TaskBuffer(buffer.size, made, (*users,), starts, buffer.stays, buffer.role == "carry"))
+        run = next((laid.run(item) for item, tasks in makers if len(tasks) == layers), None) if layers > 1 else None
+        if run is not None:
+            others = [pair for pair in readers if laid.cell(pair[0]) != run]
+            if others or buffer.stays:
+                self._add_beyond(buffer.size, laid.times(run) - layers, run, others, buffer.stays)
 
-    def _hold_inputs(self, buffer: Buffer, readers: Sequence[tuple[Item, list[int]]]) -> None:
+    def _users(
+        self, makers: Sequence[int], readers: Sequence[ItemTasks], layer: int, is_one_of_several: bool, is_inside: bool
+    ) -> Iterator[int]:
+        """The tasks that read what tasks of one layer make."""
+        direct: set[int] = set()
+        for task in makers if is_one_of_several or any(len(tasks) > 1 for _, tasks in readers) else ():
+            direct.update(self.laid.readers_of(task))
+        if is_one_of_several and not is_inside:
+            yield from direct
+        for _, tasks in readers:
+            matched = [k for k in tasks if k in direct] if direct else ()
+            if matched:
+                yield from matched
+            elif not is_one_of_several:
+                yield from tasks
+            elif len(tasks) > 1:
+                yield tasks[min(layer, len(tasks) - 1)]
+
+    def _add_inputs(self, buffer: Buffer, readers: Sequence[ItemTasks]) -> None:
         """An input that stands for those of several layers."""
         last = max(readers, key=lambda pair: pair[1][-1], default=None)
         layers = 1 if last is None else len(last[1])
-        if buffer.stays or layers == 1:
+        if last is None or buffer.stays or layers == 1:
             users = tuple(k for _, tasks in readers for k in tasks)
-            self.held.append(Held(buffer.copies * buffer.size, (), users, stays=buffer.stays))
+            self.buffers.append(TaskBuffer(buffer.copies * buffer.size, (), users, stays=buffer.stays))
             return
-        assert last is not None
         run = self.laid.run(last[0])
         for layer in range(layers):
             users = tuple(tasks[layer] for item, tasks in readers if self.laid.run(item) == run and layer < len(tasks))
-            self.held.append(Held(buffer.size, (), users))
-        self._hold_beyond(buffer.size, buffer.copies - layers, None, [last], False)
+            self.buffers.append(TaskBuffer(buffer.size, (), users))
+        self._add_beyond(buffer.size, buffer.copies - layers, None, [last], False)
 
-    def _hold_beyond(
-        self, size: int, times: int, run: int | None, readers: Sequence[tuple[Item, list[int]]], stays: bool
-    ) -> None:
+    def _add_beyond(self, size: int, times: int, run: int | None, readers: Sequence[ItemTasks], stays: bool) -> None:
         """The buffers of layers that are not laid out: as the first of them run, and as the last."""
         if times <= 0:
             return
@@ -140,18 +165,18 @@ class Memory:
         """When buffers of layers that are not laid out are taken and given up, in two ways."""
         for way in range(2 if self.beyond else 1):
             stretches = ((size, ways[way]) for size, *ways in self.beyond)
-            held = [(size, start, end) for size, (start, end) in stretches if start < end]
-            yield [(at, change) for size, start, end in held for at, change in ((start, size), (end, -size))]
+            live = [(size, start, end) for size, (start, end) in stretches if start < end]
+            yield [(at, change) for size, start, end in live for at, change in ((start, size), (end, -size))]
 
-    def _readers(self, buffer: Buffer) -> list[int]:
+    def _readers(self, buffer: Buffer) -> Sequence[int]:
         """The works that read a buffer, but for loops whose steps read a copy of it in its place."""
-        loops, works = self.laid.streams.problem.graph.loops, self.laid.streams.works
+        loops, works, unread = self.laid.streams.problem.graph.loops, self.laid.streams.works, self.laid.streams.unread
+        if not unread:
+            return buffer.readers
         return [
             k
             for k in buffer.readers
-            if k not in self.laid.streams.unread
-            or loops[works[k].scope or 0].parent != self.laid.scope
-            or k not in self.laid.picks
+            if k not in unread or loops[works[k].scope or 0].parent != self.laid.scope or k not in self.laid.picks
         ]
 
     def _all(self, works: Iterable[int]) -> tuple[int, ...]:

@@ -74,7 +74,8 @@ class Moves:
     mesh: Mesh
     machine: Machine
     objective: Objective = "seconds"
-    _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
+    _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)  # of normal types
+    _asked: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
     _halos: dict[tuple[object, ...], Price] = field(default_factory=dict)
     _scratch: dict[tuple[DistType, DistType, str], int] = field(default_factory=dict)
     _travels: dict[tuple[DistType, DistType], bool] = field(default_factory=dict)
@@ -93,11 +94,13 @@ class Moves:
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         """The cost of a move; None where there is no plan."""
-        ends = self.normal(source, target)
-        key = (*ends, dtype)
-        if key not in self._prices:
-            self._prices[key] = self._price(*ends, dtype)
-        return self._prices[key]
+        exact = (source, target, dtype)
+        if exact not in self._asked:
+            key = (*self.normal(source, target), dtype)
+            if key not in self._prices:
+                self._prices[key] = self._price(*key)
+            self._asked[exact] = self._prices[key]
+        return self._asked[exact]
 
     def travels(self, source: DistType, target: DistType) -> bool:
         """Whether the lower bound on received elements says that no plan of a move is local; it needs no plan."""

@@ -8,16 +8,15 @@ other; each further one takes as long as the last of these.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from redistrib.autoshard.buffers import Held, in_turn
+from redistrib.autoshard.buffers import TaskBuffer, in_turn
 from redistrib.autoshard.laid_out import LaidOut
 from redistrib.autoshard.memory_by_time import Memory
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.streams import Item, Streams
-from redistrib.autoshard.walk_tasks import Beside, Buffer, Overlap, WalkTask
+from redistrib.autoshard.walk_tasks import Beside, Buffer, Overlap, WalkTask, loop_of
 from redistrib.simulator.two_streams import NEAR, Task, TaskTimes, overlapped
 
 LAID = 8  # layers of those that one stands for, that are laid out one after the other
@@ -57,9 +56,10 @@ class _Timed(LaidOut):
 
     def __init__(self, streams: Streams, scope: int | None, *, tests: bool = False) -> None:
         super().__init__(streams, scope, tests=tests)
-        self.numbers: dict[Item, list[int]] = defaultdict(list)  # as `made`; the tasks whose results are read next
-        self.turned: dict[tuple[int, int], bool] = {}  # see `_is_turned`
+        self.results: dict[Item, list[int]] = {}  # as `tasks_by_item`: the tasks whose results are read next
         self.layers: list[tuple[int, list[int]]] = []  # times, and the task after the last of each layer laid out
+        # Where tasks run in turn, it matters only to which of several layers a result belongs.
+        self._needs_reads = not streams.is_apart or bool(self.runs)
         self._lay_out()
         if streams.is_apart:
             self.timeline = in_turn(range(len(self.tasks)))
@@ -73,93 +73,89 @@ class _Timed(LaidOut):
     # ------------------------------------------------------------------------------------------ tasks
 
     def _lay_out(self) -> None:
-        last = -1 if self.scope is None else self.streams.problem.graph.conditions.get(self.scope, -1)
-        in_part = (item for item in self.streams.items[self.scope] if (self.streams.number(item) <= last) == self.tests)
-        for run, group in groupby(in_part, self.run):
-            items = [*group]
+        streams, number = self.streams, self.streams.number
+        items = streams.items.get(self.scope, [])
+        if self.scope is not None and (last := streams.problem.graph.conditions.get(self.scope)) is not None:
+            items = [item for item in items if (number(item) <= last) == self.tests]
+        if not self.runs:
+            for item in items:
+                self._add(item, 0, {})
+            return
+        for run, group in groupby(items, self.run):
+            in_run = [*group]
             if run is None:
-                for item in items:
+                for item in in_run:
                     self._add(item, 0, {})
                 continue
-            folded = self.streams.problem.folded
+            folded = streams.problem.folded
             assert folded is not None
-            times = folded.times[self.streams.number(items[0])]
-            cells: dict[object, Item] = {
-                folded.cells[self.streams.number(item)]: item for item in items if self._computes(item)
-            }
+            times = folded.times[number(in_run[0])]
+            cells: dict[object, Item] = {folded.cells[number(item)]: item for item in in_run if self._computes(item)}
             ends = []
-            for layer in range(min(FEW if self.streams.is_apart else LAID, times)):
-                for item in items:
+            for layer in range(min(FEW if streams.is_apart else LAID, times)):
+                for item in in_run:
                     self._add(item, layer, cells)
                 ends.append(len(self.tasks))
             self.layers.append((times, ends))
 
     def _computes(self, item: Item) -> bool:
-        return item[0] or not self.streams.works[item[1]].moves
+        return item < 0 or not self.streams.works[item].moves
 
     def _add(self, item: Item, layer: int, cells: Mapping[object, Item]) -> None:
         """Add the task of an item; `cells` are those of its layer, if it stands for several."""
-        folded, reads = self.streams.problem.folded, []
-        own_run = self.run(item)
-        for other in self.streams.reads[item]:
-            numbers = self.numbers[other]
-            run = self.run(other)
-            if own_run is not None and run is not None and run != own_run:
-                turned = len(numbers) - 1 - layer if self._is_turned(own_run, run) else layer
-                numbers = numbers[turned : turned + 1] or numbers
-            elif layer and folded is not None and len(numbers) == 1 and self._computes(other):
-                cell = folded.cells[self.streams.number(other)] if not other[0] else None
-                if cell in cells:  # the results of the layer before the first; for other layers, of the layer before
-                    numbers = self.numbers[cells[cell]][layer - 1 : layer]
-            if numbers:
-                reads.append(numbers[-1])
-        if item[0]:
+        streams = self.streams
+        reads = self._reads(item, layer, cells) if self._needs_reads else []
+        if item < 0:
             self._loop(item, layer, reads)
             return
-        work = self.streams.works[item[1]]
-        if work.moves and self.scope is not None and item[1] in self.streams.entries.get(self.scope, ()):
-            self._task(item, layer, Task(work.seconds, (), moves=True, grows=True), work.scratch)
-            self.numbers[item].clear()  # the step reads the gathers that the step before has issued
-            return
-        if work.moves and self.scope is not None and item[1] in self.streams.results.get(self.scope, ()):
-            reads = []  # the result of the step before
-        self._task(item, layer, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed), work.scratch)
+        work = streams.works[item]
+        if work.moves and self.scope is not None:
+            if item in streams.entries.get(self.scope, ()):
+                self._task(item, Task(work.seconds, (), moves=True, grows=True), work.scratch)
+                self.results[item].clear()  # the step reads the gathers that the step before has issued
+                return
+            if item in streams.results.get(self.scope, ()):
+                reads = []  # the result of the step before
+        self._task(item, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed), work.scratch)
 
-    def _is_turned(self, run: int, other: int) -> bool:
-        """Whether the first layer of a run reads results of the last layer of another."""
-        if (run, other) not in self.turned:
-            folded, (first, _), (_, stop) = self.streams.problem.folded, self.span(run), self.span(other)
-            cells = folded.cells if folded is not None else ()
-            votes = 0
-            for item, reads in self.streams.reads.items():
-                number = self.streams.number(item)
-                cell = cells[number] if number < first else None
-                for read in reads if cell and cell[0] == run else ():
-                    maker = self.streams.number(read)
-                    made_in = cells[maker] if maker < len(cells) else None
-                    if made_in and made_in[0] == other:
-                        votes += 1 if maker > stop else -1
-            self.turned[run, other] = votes > 0
-        return self.turned[run, other]
+    def _reads(self, item: Item, layer: int, cells: Mapping[object, Item]) -> list[int]:
+        """The tasks that make the operands of an item in one of its layers."""
+        folded, reads = self.streams.problem.folded, []
+        own_run = self.run(item)
+        for other in self.streams.reads.get(item, ()):
+            numbers = self.results.get(other, [])
+            run = self.run(other)
+            if own_run is not None and run is not None and run != own_run:
+                turned = len(numbers) - 1 - layer if (own_run, run) in self.streams.turned else layer
+                numbers = numbers[turned : turned + 1] or numbers
+            elif layer and folded is not None and len(numbers) == 1 and self._computes(other):
+                cell = folded.cells[self.streams.number(other)] if other >= 0 else None
+                if cell in cells:  # the results of the layer before the first; for other layers, of the layer before
+                    numbers = self.results.get(cells[cell], [])[layer - 1 : layer]
+            if numbers:
+                reads.append(numbers[-1])
+        return reads
 
-    def _task(self, item: Item | None, layer: int, task: Task, scratch: int = 0) -> int:
+    def _task(self, item: Item | None, task: Task, scratch: int = 0) -> int:
+        number = len(self.tasks)
         if item is not None:
-            self.numbers[item].append(len(self.tasks))
-            self.made[item].append(len(self.tasks))
+            self.results.setdefault(item, []).append(number)
+            self.tasks_by_item.setdefault(item, []).append(number)
         self.scratch.append(scratch)
-        self.item_of.append((item, layer))
+        self.item_of.append(item)
         self.tasks.append(task)
-        return len(self.tasks) - 1
+        return number
 
     def _loop(self, item: Item, layer: int, reads: list[int]) -> None:
         """A loop, and before it the gathers for its first step, and copies of the gathers ahead."""
-        problem, loop, scope = self.streams.problem, self.streams.problem.graph.loops[item[1]], item[1]
+        problem, scope = self.streams.problem, loop_of(item)
+        loop = problem.graph.loops[scope]
         parts: list[LaidOut] = [step := _Timed(self.streams, scope)]
         seconds = loop.steps * step.seconds
         if scope in problem.graph.conditions:
             parts.append(condition := _Timed(self.streams, scope, tests=True))
             seconds += loop.steps * condition.seconds
-        held: list[tuple[int, int, tuple[int, ...]]] = []  # bytes, their maker, their readers besides the loop
+        buffers: list[tuple[int, int, tuple[int, ...]]] = []  # bytes, their maker, their readers besides the loop
         for k in self.streams.entries.get(scope, ()):
             work = self.streams.works[k]
             _, size, dtype = work.entry or ("", 0, "")
@@ -170,32 +166,32 @@ class _Timed(LaidOut):
             array = tuple(
                 tasks[min(layer, len(tasks) - 1)] for _, tasks in self.tasks_of(self.streams.works[pick].reads)
             )
-            first = self._task(None, layer, Task(picked, array))
-            gathered = self._task(None, layer, Task(work.seconds, (first,), moves=True, grows=True), work.scratch)
-            rolled = self._task(None, layer, Task(turned, array))
+            first = self._task(None, Task(picked, array))
+            gathered = self._task(None, Task(work.seconds, (first,), moves=True, grows=True), work.scratch)
+            rolled = self._task(None, Task(turned, array))
             reads = [*reads, gathered, rolled]
             self.picks[pick] += [first, rolled]
-            self.held.append(Held(entry, (first,), (gathered,)))
-            held += [(work.taken, gathered, ()), (size, rolled, ())]
+            self.buffers.append(TaskBuffer(entry, (first,), (gathered,)))
+            buffers += [(work.taken, gathered, ()), (size, rolled, ())]
         zeros_of: dict[int, int] = {}
         for k in self.streams.results.get(scope, ()):
             _, size, _, _ = self.streams.works[k].result or ("", 0, 0, "")
             zeros = problem.machine.seconds_of("broadcast_in_dim", (), size, 0)
-            zeros_of[k] = self._task(None, layer, Task(zeros, ()))
+            zeros_of[k] = self._task(None, Task(zeros, ()))
             reads = [*reads, zeros_of[k]]
         task = Task(seconds, tuple(dict.fromkeys(reads)), is_loop=True)
-        ran = self._task(item, layer, task)
+        ran = self._task(item, task)
         self.parts[ran] = parts
         for k in self.streams.results.get(scope, ()):
             work = self.streams.works[k]
             _, before, size, dtype = work.result or ("", 0, 0, "")
             task = Task(work.seconds, (ran,), moves=True, grows=size > before)
-            moved = self._task(None, layer, task, work.scratch)
+            moved = self._task(None, task, work.scratch)
             turned = problem.machine.seconds_of("roll", (dtype,), (2 * loop.steps + 1) * size, 0)
-            rolled = self._task((False, k), layer, Task(turned, (moved, ran)))
-            held.append((before, zeros_of[k], (moved,)))
-            self.held += [Held(loop.steps * size, (ran,), (rolled,)), Held(size, (moved,), (rolled,))]
-        self.held += [Held(size, (maker,), (*readers, ran)) for size, maker, readers in held]
+            rolled = self._task(k, Task(turned, (moved, ran)))
+            buffers.append((before, zeros_of[k], (moved,)))
+            self.buffers += [TaskBuffer(loop.steps * size, (ran,), (rolled,)), TaskBuffer(size, (moved,), (rolled,))]
+        self.buffers += [TaskBuffer(size, (maker,), (*readers, ran)) for size, maker, readers in buffers]
 
     def _further(self, timeline: TaskTimes, times: int, ends: Sequence[int]) -> float:
         """Seconds of the layers that are not laid out."""
@@ -211,8 +207,8 @@ class _Timed(LaidOut):
     def _expose(self, timeline: TaskTimes) -> None:
         """Name the entries whose gathers computations of the step wait for, and the results moved after all of them."""
         computed = max((timeline.end[k] for k, task in enumerate(self.tasks) if not task.moves), default=0.0)
-        for k, (item, _) in enumerate(self.item_of):
-            result = None if item is None or item[0] else self.streams.works[item[1]].result
+        for k, item in enumerate(self.item_of):
+            result = None if item is None or item < 0 else self.streams.works[item].result
             if result is not None and timeline.end[k] > computed * (1 + NEAR):
                 self.streams.late[result[0]] = None
         free = 0.0
@@ -220,8 +216,8 @@ class _Timed(LaidOut):
             if self.tasks[k].moves:
                 continue
             for read in self.tasks[k].reads:
-                item = self.item_of[read][0]
-                entry = None if item is None or item[0] else self.streams.works[item[1]].entry
+                item = self.item_of[read]
+                entry = None if item is None or item < 0 else self.streams.works[item].entry
                 if entry is not None and timeline.end[read] > free:
                     self.streams.exposed[entry[0]] = None
             free = timeline.end[k]

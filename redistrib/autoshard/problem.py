@@ -219,12 +219,14 @@ class SearchProblem:
             ProgramError: if it cannot be cut so.
         """
         options: dict[tuple[object, ...], Option] = self._fact("decided options", dict)
-        cuts = (propagation.cuts[number], propagation.carries[number])
-        key = (self.kinds[number], *(tuple(sorted(by_axis.items())) for by_axis in cuts))
-        if key not in options:
+        cuts, carries = propagation.cuts[number], propagation.carries[number]
+        key = (self.kinds[number], tuple(sorted(cuts.items())), tuple(sorted(carries.items())) if carries else ())
+        option = options.get(key)
+        if option is None:
             timed = self.moves.objective == "seconds" or self.machine.rates is not None
-            options[key] = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
-        return options[key]
+            option = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
+            options[key] = option
+        return option
 
     @property
     def kinds(self) -> tuple[int, ...]:

@@ -97,3 +97,8 @@ class Beside(NamedTuple):
 def leaving(loop: int) -> int:
     """The number under which works read the results of a loop."""
     return -2 - loop
+
+
+def loop_of(read: int) -> int:
+    """The loop whose results are read under a number."""
+    return -2 - read

@@ -187,7 +187,7 @@ class Graph:
 
     def scope_of(self, name: str) -> int | None:
         """The innermost loop in which a value exists; results of a loop are outside it."""
-        if name not in self.makers:
+        if not self.loops or name not in self.makers:
             return None
         number = self.makers[name][0]
         scope = self.scopes[number]
@@ -228,7 +228,7 @@ class Graph:
 
     def tests_with(self, name: str, number: int) -> bool:
         """Whether an operation reads a carried value for the condition: a step does not see moves made for it."""
-        scope = self.scope_of(name)
+        scope = self.scope_of(name) if self.conditions else None
         return scope is not None and number <= self.conditions.get(scope, -1)
 
     def made_at(self, name: str) -> int:
@@ -273,7 +273,10 @@ class Graph:
 
     def _outermost(self, name: str, number: int) -> LoopScope | None:
         """The outermost loop around an operation that a value which it reads comes from outside of."""
-        own_scope, scope, outermost = self.scope_of(name), self.scopes[number], None
+        scope, outermost = self.scopes[number], None
+        if scope is None:
+            return None
+        own_scope = self.scope_of(name)
         while scope is not None and scope != own_scope:
             outermost, scope = self.loops[scope], self.loops[scope].parent
         return outermost
