@@ -12,8 +12,15 @@ The rules are XLA's for TPUs in outline; the suite `kernels` of the bench compar
   slice, rewrites the rows that it touches, if its array is read by nothing else, and copies the array otherwise.
 - Nothing is fused into the steps of a loop, or out of them. The operations at a loop's boundary are no kernels.
 
-With `products=False` a product is computed alone, but for transpositions of its operands and of its result: XLA calls a
-library on GPUs. With `several=False` too, a kernel has one result, as by XLA for CPUs.
+With `products=False`, as by XLA for GPUs and CPUs:
+
+- A product is computed alone, but for transpositions of its operands and of its result: XLA calls a library.
+- So is a scatter. XLA for TPUs compares the indices of one update of each row with positions, beside other operations.
+- The entry of a stacked array that a step of a loop takes is copied, where a product, an update or another operation
+  reads it that is computed alone. An update is computed beside the copy, if kernels have several results.
+- An array of results of all steps is filled with zeros before the loop. XLA for TPUs allocates it as it is.
+
+With `several=False` too, a kernel has one result, as by XLA for CPUs.
 """
 
 from __future__ import annotations
@@ -25,32 +32,15 @@ from typing import NamedTuple
 
 from redistrib.autoshard.attention import Attention, attentions, computes_again
 from redistrib.autoshard.grouping import Root, alone, groups_of, without_products
-from redistrib.autoshard.kinds import is_loop, is_product, is_reduction
+from redistrib.autoshard.kinds import is_loop, is_product, is_reduction, slices
+from redistrib.autoshard.reads import Read, is_stacked, update_of, updates, with_copies
 from redistrib.autoshard.transposing import follows_product, strides
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.programs.work import is_by_vector
 
 _RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
-_SLICING = {"dynamic_slice", "gather", "slice", "split"}
 WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
-
-
-class Read(NamedTuple):
-    """A stored array that a kernel reads for an operation.
-
-    Attributes:
-        name: of the array.
-        number: of the operation's read by which it comes in.
-        size: bytes of it that are read, on one device that has all of the work.
-        part: the slice of it that is read, by name; empty for all of it.
-        leaf: its place among all that the operation is computed from.
-    """
-
-    name: str
-    number: int
-    size: int
-    part: str
-    leaf: int
 
 
 class Kernel(NamedTuple):
@@ -86,10 +76,10 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
     Args:
         graph: the operations.
         flash: whether each pass of an attention is one kernel.
-        products: whether kernels of products compute element-wise operations too.
+        products: whether kernels of products and scatters compute element-wise operations too.
         several: whether kernels have several results.
     """
-    sizes = _sizes(graph)
+    sizes, copied = _sizes(graph), set[str]()
     inside, leaves, group_of = grouped(graph, sizes, products, several)
     fused = _Flash(graph, attentions(graph) if flash else [], inside, leaves)
     group_of |= fused.group_of
@@ -121,8 +111,11 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
                 reads.append(leaf._replace(size=more, leaf=place))
         stores = not names or any(name in stored for name in names)
         written = sum(sizes[name] for name in names if name in stored)
-        if _updates(operation):
-            reads, written = _update(graph, k, reads, sizes, inside)
+        if updates(operation, products):
+            reads, written = update_of(graph, k, reads, sizes, inside)
+        if not products:
+            reads = with_copies(graph, k, reads, sizes, copied, several)
+            written += sum(sizes[name] for name in names if is_stacked(graph, name))  # with zeros, before the loop
         written += fused.written[k]
         launches = group not in first
         turned = not several and launches and strides(graph, k, inside)
@@ -182,8 +175,8 @@ def grouped(
 
     Operations and kernels are numbers. `sizes` are the bytes of every array by name.
     """
-    arrays, loops = graph.arrays(), [is_loop(operation) for operation in graph.operations]
-    inside = _inside(graph, loops, sizes, products)
+    arrays, loops = graph.arrays(), [is_loop(operation, products) for operation in graph.operations]
+    inside = _inside(graph, loops, sizes, products, several)
     leaves = _leaves(graph, inside, sizes)
     roots = [
         None
@@ -213,10 +206,12 @@ def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
 # -------------------------------------------------------------------------------------------- what is not stored
 
 
-def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], products: bool) -> set[int]:
+def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], products: bool, several: bool) -> set[int]:
     """The operations that are computed inside the kernels of their readers, by number."""
     operations, outputs, readers = graph.operations, {*graph.outputs}, graph.readers
     product = [is_product(operation) for operation in operations]
+    # On CPUs a matrix is transposed by a copy before it is multiplied by a vector.
+    transposes = [p and (several or not is_by_vector(op.nest)) for p, op in zip(product, operations, strict=True)]
     computes = [
         loop or is_reduction(operation) or (products and product[k])
         for k, (loop, operation) in enumerate(zip(loops, operations, strict=True))
@@ -226,7 +221,7 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
 
     for k in reversed(range(len(operations))):
         operation = operations[k]
-        if not loops[k] or operation.pinned or (len(operation.outs) > 1 and not _slices(operation)):
+        if not loops[k] or operation.pinned or (len(operation.outs) > 1 and not slices(operation)):
             continue
         names = [array.name for array in operation.outs]
         reading = list(dict.fromkeys(number for name in names for number, _ in readers.get(name, ())))
@@ -235,7 +230,7 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
         if not products and operation.kind == "transpose":
             if follows_product(graph, k):
                 continue
-            if all(product[j] and graph.scopes[j] == graph.scopes[k] for j in reading):
+            if all(transposes[j] and graph.scopes[j] == graph.scopes[k] for j in reading):
                 computes[k], kernels[k] = False, {*reading}
                 continue
         if not all(computes[j] for j in reading):
@@ -244,7 +239,7 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
             continue
         those = {kernel for j in reading for kernel in kernels.get(j, {j})}
         count = len(those)
-        if count > 1 and not _slices(operation):
+        if count > 1 and not slices(operation):
             written = sum(sizes[name] for name in names)
             if (count - 1) * least[k] > count * written or any(_ends(graph, name) for name in operation.ins):
                 continue
@@ -279,7 +274,7 @@ def _leaves(graph: Graph, inside: set[int], sizes: Mapping[str, int]) -> list[li
     for k, operation in enumerate(graph.operations):
         whole = [sources.get(name, {(name, ""): sizes[name]}) for name in operation.ins]
         taken = sum(sizes[array.name] for array in operation.outs)
-        if _slices(operation) and whole and k not in inside:
+        if slices(operation) and whole and k not in inside:
             whole[0] = _cut(whole[0], operation.name, taken)
         leaves = [Read(n, r, size, part, 0) for r, of in enumerate(whole) for (n, part), size in of.items()]
         every.append(leaves)
@@ -289,7 +284,7 @@ def _leaves(graph: Graph, inside: set[int], sizes: Mapping[str, int]) -> list[li
                 key = (leaf.name, leaf.part)
                 joint[key] = max(leaf.size, joint.get(key, 0))
             for array in operation.outs:
-                sliced = _slices(operation) and joint
+                sliced = slices(operation) and joint
                 sources[array.name] = _cut(joint, array.name, sizes[array.name]) if sliced else joint
     return every
 
@@ -314,38 +309,6 @@ def _stored(graph: Graph, leaves: Sequence[Sequence[Read]], inside: set[int], gr
     return stored | {name for name in results if name not in read}
 
 
-# ------------------------------------------------------------------------------------------------ scatters
-
-
-def _updates(operation: Operation) -> bool:
-    """Whether it is a scatter or an update of a slice: its first read and its result are one array."""
-    is_update = operation.kind == "dynamic_update_slice" or operation.kind.startswith("scatter")
-    return is_update and not operation.opaque and len(operation.outs) == 1 and not is_loop(operation)
-
-
-def _update(
-    graph: Graph, number: int, reads: Sequence[Read], sizes: Mapping[str, int], inside: set[int]
-) -> tuple[list[Read], int]:
-    """The reads and written bytes of an update: of the rows that it touches, and of a copy where one is needed."""
-    operation = graph.operations[number]
-    old, new = operation.ins[0], operation.outs[0].name
-    updates = operation.ins[1 if operation.kind == "dynamic_update_slice" else 2]
-    maker, touched = graph.makers.get(old), min(sizes[updates], sizes[new])
-    is_filled = maker is not None and maker[0] in inside
-    is_made_once = maker is not None and not graph.operations[maker[0]].role
-    is_free = is_made_once and len(graph.readers[old]) == 1 and old not in graph.outputs
-    written = touched
-    if is_filled:
-        written = sizes[new] + touched
-    elif not is_free:
-        written = sizes[new]
-    else:
-        reads = [read._replace(size=min(read.size, touched)) if read.number == 0 else read for read in reads]
-    if any(graph.operations[k].role == "stack" for k, _ in graph.readers.get(new, ())):
-        written += 2 * sizes[new]  # no kernel that computes it writes it into the array of all steps
-    return list(reads), written
-
-
 # ------------------------------------------------------------------------------------------- kinds of operations
 
 
@@ -362,10 +325,6 @@ def _kind(operation: Operation, loop: bool, arrays: Mapping[str, Array]) -> tupl
     if is_product(operation):
         return "product", math.prod(operation.outs[0].shape)
     return "", 0
-
-
-def _slices(operation: Operation) -> bool:
-    return operation.kind in _SLICING
 
 
 def _sizes(graph: Graph) -> dict[str, int]:

@@ -12,10 +12,14 @@ MOVING = {
     "stop_gradient", "transpose", "copy",
 }  # fmt: skip
 _FOLDING = {"argmax", "argmin"}
+_SLICING = {"dynamic_slice", "gather", "slice", "split"}
 
 
-def is_loop(operation: Operation) -> bool:
-    """Whether every element that it writes comes of one element, or none, of each array that it reads."""
+def is_loop(operation: Operation, scatters: bool = True) -> bool:
+    """Whether every element that it writes comes of one element, or none, of each array that it reads.
+
+    With `scatters=False` no scatter counts; else a scatter with one update of each row does.
+    """
     nest = operation.nest
     if nest.effectful or operation.opaque or operation.role or any(nest.size(name) > 1 for name, _ in nest.combine):
         return False
@@ -23,7 +27,7 @@ def is_loop(operation: Operation) -> bool:
         return True
     if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
         rows = math.prod(nest.size(name) for name in nest.reads[1].names)
-        return bool(nest.combine) and rows > 1 and _is_by_element(nest.reads[0])
+        return scatters and bool(nest.combine) and rows > 1 and _is_by_element(nest.reads[0])
     if operation.kind == "gather":
         return False
     written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
@@ -43,6 +47,11 @@ def is_product(operation: Operation) -> bool:
     nest = operation.nest
     two = bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
     return two and operation.kind != "gather" and not operation.opaque
+
+
+def slices(operation: Operation) -> bool:
+    """Whether it reads no more of its first operand than it writes."""
+    return operation.kind in _SLICING
 
 
 def _is_by_element(access: Access) -> bool:

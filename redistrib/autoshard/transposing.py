@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redistrib.autoshard.kinds import is_product
 from redistrib.programs.graph import Graph
-from redistrib.programs.work import turns, work_of
+from redistrib.programs.work import is_by_vector, turns, work_of
 
 
 def strides(graph: Graph, number: int, inside: set[int]) -> bool:
@@ -12,11 +12,14 @@ def strides(graph: Graph, number: int, inside: set[int]) -> bool:
 
     A transposition does if other operations are computed with it, or its elements are complex; else it is a copy, or
     belongs to a product that reads it. Such a product then transposes the operand that it would not, and the reverse.
+    A product with a vector reads a matrix in its order.
     """
     operation = graph.operations[number]
     work = work_of(operation.kind, operation.nest)
     maker = graph.makers.get(operation.ins[0], (-1,))[0] if operation.ins else -1
     if operation.kind == "dot_general":
+        if is_by_vector(operation.nest):
+            return False
         before = graph.operations[maker] if maker in inside else None
         is_folded = before is not None and work_of(before.kind, before.nest) == "transpose"
         return is_folded != turns(operation.nest)

@@ -12,7 +12,8 @@ FUNCTIONS = {
 }  # fmt: skip
 CLASSES = {
     "convolution": {"conv_general_dilated"},
-    "function": {*FUNCTIONS, "random_bits", "random_fold_in", "random_seed", "random_split"},
+    # Processors have an instruction for square roots, which takes no longer than the bytes.
+    "function": {*FUNCTIONS, "random_bits", "random_fold_in", "random_seed", "random_split"} - {"sqrt"},
     "index": {"argmax", "argmin"},
     "running": {"cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"},
     "sort": {"sort", "top_k", "approx_top_k"},
@@ -50,3 +51,15 @@ def turns(nest: Nest) -> bool:
     dims = [dim[0] for dim in nest.reads[0].dims if dim and nest.size(dim[0]) > 1]
     summed = [dim in nest.combiner for dim in dims]
     return any(summed) and not summed[-1]
+
+
+def is_by_vector(nest: Nest) -> bool:
+    """Whether a product of two arrays is one of a matrix and a vector, or of two vectors.
+
+    >>> from redistrib.programs.spec import nest
+    >>> is_by_vector(nest("ji,j->i", (3, 2))), is_by_vector(nest("ij,jk->ik", (2, 3, 4)))
+    (True, False)
+    """
+    first, second = ({name for name in access.names if nest.size(name) > 1} for access in nest.reads)
+    batch = (first & second).difference(nest.combiner)
+    return not batch and (first <= second or second <= first)

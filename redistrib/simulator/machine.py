@@ -101,7 +101,8 @@ class Machine:
             `rates.flops`.
         fuses: whether a search counts the kernels that a compiler makes, and not every operation as one.
         fuses_products: whether kernels with products compute element-wise operations too, as XLA for TPUs has it. XLA
-            for GPUs and for CPUs calls a library for most products.
+            for GPUs and for CPUs calls a library for most products, and computes scatters alone, copies entries of
+            stacked arrays for both, and fills the stacked results of a loop with zeros.
         several_results: whether a kernel may have several results, as XLA has it for all but CPUs.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.

@@ -62,6 +62,15 @@ def test_a_product_transposes_its_first_operand_where_that_is_summed_along_its_f
     assert (plain.strides, turned.strides) == (False, True)
 
 
+def test_a_product_with_a_vector_reads_the_matrix_in_its_order() -> None:
+    vector = jax.ShapeDtypeStruct((N,), "float32")
+    turned = kernels(lambda x, v: jnp.einsum("ji,j->i", x, v), X, vector)["dot_general"]
+    assert (turned.launches, turned.strides) == (True, False)
+    found = kernels(lambda x, v: x.T @ v, X, vector)  # XLA copies the matrix first
+    assert (found["transpose"].launches, found["transpose"].share()) == (True, 2 * BYTES)
+    assert not found["transpose"].strides and not found["dot_general"].strides
+
+
 def test_transpositions_of_operands_and_results_belong_to_the_product() -> None:
     found = kernels(lambda x, w: x @ w.T, X, W)
     assert (found["transpose"].runs, found["transpose"].strides, found["dot_general"].strides) == (False, False, False)
@@ -95,6 +104,56 @@ def test_a_transposition_is_a_copy_unless_it_is_fused_or_of_complex_numbers() ->
 )
 def test_a_class_has_its_own_rate(function: Callable[..., Any], expected: float) -> None:
     assert math.isclose(seconds(function, X), expected, rel_tol=1e-9)
+
+
+def test_a_square_root_takes_the_time_of_its_bytes() -> None:
+    assert math.isclose(seconds(jax.lax.sqrt, X), 1e-6 + 2 * BYTES / 1e10, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(("several", "copies"), [(True, 1), (False, 2)])
+def test_entries_that_a_product_or_an_update_reads_are_copied(several: bool, copies: int) -> None:
+    """Of a stack of 4 matrices a step reads one, and one is updated and stacked again."""
+
+    def step(x: Any, entries: Any) -> Any:
+        weight, cache, scale = entries
+        cache = jax.lax.dynamic_update_slice(cache, x[None, :], (2, 0))
+        return x @ weight * scale, cache
+
+    stack, scales = (jax.ShapeDtypeStruct((4, *shape), "float32") for shape in ((N, N), (N,)))
+    x = jax.ShapeDtypeStruct((N,), "float32")
+    args, vector = (x, (stack, stack, scales)), 4 * N
+    graph = prepare(lambda x, of: jax.lax.scan(step, x, of), args, Mesh.of({"d": 1}), None, None, None).traced.graph
+    for products in (True, False):
+        found = kernels_of(graph, products=products, several=several)
+        by_kind = {op.kind: k.share() for op, k in zip(graph.operations, found, strict=True) if k.runs}
+        more = 0 if products else BYTES
+        # The update reads and writes the entry, and a copy stacks it; then come the copy of the entry, and zeros.
+        for kind, size in (
+            ("dot_general", BYTES + 2 * more),
+            ("dynamic_update_slice", 4 * BYTES + (copies + 1) * more),
+        ):
+            assert size <= by_kind[kind] <= size + 3 * vector, kind
+        assert sum(read.size for kernel in found for read in kernel.reads if read.name == "entry_2") == vector
+
+
+def test_a_stack_is_filled_with_zeros() -> None:
+    function, args = lambda x: jax.lax.scan(lambda h, _: (h * 2, jax.lax.exp(h)), x, length=8), (X,)
+    graph = prepare(function, args, Mesh.of({"d": 1}), None, None, None).traced.graph
+    written = [sum(kernel.written for kernel in kernels_of(graph, products=products)) for products in (True, False)]
+    assert written == [2 * BYTES, 3 * BYTES]
+
+
+def test_a_scatter_is_a_kernel_of_its_own_where_products_are() -> None:
+    def picked(x: Any, label: Any) -> Any:
+        return jnp.sum(jnp.take_along_axis(x, label[:, None], -1))
+
+    label = jax.ShapeDtypeStruct((N,), "int32")
+    found = kernels(lambda x, i: 2 * jax.grad(picked)(x, i), X, label)
+    assert found["broadcast_in_dim"].launches or found["broadcast_in_dim_1"].launches
+    assert found["scatter-add"].launches
+    # Zeros; then what is doubled, read and written. The scatter writes one element of each row.
+    whole = sum(kernel.share() for kernel in found.values())
+    assert 3 * BYTES <= whole <= 3 * BYTES + 64 * N
 
 
 def test_without_rates_of_classes_nothing_inside_a_kernel_takes_time() -> None:
