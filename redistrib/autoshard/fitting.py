@@ -166,8 +166,16 @@ def _with_all(found: FeasibleResult, most: int) -> Evaluation:
 def _beside(
     problem: SearchProblem, name: str, most: int | None, deadline: Deadline, report_progress: Callable[[str], None]
 ) -> FeasibleResult:
-    """The schedule found where moves run beside operations; at the least that which is found where they do not."""
+    """The schedule found where moves run beside operations; at the least that which is found where they do not.
+
+    If the one found without a limit fits, it is that one: a search within a limit may not come to it, where those on
+    the way to it hold more.
+    """
     start = None
+    if most is not None and not (freely := deadline.part(FREE)).passed:
+        free = _beside(problem, name, None, freely, report_progress)
+        if free.evaluation is not None and free.evaluation.memory <= most:
+            return free
     with contextlib.suppress(MemoryLimitError):
         without_overlap = replace(problem, overlap=False)
         alone = feasible_result(without_overlap, name, most, deadline.part(APART), report_progress)

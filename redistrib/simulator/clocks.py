@@ -84,7 +84,8 @@ class _Item(NamedTuple):
         alias: whether it only gives bytes another name, which takes no time.
         context: of a call.
         born, died: bytes by clock that it takes, and that end with it.
-        users: where moves are issued in order, numbers of the operations that make or read the values that end with it.
+        ended: where moves are issued in order, for every value that ends with it the bytes by clock, and numbers of the
+            operations that make it or read it.
     """
 
     op: Op
@@ -101,7 +102,7 @@ class _Item(NamedTuple):
     scratch: int
     died: tuple[tuple[int, int], ...]
     height: int
-    users: tuple[int, ...] = ()
+    ended: tuple[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], ...] = ()
 
 
 class _Prepared(NamedTuple):
@@ -166,7 +167,8 @@ class _Simulator:
             else:
                 self._meet(item, ready, to)
             ends.append({clock: to.now[clock, item.stream] for clock in item.clocks} if self.in_order else {})
-            self._give_up(item.died, to, [ends[k] for k in item.users])
+            for sizes, users in item.ended or ((item.died, ()),):
+                self._give_up(sizes, to, [ends[k] for k in users])
         self._give_up(prepared.at_return, to)
 
     def _give_up(self, died: tuple[tuple[int, int], ...], to: Run, ends: Sequence[Mapping[int, float]] = ()) -> None:
@@ -301,8 +303,8 @@ class _Simulator:
             if self.in_order and context is None and not any(isinstance(op, Call) for op in program.ops):
                 users = self._users(program)
                 for k, change in enumerate(lives.changes):
-                    users_of_dead = {user for value in change.died for user in (*users[value.name], k)}
-                    items[k] = items[k]._replace(users=tuple(sorted(users_of_dead)))
+                    ended = ((self._held((value,)), (*users[value.name], k)) for value in change.died)
+                    items[k] = items[k]._replace(ended=tuple(ended))
             self.cache.prepared[key] = _Prepared(items, self._held(lives.at_return))
         return self.cache.prepared[key]
 

@@ -86,11 +86,8 @@ def schedules(problem: SearchProblem, seed: int, count: int = 3) -> Iterator[Sea
             yield SearchResult(axes.chosen(choice), axes.sources(choice), 0.0, False)
 
 
-def require_equal(problem: SearchProblem, seed: int = 0, count: int = 3, missed: list[float] | None = None) -> int:
-    """Seconds and bytes of schedules are those of the simulator; in how many something runs beside something else.
-
-    Peaks that are not are refused, or noted in `missed`, as multiples.
-    """
+def require_equal(problem: SearchProblem, seed: int = 0, count: int = 3) -> int:
+    """Seconds and bytes of schedules are those of the simulator; in how many something runs beside something else."""
     beside = 0
     for overlap in (False, True):
         own = replace(problem, overlap=overlap)
@@ -102,10 +99,7 @@ def require_equal(problem: SearchProblem, seed: int = 0, count: int = 3, missed:
             else:
                 run = simulated_issued(found.program, own.machine, guess.overlap.window, record=False)
                 beside += 1
-            most = max(run.peak_bytes.values())
-            if missed is not None and guess.memory != most:
-                missed.append(guess.memory / most)
-            assert missed or guess.memory == most
+            assert guess.memory == max(run.peak_bytes.values())
             if not any(loop.is_while for loop in own.graph.loops):
                 assert guess.seconds == pytest.approx(run.seconds, rel=0.005)
     return beside
@@ -135,6 +129,11 @@ def test_of_random_programs() -> None:
     assert sum(map(_of_seed, range(4))) > 20
 
 
+def test_of_values_that_end_with_one_operation_and_are_read_by_others() -> None:
+    """A move of one of two operands lasts longer than the operation that reads both."""
+    assert _of_seed(184)
+
+
 @pytest.mark.long
 def test_of_many_random_programs() -> None:
     assert sum(map(_of_seed, range(4, 30))) > 200
@@ -142,21 +141,17 @@ def test_of_many_random_programs() -> None:
 
 @pytest.mark.exhaustive
 def test_of_very_many_random_programs() -> None:
-    """Where several moves could be issued at once, a search may take them in another order than the simulator."""
-    missed: list[float] = []
-    assert sum(_of_seed(seed, missed) for seed in range(30, 200)) > 1400
-    assert len(missed) <= 3
-    assert all(0.95 < ratio < 1.05 for ratio in missed)
+    assert sum(map(_of_seed, range(30, 200))) > 1400
 
 
-def _of_seed(seed: int, missed: list[float] | None = None) -> int:
+def _of_seed(seed: int) -> int:
     problems = [
         oracle.problem(oracle.program(Random(seed)), "x=4"),
         oracle.problem(oracle.program(Random(seed), most=7), "{x:2,y:2}", "tpu"),
     ]
     if (other := drawn(seed)).moves.objective == "seconds":
         problems.append(other)
-    return sum(require_equal(problem, seed, missed=missed) for problem in problems)
+    return sum(require_equal(problem, seed) for problem in problems)
 
 
 @pytest.mark.parametrize("profile", ["tpu", "h100"])
