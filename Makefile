@@ -141,9 +141,10 @@ test-browser: $(VENV)/.dev ## the pages of `redistrib view` in a headless browse
 	@$(PIP) install 'selenium>=4.20,<5'
 	$(PYTEST) -n 0 tests/viewer $(ARGS)
 
-# In an environment with JAX for GPUs, which this one does not install.
+# In an environment with JAX for GPUs, which this one does not install. The settings of the other tests ask for CPUs.
 test-gpu: ## moves, programs and rates on real GPUs, by the `python3` of the path, with JAX for GPUs
-	JAX_PLATFORMS=cuda,cpu PYTHONPATH=. python3 -m pytest -q -o addopts=--import-mode=importlib tests/gpu $(ARGS)
+	JAX_PLATFORMS=cuda,cpu PYTHONPATH=. python3 -m pytest -q -o addopts=--import-mode=importlib \
+		--confcutdir=tests/gpu tests/gpu $(ARGS)
 
 # The oldest and the newest JAX; `JAX=pre` tries a pre-release and warns. See tests/versions/run.py.
 JAX ?= 0.8.0

@@ -1,4 +1,4 @@
-"""On real GPUs: `JAX_PLATFORMS=cuda,cpu python -m pytest -n 0 tests/gpu`; skipped where there are none."""
+"""On real GPUs, by `make test-gpu`; skipped where there are none."""
 
 from __future__ import annotations
 
