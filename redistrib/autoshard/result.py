@@ -94,9 +94,10 @@ class Candidate(Timed):
 
     @property
     def name(self) -> str:
-        """The mesh, and how its axes lie on a torus."""
-        mesh, layout = str(self.problem.moves.mesh), self.problem.machine.layout
-        return f"{mesh}, {described(layout)}" if layout else mesh
+        """The mesh, and how its axes lie on a torus or on hosts."""
+        mesh = self.problem.moves.mesh
+        layout = described(self.problem.machine, mesh)
+        return f"{mesh}, {layout}" if layout else str(mesh)
 
     @property
     def rank(self) -> tuple[float, str]:

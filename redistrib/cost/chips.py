@@ -95,7 +95,8 @@ CHIPS: dict[str, Chip] = {
     "mi300x": Chip(
         _flops(1307.4e12, 2614.9e12, float32=163.4e12), 192 * 10**9, 5300e9, 448e9, 50e9, 8, 0, 0,
         "AMD Instinct MI300X data sheet: bfloat16 1,307.4, float8 and int8 2,614.9, float32 163.4 TFLOPS, 192 GB, "
-        f"5.3 TB/s, 7 Infinity Fabric links of 128 GB/s both ways; 8 GPUs on a platform; {_ADAPTER}",
+        "5.3 TB/s, 7 Infinity Fabric links of 128 GB/s both ways; 8 GPUs on a platform; XLA asks hipBLASLt for float32 "
+        f"products in float32, so that the sheet's TF32, 653.7, does not count; {_ADAPTER}",
     ),
     "v4": Chip(
         _flops(275e12, None, 275e12), 32 * 2**30, 1200e9, 45e9, 6.25e9, 4096, 3, 4,

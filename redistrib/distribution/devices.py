@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import AxisType
 
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.sharding import JaxMesh
+from redistrib.backends.jax.sharding import JaxMesh, over_first_devices
 from redistrib.cost.presets import preset_of
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
@@ -23,11 +21,7 @@ def meshes(mesh: Any) -> tuple[JaxMesh, Mesh]:
     axes = Mesh.of(mesh)
     if isinstance(mesh, jax.sharding.Mesh):
         return mesh, axes
-    kinds = (AxisType.Auto,) * len(axes.names)
-    devices = np.array(jax.devices()[: axes.size])
-    if len(devices) < axes.size:
-        return jax.sharding.AbstractMesh(axes.shape, axes.names, axis_types=kinds), Mesh(axes.axes)
-    return jax.sharding.Mesh(devices.reshape(axes.shape), axes.names, axis_types=kinds), Mesh(axes.axes)
+    return over_first_devices(axes), Mesh(axes.axes)
 
 
 def require_devices(name: str, mesh: JaxMesh) -> jax.sharding.Mesh:

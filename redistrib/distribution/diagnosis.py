@@ -18,7 +18,7 @@ from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label,
 from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
 from redistrib.backends.jax.profiling.inspect import HloCollective, inspect
 from redistrib.backends.jax.sharding import partition_spec
-from redistrib.backends.jax.virtual import over_virtual_devices
+from redistrib.backends.jax.virtual import over_virtual_devices, virtual_mesh
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.source_names import name_of
@@ -196,7 +196,8 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
     Args:
         fn: a result of `jax.jit`, or of its `.lower(...)` or `.compile()`.
         args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings. Those
-            over an `AbstractMesh` need no devices: the function is compiled for as many virtual CPU devices.
+            over an `AbstractMesh` need no devices: the function is compiled for as many virtual CPU devices. The same
+            where `in_shardings`, or constraints inside, name an `AbstractMesh` of Auto axes, and arguments nothing.
         cost_model: the objective of our plans; by default the preset of the devices' platform.
 
     Returns:
@@ -233,7 +234,7 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Any]:
         lowered = function
     elif callable(function):
         _require_devices(args)
-        lowered = (function if hasattr(function, "lower") else jax.jit(function)).lower(*args)
+        lowered = _lowered(function if hasattr(function, "lower") else jax.jit(function), args)
     else:
         raise ProgramError("", "", "Arguments", f"a jitted function is diagnosed, not a {type(function).__name__}")
     with tempfile.TemporaryDirectory() as folder:
@@ -243,6 +244,25 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str, Any]:
             texts = sorted(Path(folder).glob("*before_spmd-partitioning*.txt"))
             return compiled, texts[0].read_text() if texts else "", lowered
     return lowered.compile(), "", lowered
+
+
+def _lowered(jitted: Any, args: Sequence[Any]) -> Any:
+    """The function lowered; over virtual devices where it names an `AbstractMesh`, in `in_shardings` or inside."""
+    try:
+        return jitted.lower(*args)
+    except ValueError:
+        plain = jax.tree.map(_without_sharding, args)
+        with contextlib.suppress(Exception):  # of what else is wrong the first error speaks
+            named = mesh_named(str(jitted.trace(*plain).lower(lowering_platforms=("cpu",)).as_text()))
+            mesh = None if named is None else virtual_mesh(named)
+            if mesh is not None:
+                with jax.set_mesh(mesh):
+                    return jitted.lower(*plain)
+        raise
+
+
+def _without_sharding(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 
 def _require_devices(args: Sequence[Any]) -> None:

@@ -31,6 +31,7 @@ from redistrib.backends.jax.trace.equation import (
     letters,
     results,
     scan_counts,
+    whole,
     with_scalar_condition,
 )
 from redistrib.backends.jax.trace.inline import trace
@@ -47,22 +48,31 @@ class _Region:
     Args:
         function: takes and returns arrays.
         forms: of the arguments.
-        rules: of the caller, by name of the primitive; they come before those of the library.
+        equation: the operation that the function is part of.
         carried: arguments, by number, that become a result once more.
+        rules: of the caller, by name of the primitive; they come before those of the library. By default those of
+            the operation.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         forms: Sequence[Form],
-        rules: Mapping[str, Rule],
+        equation: Equation,
         carried: Mapping[int, int] | None = None,
-        *,
-        exact: bool,
+        rules: Mapping[str, Rule] | None = None,
     ) -> None:
         args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
         names = [f"a{k}" for k in range(len(args))]
-        traced = trace(function, args, names, {**RULES, **rules}, exact=exact, unrolled_up_to=0)  # loops stay loops
+        traced = trace(
+            function,
+            args,
+            names,
+            {**RULES, **(equation.rules if rules is None else rules)},
+            exact=equation.exact,
+            trip_count=equation.trip_count,
+            unrolled_up_to=0,  # loops stay loops
+        )
         self.graph: Graph = traced.graph.unpinned()  # nothing moves inside
         self.constants = traced.constants
         self.factors = [
@@ -99,8 +109,8 @@ def _nest(
     stacked_ins: Sequence[int] = (),
     stacked_outs: Sequence[int] = (),
     step: CountedStep | None = None,
-) -> Nest | None:
-    """The nest of an operation with these factors.
+) -> Nest:
+    """The nest of an operation with these factors; it runs whole if none of them can be cut.
 
     Args:
         equation: the operation.
@@ -134,7 +144,7 @@ def _nest(
                     dims[k][at] = name if block == 1 else (name, f"{name}of{block}")
                     blocks |= {} if block == 1 else {f"{name}of{block}": block}
     if not sizes and not equation.effectful and step is None:
-        return None
+        return whole(equation, flops)
     summed = [name for name in sizes if without[name] - {*replicated}]
 
     def body(at: At, *tiles: Any) -> Any:
@@ -208,7 +218,7 @@ def _scan(equation: Equation) -> Nest | None:
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
     _require_no_keys(equation)
     again, literals = {consts + k: k for k in range(carried)}, equation.literals
-    region = _Region(_of_integers(params["jaxpr"], forms), forms, equation.rules, again, exact=equation.exact)
+    region = _Region(_of_integers(params["jaxpr"], forms), forms, equation, again)
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
         def step(carry: Any, entries: Any) -> Any:
@@ -240,10 +250,10 @@ def _while(equation: Equation) -> Nest | None:
     carried_count = len(equation.ins) - tests - consts
     ins = equation.ins[tests:]
     _require_no_keys(equation)
-    carried, exact = {consts + k: k for k in range(carried_count)}, equation.exact
-    region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, equation.rules, carried, exact=exact)
+    carried = {consts + k: k for k in range(carried_count)}
+    region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, equation, carried)
     tested = [*equation.ins[:tests], *equation.ins[tests + consts :]]
-    test = _Region(jex.jaxpr_as_fun(params["cond_jaxpr"]), tested, equation.rules, exact=exact)
+    test = _Region(jex.jaxpr_as_fun(params["cond_jaxpr"]), tested, equation)
     test.factors = []  # it runs whole on every device
     inner = params["cond_jaxpr"].jaxpr
     read = {id(var) for eqn in inner.eqns for var in eqn.invars} | {id(var) for var in inner.outvars}
@@ -264,14 +274,15 @@ def _while(equation: Equation) -> Nest | None:
             list(operands[tests + consts :]),
         )
 
-    return _nest(equation, while_factors, run, region.flops)
+    flops = equation.trip_count * (test.flops + region.flops)
+    return _nest(equation, while_factors, run, flops)
 
 
 def _cond(equation: Equation) -> Nest | None:
     """Cut a `cond` along dimensions that all branches have in common; all devices run the same branch."""
     _require_no_keys(equation)
-    branches, rules, exact = equation.params["branches"], equation.rules, equation.exact
-    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:], rules, exact=exact) for branch in branches]
+    branches = equation.params["branches"]
+    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:], equation) for branch in branches]
     joined = _joined([region.graph for region in regions], len(equation.ins) - 1, equation.outs)
     shared = [
         replace(factor, ins=factor.ins[: len(equation.ins) - 1])
@@ -357,7 +368,7 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
                 equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
             )
         others = {kind: other for kind, other in equation.rules.items() if not isinstance(other, CallRule)}
-        region = _Region(pure, equation.ins, others, exact=equation.exact)  # a function may call its operation
+        region = _Region(pure, equation.ins, equation, rules=others)  # a function may call its operation
         arrays = region.graph.arrays()
         shapes = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
         expected = [(form.shape, form.dtype) for form in equation.outs]

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.sharding import AbstractMesh
 
 from redistrib.arguments import dtype_name
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.errors import ThroughError, TracedError
+from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.copies import Via, via_of
@@ -69,7 +71,8 @@ def reshard(
             `jax.sharding.Sharding`, a device, or a `PartitionSpec` over `mesh`. A path is the leaf's keys with `/`
             between them. The pattern `*` is for leaves that no other pattern matches. The result of
             `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` pass unchanged.
-        mesh: of the partition specs; by default the mesh of `jax.set_mesh`.
+        mesh: of the partition specs, a mesh of JAX, or axes and sizes (`{"d": 2, "t": 4}`, an `rd.Mesh`) over the first
+            devices; by default the mesh of `jax.set_mesh`.
         source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, where
             tracers have none; not needed on Explicit axes, and ignored for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
@@ -205,6 +208,8 @@ def reshard_plan(
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
     limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+    if mesh is not None and not isinstance(mesh, jax.sharding.Mesh | AbstractMesh):
+        mesh = Mesh.of(mesh)
     tree, shardings, mesh = over_virtual_devices(tree, shardings, mesh)
     if through is not None:
         _refuse_with_through(None, logical_shape)

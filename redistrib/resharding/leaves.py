@@ -12,9 +12,11 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.dummies import without_shards, zeros
+from redistrib.backends.jax.sharding import over_first_devices
 from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError
+from redistrib.lang.mesh import Mesh as Axes
 from redistrib.resharding.padding import Padding, is_shape, padding_of
 from redistrib.resharding.paths import is_by_path, is_static, spread_by_path, through_boxes
 
@@ -71,7 +73,7 @@ def matched(
             `paths.spread_by_path`. A leaf of it is a `jax.sharding.Sharding`, a device, or a partition spec over `mesh`
             or over the mesh that `jax.set_mesh` has set.
         sources: the same, or None.
-        mesh: of the partition specs.
+        mesh: of the partition specs, as JAX has it, or axes and sizes over the first devices.
         logical_shape: the same of shapes, or None: the shape of each leaf without padding. Then a leaf of `shardings`
             may be a `jax.ShapeDtypeStruct` with the shape of the result.
 
@@ -79,6 +81,8 @@ def matched(
         LeafError: if the shardings, or the shapes, are no prefix of the tree, a leaf of `shardings` is no sharding, or
             a leaf of the tree is smaller than its logical shape.
     """
+    if mesh is not None and not isinstance(mesh, Mesh | AbstractMesh):
+        mesh = over_first_devices(Axes.of(mesh))
     values, structure = jax.tree.flatten(tree)
     targets = _spread(tree, structure, shardings)
     origins = [None] * len(values) if sources is None else _spread(tree, structure, sources)

@@ -161,7 +161,7 @@ class Machine:
             )
         by_dtype = self.flops or rates.dtypes
         if by_dtype and operation not in self.operations:
-            flops = by_dtype.get(_widest(dtypes), rates.flops)
+            flops = by_dtype.get(_widest(dtypes, by_dtype), rates.flops)
             return rates if flops == rates.flops else replace(rates, flops=flops)
         return rates
 
@@ -192,6 +192,6 @@ class Machine:
         return rates.seconds(size, flops, work) - (0.0 if launches else rates.launch)
 
 
-def _widest(dtypes: Iterable[str]) -> str:
-    """The element type with most bits; of several the first."""
-    return max(dict.fromkeys(dtypes), key=bits_of, default="")
+def _widest(dtypes: Iterable[str], rates: Mapping[str, float]) -> str:
+    """The element type with most bits; of several the first with a rate, since indices and masks compute nothing."""
+    return max(dict.fromkeys(dtypes), key=lambda dtype: (bits_of(dtype), dtype in rates), default="")

@@ -58,22 +58,52 @@ def _ways(axes: int, dims: int) -> Iterator[tuple[int, ...]]:
 
 def _speed(chip: Chip, size: int, dims: int) -> float:
     """Bytes per second that a device receives along an axis; no dimensions: over the network between slices."""
-    if not dims:
-        return chip.network
+    return (2 if _closes(chip, size, dims) else 1) * dims * chip.link if dims else chip.network
+
+
+def _closes(chip: Chip, size: int, dims: int) -> bool:
+    """Whether an axis on so many dimensions has a ring along each."""
     side = round(size ** (1 / dims))
     is_ring = side**dims == size and side % chip.ring == 0 if dims > 1 else size % chip.ring == 0
     if dims > 1 and not is_ring:
         is_ring = size % chip.ring**dims == 0
-    return (2 if is_ring else 1) * dims * chip.link
+    return is_ring
 
 
-def described(layout: Mapping[str, int]) -> str:
-    """A layout in words.
+def described(machine: Machine, mesh: Mesh) -> str:
+    """How the axes of a mesh lie on the torus or the hosts of a machine, in words; empty where nothing is to be said.
 
-    >>> described({"slices": 0, "data": 2, "model": 1})
-    'slices between slices, data on 2 dimensions of the torus, model on 1 dimension of the torus'
+    >>> from redistrib.simulator.constants import machine
+    >>> mesh = Mesh.of({"slices": 4, "data": 256, "model": 16})
+    >>> described(laid(machine("v5p"), mesh)[0], mesh)
+    'slices between slices, data on 2 dimensions of the torus, model on a ring of the torus'
+    >>> described(machine("h100"), Mesh.of({"data": 16, "model": 8}))
+    'data between hosts, model inside a host'
     """
-    return ", ".join(
-        f"{axis} on {count} dimension{'s' if count > 1 else ''} of the torus" if count else f"{axis} between slices"
-        for axis, count in layout.items()
-    )
+    chip = CHIPS.get(machine.name)
+    if chip is None:
+        return ""
+    places = _on_torus(chip, machine.layout, mesh) if machine.layout else _on_hosts(chip, mesh)
+    return ", ".join(f"{axis} {place}" for axis, place in places.items())
+
+
+def _on_torus(chip: Chip, layout: Mapping[str, int], mesh: Mesh) -> dict[str, str]:
+    sizes, places = {axis.name: axis.size for axis in mesh.axes}, {}
+    for axis, dims in layout.items():
+        line = "ring" if dims and _closes(chip, sizes[axis], dims) else "line"
+        many = f"on {dims} dimensions of the torus" if dims else "between slices"
+        places[axis] = f"on a {line} of the torus" if dims == 1 else many
+    return places
+
+
+def _on_hosts(chip: Chip, mesh: Mesh) -> dict[str, str]:
+    """Of a mesh of several hosts, or racks, which have consecutive devices."""
+    places, step = dict[str, str](), mesh.size
+    host = "rack" if chip.group > 8 else "host"
+    for axis in mesh.axes if mesh.size > chip.group and not chip.torus else ():
+        span, step = step, step // axis.size
+        inside = chip.group % span == 0
+        if axis.size > 1:
+            mixed = f"inside and between {host}s"
+            places[axis.name] = f"inside a {host}" if inside else mixed if step % chip.group else f"between {host}s"
+    return places

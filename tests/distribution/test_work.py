@@ -60,3 +60,17 @@ def test_a_scatter_of_sums_works_on_its_updates_and_not_on_every_row_for_each() 
     args = (jax.ShapeDtypeStruct((updates,), "int32"), jax.ShapeDtypeStruct((updates,), "float32"))
     found = work(lambda row, value: jnp.zeros(rows).at[row].add(value), *args)
     assert found["scatter-add"] <= updates
+
+
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_while_in_a_branch_that_runs_whole_has_the_work_of_its_steps(steps: int) -> None:
+    def until_small(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.while_loop(lambda c: jnp.abs(c).max() > 0.1, lambda c: jnp.tanh(c @ w), x)
+
+    def branches(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.cond(x[0, 0] > 0, until_small, lambda x, w: x, x, w)
+
+    made = prepare(branches, (MATRIX, MATRIX), Mesh.of({"d": 1}), None, None, None, trip_count=steps)
+    (branch,) = (operation for operation in made.traced.graph.operations if operation.kind == "cond")
+    assert branch.nest.work >= steps * 2 * N**3
+    assert "cond" in branch.opaque

@@ -36,7 +36,9 @@ def test_owners_hold_the_point_and_lead_back_to_it(form: str, mesh: Any) -> None
         for owner in found:
             assert tiles[owner.device][owner.local] == numbers[point]
             assert rd.point_of(form, mesh, owner.device, owner.local) == point
+            assert rd.point_of(form, mesh, owner.coordinates, np.array(owner.local, int)) == point
             assert mesh.devices[np.ravel_multi_index(owner.coordinates, mesh.shape)] == owner.device
+        assert rd.owners(form, mesh, np.array(point, int)) == found
 
 
 @pytest.mark.parametrize("point", [(11,), (-1,), (1, 2), (), ("a",), (1.5,), 5])
@@ -51,3 +53,5 @@ def test_an_index_outside_the_tile_is_refused() -> None:
         rd.point_of("[4~{x}11]", "x=3", 2, (3,))
     with pytest.raises(TilesError, match=r"there is no device 3 in mesh \{x:3\}; its devices are"):
         rd.point_of("[4~{x}11]", "x=3", 3, (0,))
+    with pytest.raises(TilesError, match=r"\(3,\) is no index of a device of mesh \{x:3\}; give a number from 0"):
+        rd.point_of("[4~{x}11]", "x=3", (3,), (0,))

@@ -50,6 +50,22 @@ def test_specs_and_specs_by_path_over_an_abstract_mesh() -> None:
     assert "512{" in str(by_leaf) or "8{data}512" in str(by_leaf)
 
 
+@pytest.mark.parametrize("mesh", [rd.Mesh.of({"data": 64, "model": 8}), {"data": 64, "model": 8}, "data=64,model=8"])
+def test_specs_over_axes_and_sizes(mesh: Any) -> None:
+    specs = {"w": P(None, "model"), "b": P("model")}
+    assert str(rd.reshard_plan(tree(LARGE), specs, mesh=mesh)) == str(rd.reshard_plan(tree(LARGE), specs, mesh=LARGE))
+
+
+def test_arrays_over_axes_and_sizes_go_to_the_first_devices() -> None:
+    x, there = jnp.arange(64.0).reshape(8, 8), NamedSharding(concrete(TRAIN), P(None, ("data", "model")))
+    start = jax.device_put(x, NamedSharding(concrete(TRAIN), P("data")))
+    moved = rd.reshard(start, P(None, ("data", "model")), mesh=rd.Mesh.of({"data": 4, "model": 2}))
+    assert moved.sharding.is_equivalent_to(there, 2)
+    np.testing.assert_array_equal(moved, x)
+    with pytest.raises(LeafError, match="AbstractMesh, which names no devices"):
+        rd.reshard(start, P("data"), mesh={"data": 1024})
+
+
 def test_a_function_on_the_way_over_an_abstract_mesh() -> None:
     def cast(params: dict[str, Any]) -> dict[str, Any]:
         return {"w": params["w"].T, "b": params["b"].astype(jnp.bfloat16)}
@@ -75,6 +91,31 @@ def test_a_diagnosis_without_devices_is_that_with_them() -> None:
     assert found.as_dict() == there.as_dict()
     assert there.received > 0
     assert rd.diagnose(product, *arguments(LARGE)).devices == 512
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["shape", "sharding"])
+def test_a_diagnosis_of_a_function_that_names_an_abstract_mesh(placed: bool) -> None:
+    def turned(mesh: Any) -> Any:
+        end = NamedSharding(mesh, P("model", "data"))
+        return jax.jit(
+            lambda x: jax.lax.with_sharding_constraint(2 * x, end) + 1, in_shardings=NamedSharding(mesh, P("data"))
+        )
+
+    def argument(mesh: Any) -> Any:
+        return shaped(mesh, P("data")) if placed else jax.ShapeDtypeStruct((512, 256), jnp.bfloat16)
+
+    there = rd.diagnose(turned(concrete(TRAIN)), argument(concrete(TRAIN)))
+    found = rd.diagnose(turned(TRAIN), argument(TRAIN))
+    assert found.as_dict() == there.as_dict()
+    assert there.received > 0 and there.findings[0].reshards
+
+
+def test_what_is_wrong_with_a_function_is_said_as_jax_says_it() -> None:
+    def fails(x: jax.Array) -> jax.Array:
+        raise ValueError("wrong in itself")
+
+    with pytest.raises(ValueError, match="wrong in itself"):
+        rd.diagnose(jax.jit(fails), jax.ShapeDtypeStruct((8,), jnp.float32))
 
 
 def test_more_devices_than_can_be_compiled_for() -> None:

@@ -11,7 +11,7 @@ import redistrib as rd
 from redistrib.cost.chips import CHIPS
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.constants import MACHINES, machine
-from redistrib.simulator.torus_layout import laid
+from redistrib.simulator.torus_layout import described, laid
 
 ASKED = ("a100", "h100", "h200", "b200", "gb200", "mi300x", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
@@ -72,6 +72,7 @@ def test_of_two_element_types_the_wider_counts() -> None:
     assert machine("h100").rates_of("dot", ("int8", "bfloat16")).flops == 989e12
     assert machine("h100").rates_of("dot", ()).flops == 989e12
     assert machine("a100").rates_of("dot", ("int4", "int8")).flops == 624e12
+    assert machine("h100").rates_of("cond", ("int32", "float32")).flops == 494e12  # the number of a branch, and arrays
     assert machine("gpu").rates_of("dot", ("int8",)).flops == machine("gpu").rates_of("dot").flops
 
 
@@ -105,6 +106,26 @@ def test_the_search_lays_the_axis_that_moves_most_onto_most_links() -> None:
     assert result[0].seconds < result[1].seconds
     assert "on 2 dimensions of the torus" in result[0].name
     assert result[0].problem.machine.layout == {"data": 1, "model": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh", "text"),
+    [
+        ("h100", "data=16,model=8", "data between hosts, model inside a host"),
+        ("h100", "data=2,model=16", "data between hosts, model inside and between hosts"),
+        ("h100", "data=4,seq=2,model=4", "data between hosts, seq inside a host, model inside a host"),
+        ("h100", "data=12", "data inside and between hosts"),
+        ("h100", "data=2,model=4", ""),
+        ("gb200", "data=2,model=72", "data between racks, model inside a rack"),
+        ("gb200", "data=8,model=8", ""),
+        ("v5p", "data=16,model=4", "data on 2 dimensions of the torus, model on a ring of the torus"),
+        ("v5p", "data=16,model=2", "data on 2 dimensions of the torus, model on a line of the torus"),
+        ("gpu", "data=16,model=8", ""),
+    ],
+)
+def test_a_result_says_where_axes_lie(name: str, mesh: str, text: str) -> None:
+    over = Mesh.of(mesh)
+    assert described(laid(machine(name), over)[0], over) == text
 
 
 # ------------------------------------------------------------------------------------------- below a byte

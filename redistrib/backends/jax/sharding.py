@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
@@ -73,6 +74,15 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: JaxMesh) -> NamedS
     if unable:
         raise SpecError("unreduced axes", dist_type=str(dist_type), axes=tuple(unable))
     return NamedSharding(jax_mesh, spec)
+
+
+def over_first_devices(mesh: Mesh) -> JaxMesh:
+    """A mesh over the first devices, or an abstract one where JAX has too few; its axes are Auto."""
+    kinds = (AxisType.Auto,) * len(mesh.names)
+    devices = np.array(jax.devices()[: mesh.size])
+    if len(devices) < mesh.size:
+        return jax.sharding.AbstractMesh(mesh.shape, mesh.names, axis_types=kinds)
+    return jax.sharding.Mesh(devices.reshape(mesh.shape), mesh.names, axis_types=kinds)
 
 
 def check_names(mesh: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
 from redistrib.errors import MeshError
@@ -23,7 +23,7 @@ def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
 
     Args:
         tree: of arrays and `jax.ShapeDtypeStruct`s.
-        others: trees with shardings and meshes among their leaves.
+        others: trees with shardings and meshes among their leaves; an `rd.Mesh` counts as an `AbstractMesh`.
 
     Raises:
         MeshError: if a mesh has more devices than XLA's client of CPU devices.
@@ -50,7 +50,7 @@ def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
         mesh = _abstract(leaf)
         if mesh is None:
             return leaf
-        if leaf is mesh:
+        if isinstance(leaf, AbstractMesh | Mesh):
             return concrete(mesh)
         sharding = leaf if isinstance(leaf, NamedSharding) else leaf.sharding
         placed = NamedSharding(concrete(mesh), sharding.spec, memory_kind=sharding.memory_kind)
@@ -59,8 +59,21 @@ def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
     return tuple(jax.tree.map(placed, trees))
 
 
+def virtual_mesh(mesh: Mesh) -> jax.sharding.Mesh | None:
+    """A mesh over virtual CPU devices, with Auto axes; None if JAX has none.
+
+    Raises:
+        MeshError: if it has more devices than XLA's client of CPU devices.
+    """
+    form = jax.ShapeDtypeStruct((), bool, sharding=NamedSharding(AbstractMesh(mesh.shape, mesh.names), PartitionSpec()))
+    (placed,) = over_virtual_devices(form)
+    return placed.sharding.mesh if isinstance(placed.sharding.mesh, jax.sharding.Mesh) else None
+
+
 def _abstract(leaf: Any) -> AbstractMesh | None:
     """The `AbstractMesh` that a leaf is, or is placed over; None if there is none."""
+    if isinstance(leaf, Mesh):
+        return AbstractMesh(leaf.shape, leaf.names)
     if not isinstance(leaf, AbstractMesh | NamedSharding | jax.ShapeDtypeStruct):
         return None
     mesh = leaf if isinstance(leaf, AbstractMesh) else getattr(getattr(leaf, "sharding", leaf), "mesh", None)

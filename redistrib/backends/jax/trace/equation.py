@@ -83,6 +83,7 @@ class Equation:
         rules: rules of the caller for functions inside the primitive, by name of the primitive.
         ranges: known bounds of operands, by position.
         exact: whether no partial sum may pass an operation inside a loop or a branch.
+        trip_count: steps that a `while` counts as.
     """
 
     primitive: Any
@@ -95,6 +96,7 @@ class Equation:
     rules: Mapping[str, Any] = field(default_factory=dict, compare=False)
     ranges: Mapping[int, ValueRange] = field(default_factory=dict)
     exact: bool = False
+    trip_count: int = 1
 
     @property
     def kind(self) -> str:
@@ -330,10 +332,10 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def whole(equation: Equation) -> Nest:
-    """The nest of an unknown primitive: it reads and writes whole arrays."""
+def whole(equation: Equation, flops: int = 0) -> Nest:
+    """The nest of a primitive that reads and writes whole arrays, with its FLOPs where they are known."""
     ins = [("",) * len(form.shape) for form in equation.ins]
-    return equation.nest({}, ins, [("",) * len(form.shape) for form in equation.outs], flops=0)
+    return equation.nest({}, ins, [("",) * len(form.shape) for form in equation.outs], flops=flops)
 
 
 def letters(prefix: str, shape: Sequence[int]) -> dict[str, int]:

@@ -336,7 +336,7 @@ class _Tracer:
         kind = equation.kind
         places = zip(equation.reads, ins, strict=True)
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
-        equation = replace(equation, ranges=ranges, exact=self.exact)
+        equation = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count)
         derived = self.nests.of(equation, self.rules.get(kind))
         name = self.named(kind)
         nest = renamed(derived.nest, name, derived.nest.linear)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redistrib.backends.jax.trace import effects
-from redistrib.backends.jax.trace.equation import RULES, Equation, Rule, ValueRange, is_key, whole
+from redistrib.backends.jax.trace.equation import RULES, Equation, Primitive, Rule, ValueRange, is_key, whole
 from redistrib.backends.jax.trace.keys import nest_of_keys
 from redistrib.backends.jax.trace.ranges import of_result
 from redistrib.backends.jax.trace.sums import passing
@@ -57,7 +57,9 @@ class Nests:
         keyed = any(form.key is not None for form in forms)
         nest = None if rule is None else nest_of_keys(equation, rule) if keyed else rule(equation)
         opaque, linear = "", nest.linear if nest is not None else ()
-        if nest is None or (equation.effectful and not nest.ranges and kind not in effects.CALLBACKS):
+        is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
+        is_effect = nest is not None and not nest.ranges and equation.effectful and kind not in effects.CALLBACKS
+        if nest is None or is_plain or is_effect:
             nest = nest or whole(equation)
             small = all(np.prod(form.shape) <= _SMALL for form in forms)
             opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
