@@ -24,7 +24,8 @@ def draw(machine: str, runs: Sequence[tuple[float, Measured]], path: Path) -> No
     spread = np.array([[min(ran.each), max(ran.each)] for _, ran in runs]).T * 1e3
     axes.errorbar(measured, predicted, xerr=abs(spread - measured), fmt="o", capsize=2, linewidth=0.8)
     for place, point in enumerate(zip(measured, predicted, strict=True), start=1):
-        axes.annotate(str(place), point, xytext=(4, 4), textcoords="offset points", fontsize=8)
+        beside = (4, 4) if place % 2 else (4, -11)  # above and below, since neighbours may be close
+        axes.annotate(str(place), point, xytext=beside, textcoords="offset points", fontsize=8)
     ends = [min(spread.min(), predicted.min()) * 0.8, max(spread.max(), predicted.max()) * 1.25]
     axes.plot(ends, ends, color="0.6", linewidth=0.8, label="predicted = measured")
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)

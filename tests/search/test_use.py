@@ -388,6 +388,21 @@ def test_the_command_runs_the_best_of_them(tmp_path: Path) -> None:
     assert "say how many candidates with --measure 10" in done.stderr
 
 
+def test_numbers_of_candidates_beside_each_other_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    runs = ((6.0, 21.5), (6.0, 22.6), (20.0, 259.0))
+    Ranking("cpu", tuple(("", 0, predicted, Measured(ran, (ran,))) for predicted, ran in runs)).picture(tmp_path / "a")
+    (figure,) = drawn
+    FigureCanvasAgg(figure).draw()
+    boxes = [text.get_window_extent().padded(2) for text in figure.axes[0].texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
 def test_rank_correlation_is_of_predicted_and_measured() -> None:
     def of(*pairs: tuple[float, float]) -> Ranking:
         return Ranking("cpu", tuple(("", 0, predicted, Measured(ran, (ran,))) for predicted, ran in pairs))
