@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from redistrib.arith import prime_factors
 from redistrib.cost.chips import CHIPS, Chip
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.lang.mesh import Mesh
@@ -19,7 +20,8 @@ def laid(machine: Machine, mesh: Mesh) -> list[Machine]:
     """A machine once for every way to lay the axes of a mesh onto its torus; the machine itself where it has none.
 
     Where a mesh has more devices than a slice, its first axis crosses slices: it has the bandwidth of the network.
-    More axes than dimensions share them, so that each has the bandwidth of one.
+    More axes than dimensions share them, so that each has the bandwidth of one. An axis lies on at most as many
+    dimensions as it has prime factors, at least two devices along each: two devices have one link between them.
 
     >>> from redistrib.simulator.constants import machine
     >>> [dict(one.layout) for one in laid(machine("v5p"), Mesh.of({"data": 64, "model": 8}))]
@@ -33,10 +35,12 @@ def laid(machine: Machine, mesh: Mesh) -> list[Machine]:
     outer = axes[0].name if axes and mesh.size > chip.group else ""
     inner = [axis.name for axis in axes if axis.name != outer]
     machines = []
-    for dims in _ways(len(inner), chip.torus):
+    sizes = {axis.name: axis.size for axis in axes}
+    most = [len(prime_factors(sizes[name])) for name in inner]
+    ways = (tuple(map(min, dims, most)) for dims in _ways(len(inner), chip.torus))
+    for dims in dict.fromkeys(ways):
         layout = {outer: 0} if outer else {}
         layout |= dict(zip(inner, dims, strict=True))
-        sizes = {axis.name: axis.size for axis in axes}
         speeds = {name: _speed(chip, sizes[name], count) for name, count in layout.items()}
         links_by_axis = replace(links, axis_bandwidth=speeds, devices_per_host=None)
         machines.append(replace(machine, links=links_by_axis, layout=layout))

@@ -89,6 +89,10 @@ def test_axes_take_the_links_of_the_dimensions_that_they_lie_on() -> None:
     ]
     assert _speeds("v5e", {"data": 16, "model": 8}) == [{"data": 90e9, "model": 45e9}]
     assert _speeds("v5e", {"slices": 4, "data": 16, "model": 16})[0]["slices"] == 3.125e9
+    assert _speeds("v5p", {"data": 2}) == [{"data": 90e9}]  # two devices have one link between them
+    assert _speeds("v5p", {"data": 7}) == [{"data": 90e9}]
+    assert _speeds("v5p", {"data": 4}) == [{"data": 180e9}]
+    assert _speeds("v5p", {"data": 2, "model": 4}) == [{"data": 90e9, "model": 180e9}, {"data": 90e9, "model": 180e9}]
     assert _speeds("h100", {"data": 16, "model": 8}) == [{}]
     assert [dict(one.layout) for one in laid(machine("v5p"), Mesh.of("a=4,b=4,c=4,d=4"))] == [dict.fromkeys("abcd", 1)]
 
