@@ -57,11 +57,11 @@ class Nests:
         keyed = any(form.key is not None for form in forms)
         nest = None if rule is None else nest_of_keys(equation, rule) if keyed else rule(equation)
         opaque, linear = "", nest.linear if nest is not None else ()
+        small = all(np.prod(form.shape) <= _SMALL for form in forms)
         is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
         is_effect = nest is not None and not nest.ranges and equation.effectful and kind not in effects.CALLBACKS
-        if nest is None or is_plain or is_effect:
+        if nest is None or is_effect or (is_plain and not small):
             nest = nest or whole(equation)
-            small = all(np.prod(form.shape) <= _SMALL for form in forms)
             opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
         elif self.exact:
             linear = ()
