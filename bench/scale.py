@@ -98,6 +98,7 @@ def measure(problems: list[Any], settings: Settings, limit: float) -> Generator[
     for problem in progress(problems, "searches"):
         command = [sys.executable, "-c", SCRIPT, json.dumps(problem._asdict()), str(limit)]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.getcwd()}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if ran.returncode:
             yield {"name": problem.name, "error": ran.stderr.strip().splitlines()[-1]}

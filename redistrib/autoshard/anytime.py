@@ -29,6 +29,7 @@ from redistrib.autoshard.isomorphism import IsomorphismClasses
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import is_spread, starting
+from redistrib.distribution.collection import uncollected
 from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.types import DistType
@@ -164,7 +165,8 @@ def searched_anytime(
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
-    folded = fold(problem) if is_large(problem) or not problem.overlap else problem
+    with uncollected():
+        folded = fold(problem) if is_large(problem) or not problem.overlap else problem
     return _Anytime(folded, name, most, deadline, report_progress, start).run()
 
 
@@ -191,7 +193,8 @@ class _Anytime:
         problem = self.problem
         axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
         deciding = self.deadline.part(DECIDING)
-        self._begin(deciding.part(DERIVING))
+        with uncollected():
+            self._begin(deciding.part(DERIVING))
         with contextlib.suppress(OutOfTime):
             self._descend(axes, deciding)
         stopped = deciding.passed

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.trace.inline import UNROLLED, Traced, trace
 from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.collection import uncollected
 from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.errors import ProgramError
@@ -60,7 +61,8 @@ def prepare(
     how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
     how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}
     retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
-    traced = retrace()
+    with uncollected():
+        traced = retrace()
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
