@@ -253,7 +253,8 @@ def _lowered(jitted: Any, args: Sequence[Any]) -> Any:
     except ValueError:
         plain = jax.tree.map(_without_sharding, args)
         with contextlib.suppress(Exception):  # of what else is wrong the first error speaks
-            named = mesh_named(str(jitted.trace(*plain).lower(lowering_platforms=("cpu",)).as_text()))
+            text = jitted.trace(*plain).lower(lowering_platforms=(jax.default_backend(),)).as_text()
+            named = mesh_named(str(text))
             mesh = None if named is None else virtual_mesh(named)
             if mesh is not None:
                 with jax.set_mesh(mesh):

@@ -79,7 +79,7 @@ def test_operations_are_timed_on_a_device() -> None:
     assert [(one.bytes, one.flops) for one in timed] == [(768, 1024), (3072, 8192), (768, 64), (1536, 128)]
     assert all(one.seconds > 0 for one in timed)
     fit = calibrate_rates([OperationSample(*one) for one in timed])
-    assert fit.rates.launch > 0 and "product 16" in str(fit)
+    assert fit.rates.launch >= 0 and "product 16" in str(fit)  # 0 where larger operations took no longer
 
 
 def test_every_class_of_work_is_timed() -> None:
