@@ -25,7 +25,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.simulator.constants import machine
 
 WIDTH, HIDDEN = 8192, 32768
-SECONDS = 4.0  # of one search
+SECONDS = 16.0  # of one search at most
 
 
 def block(weights: Any, x: Any) -> Any:

@@ -22,6 +22,7 @@ class Memory:
         laid: the tasks.
         buffers: of the tasks.
         scratch, in_turn: bytes that every task needs while it runs; of loops by time, and if tasks ran in turn.
+        fullest_part: of every loop, by its task, the part of it that needs the most.
         beyond: buffers of layers that are not laid out: their bytes, and when they are live in two ways, see
             `_add_beyond`.
     """
@@ -30,9 +31,12 @@ class Memory:
         self.laid, self.buffers = laid, [*laid.buffers]
         self.beyond: list[tuple[int, tuple[float, float], tuple[float, float]]] = []
         self.scratch, self.in_turn = [*laid.scratch], [*laid.scratch]
+        self.fullest_part: dict[int, Memory] = {}
         for task, parts in laid.parts.items():
-            needs = [Memory(part).needs() for part in parts]
+            inside = [Memory(part) for part in parts]
+            needs = [memory.needs() for memory in inside]
             self.scratch[task], self.in_turn[task] = (max(sizes) for sizes in zip(*needs, strict=True))
+            self.fullest_part[task] = inside[needs.index(max(needs))]
         self._is_plain = not laid.runs and not laid.picks  # each item has one task
         self._add_all()
 
@@ -47,12 +51,21 @@ class Memory:
         """The most bytes that are live at once, and the operation that runs then, by number."""
         laid, changes = self.laid, changes_of(self.buffers, self.scratch, self.laid.timeline)
         most, when = max(levels_of([*changes, *more]).worst() for more in self._beyond())
+        return most, self._running(when)
+
+    def _running(self, when: float) -> int:
+        """The operation that runs at a time, by number; of a loop that of the step at its worst moment."""
+        laid = self.laid
         count = len(laid.streams.problem.graph.operations)
         for k in reversed(laid.timeline.order):
             item = laid.item_of[k]
-            if item is not None and not laid.tasks[k].moves and laid.timeline.start[k] <= when:
-                return most, min(laid.streams.number(item), max(0, count - 1))
-        return most, 0
+            is_counted = laid.streams.is_apart or not laid.tasks[k].moves
+            if item is not None and is_counted and laid.timeline.start[k] <= when:
+                if k in self.fullest_part:
+                    part = self.fullest_part[k]
+                    return part._running(live_bytes(part.buffers, part.scratch, part.laid.timeline).worst()[1])
+                return min(laid.streams.number(item), max(0, count - 1))
+        return 0
 
     def _add_all(self) -> None:
         """The buffers of the tasks; each layer that is laid out has its own."""
