@@ -49,7 +49,7 @@ class Memory:
 
     def peak(self) -> tuple[int, int]:
         """The most bytes that are live at once, and the operation that runs then, by number."""
-        laid, changes = self.laid, changes_of(self.buffers, self.scratch, self.laid.timeline)
+        changes = changes_of(self.buffers, self.scratch, self.laid.timeline)
         most, when = max(levels_of([*changes, *more]).worst() for more in self._beyond())
         return most, self._running(when)
 
