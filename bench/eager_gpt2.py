@@ -140,13 +140,17 @@ def weights(width: int, parts: int) -> dict[str, Any]:
     """Random parameters of a layer on the device, in float16, and the causal mask."""
     share = width // parts
     shapes = {"a": (width, 3 * share), "o": (share, width), "f": (width, 4 * share), "g": (4 * share, width)}
-    made = {f"w{key}": torch.randn(shape, dtype=torch.float16, device=DEVICE) / 64 for key, shape in shapes.items()}
-    made |= {f"b{key}": torch.zeros(shape[1], dtype=torch.float16, device=DEVICE) for key, shape in shapes.items()}
+    parameters = {
+        f"w{key}": torch.randn(shape, dtype=torch.float16, device=DEVICE) / 64 for key, shape in shapes.items()
+    }
+    parameters |= {
+        f"b{key}": torch.zeros(shape[1], dtype=torch.float16, device=DEVICE) for key, shape in shapes.items()
+    }
     for which in "12":
-        made[f"gain{which}"] = torch.ones(width, dtype=torch.float16, device=DEVICE)
-        made[f"shift{which}"] = torch.zeros(width, dtype=torch.float16, device=DEVICE)
-    made["mask"] = torch.tril(torch.ones(1, 1, CONTEXT, CONTEXT, dtype=torch.float16, device=DEVICE))
-    return made
+        parameters[f"gain{which}"] = torch.ones(width, dtype=torch.float16, device=DEVICE)
+        parameters[f"shift{which}"] = torch.zeros(width, dtype=torch.float16, device=DEVICE)
+    parameters["mask"] = torch.tril(torch.ones(1, 1, CONTEXT, CONTEXT, dtype=torch.float16, device=DEVICE))
+    return parameters
 
 
 def interpreted(layer: Layer, parameters: Mapping[str, Any], x: Any) -> Any:

@@ -76,12 +76,12 @@ class LaidOut:
 
     def tasks_of(self, works: Iterable[int]) -> list[tuple[Item, list[int]]]:
         """The items of works that have tasks here, each with its tasks."""
-        found: dict[Item, list[int]] = {}
+        by_item: dict[Item, list[int]] = {}
         for work in works:
             item = self.streams.item(work, self.scope)
-            if item is not None and item not in found and (tasks := self.tasks_by_item.get(item)) is not None:
-                found[item] = tasks
-        return [*found.items()]
+            if item is not None and item not in by_item and (tasks := self.tasks_by_item.get(item)) is not None:
+                by_item[item] = tasks
+        return [*by_item.items()]
 
     def first_tasks_of(self, works: Iterable[int]) -> tuple[int, ...]:
         """The first task of each item of works, of those that have tasks here."""

@@ -121,10 +121,12 @@ class Memory:
         picks = [k for reader in buffer.readers for k in laid.picks.get(reader, ())] if laid.picks else []
         is_inside = not {item for item, _ in makers}.isdisjoint(item for item, _ in readers)  # made where it is read
         for layer in range(layers):
-            made = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in makers)
-            users = {*self._users(made, readers, layer, layers > 1, is_inside), *picks}
+            layer_makers = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in makers)
+            users = {*self._users(layer_makers, readers, layer, layers > 1, is_inside), *picks}
             starts = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in begins)
-            self.buffers.append(TaskBuffer(buffer.size, made, (*users,), starts, buffer.stays, buffer.role == "carry"))
+            self.buffers.append(
+                TaskBuffer(buffer.size, layer_makers, (*users,), starts, buffer.stays, buffer.role == "carry")
+            )
         run = next((laid.run(item) for item, tasks in makers if len(tasks) == layers), None) if layers > 1 else None
         if run is not None:
             others = [pair for pair in readers if laid.cell(pair[0]) != run]
