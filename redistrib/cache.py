@@ -47,6 +47,28 @@ def remembered(method: Callable[[Any, Argument], Value]) -> Callable[[Any, Argum
     return call
 
 
+class Key:
+    """A key of many parts, whose hash is found once.
+
+    Raises:
+        TypeError: if a part has no hash.
+
+    >>> Key((1, "a")) == Key((1, "a")), {Key((1, "a")): 2}[Key((1, "a"))]
+    (True, 2)
+    """
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[Hashable, ...]) -> None:
+        self._parts, self._hash = parts, hash(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Key) and self._parts == other._parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class Cache(Generic[Value]):
     """A mapping that keeps the `limit` most recently used entries; safe for several threads.
 

@@ -82,7 +82,7 @@ class _Search:
     """The arrays around an exponential that have its points, and the operations on them."""
 
     def __init__(self, graph: Graph, start: str) -> None:
-        self.graph, self.start, self.arrays = graph, start, graph.arrays()
+        self.graph, self.start, self.arrays = graph, start, graph.arrays
         self.points = math.prod(self.arrays[start].shape)
         self.scores: set[str] = set()
         self.rows: set[str] = set()

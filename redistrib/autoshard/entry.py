@@ -242,7 +242,7 @@ def tied(function: Callable[..., Any], prepared: Prepared, state: Mapping[str, i
     traced = prepared.traced
     names = leaf_names(function, prepared.args)
     numbers = jax.tree_util.tree_unflatten(traced.out_tree, range(len(traced.outputs)))
-    arrays = traced.graph.arrays()
+    arrays = traced.graph.arrays
     ties: dict[int, str] = {}
     for argument, result in state.items():
         leaves = [name for name in names if name == argument or name.startswith(f"{argument}/")]

@@ -88,7 +88,7 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
         marks: labels that separate operations (by number), inputs (by name) and outputs (`("out", number)`).
         tied: outputs, by number, that become an input, by name, when the program runs again.
     """
-    arrays = graph.arrays()
+    arrays = graph.arrays
     number: dict[Hashable, int] = {}
 
     def coded(key: Hashable) -> int:
@@ -252,7 +252,7 @@ class _Folding:
         remaining = [k for k in range(len(graph.operations)) if not self.is_gone(k)]
         if len(remaining) == len(graph.operations):
             return None
-        arrays = graph.arrays()
+        arrays = graph.arrays
         operations: list[Operation] = []
         place = {k: n for n, k in enumerate(remaining)}
         for k in remaining:
@@ -326,7 +326,7 @@ class _Folding:
 
     def _inputs(self, stands: Sequence[int], operations: Sequence[Operation]) -> dict[str, str]:
         """For every input the one that stands for it."""
-        arrays = self.graph.arrays()
+        arrays = self.graph.arrays
         kept = {name for op in operations for name in op.ins} | {*self.graph.outputs}
         stand_ins: dict[str, str] = {}
         for k, op in enumerate(self.graph.operations):

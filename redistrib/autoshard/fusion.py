@@ -175,7 +175,7 @@ def grouped(
 
     Operations and kernels are numbers. `sizes` are the bytes of every array by name.
     """
-    arrays, loops = graph.arrays(), [is_loop(operation, products) for operation in graph.operations]
+    arrays, loops = graph.arrays, [is_loop(operation, products) for operation in graph.operations]
     inside = _inside(graph, loops, sizes, products, several)
     leaves = _leaves(graph, inside, sizes)
     roots = [
@@ -329,7 +329,7 @@ def _kind(operation: Operation, loop: bool, arrays: Mapping[str, Array]) -> tupl
 
 def _sizes(graph: Graph) -> dict[str, int]:
     """Bytes of every array by name."""
-    return {name: packed_bytes(math.prod(array.shape), array.dtype) for name, array in graph.arrays().items()}
+    return {name: packed_bytes(math.prod(array.shape), array.dtype) for name, array in graph.arrays.items()}
 
 
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:

@@ -42,7 +42,7 @@ def isomorphism_classes(
             (`("out", number)`).
         near: how far to look.
     """
-    operations, arrays = graph.operations, graph.arrays()
+    operations, arrays = graph.operations, graph.arrays
     number: dict[Hashable, int] = {}
 
     def coded(key: Hashable) -> int:
@@ -84,13 +84,8 @@ def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable
     nest = operation.nest
     return (
         operation.kind,
-        nest.ranges,
-        tuple((access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)),
-        nest.combine,
-        nest.replicated,
-        nest.whole,
+        nest.structure,
         nest.linear,
-        nest.flops,
         operation.pinned,
         tuple(arrays[name].dtype for name in operation.ins),
         tuple(array.dtype for array in operation.outs),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from redistrib.programs.graph import Operation
-from redistrib.programs.nest import Access
 
 MOVING = {
     "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
@@ -27,19 +26,19 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
         return True
     if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
         rows = math.prod(nest.size(name) for name in nest.reads[1].names)
-        return scatters and bool(nest.combine) and rows > 1 and _is_by_element(nest.reads[0])
+        return scatters and bool(nest.combine) and rows > 1 and nest.reads[0].is_by_element
     if operation.kind == "gather":
         return False
     written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
-    return once and all(_is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
+    return once and all(access.is_by_element and written.issuperset(access.names) for access in nest.reads)
 
 
 def is_reduction(operation: Operation) -> bool:
     """Whether it combines the elements of one array along some dimensions."""
     nest = operation.nest
     combines = bool(nest.combine) or operation.kind in _FOLDING
-    return combines and len(nest.reads) == 1 and _is_by_element(nest.reads[0]) and not operation.opaque
+    return combines and len(nest.reads) == 1 and nest.reads[0].is_by_element and not operation.opaque
 
 
 def is_product(operation: Operation) -> bool:
@@ -52,8 +51,3 @@ def is_product(operation: Operation) -> bool:
 def slices(operation: Operation) -> bool:
     """Whether it reads no more of its first operand than it writes."""
     return operation.kind in _SLICING
-
-
-def _is_by_element(access: Access) -> bool:
-    single = all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
-    return single and not access.windows

@@ -90,7 +90,7 @@ class SearchProblem:
         """An option at the price of its halos too: of one that several operations may share, a part for each."""
         if not option.windows:
             return option
-        arrays, operation, price = self.graph.arrays(), self.graph.operations[number], option.seconds
+        arrays, operation, price = self.graph.arrays, self.graph.operations[number], option.seconds
         reads = zip(operation.ins, option.ins, option.windows, self.sharing[number], strict=False)
         for name, form, windows, readers in reads:
             if windows:
@@ -155,20 +155,20 @@ class SearchProblem:
         return self._fact("marks", self._marks)
 
     def _marks(self) -> list[tuple[object, ...]]:
-        rated, sums = self.machine.operations, self.sums
+        rated, sums, sharing, kernels = self.machine.operations, self.sums, self.sharing, self.kernels
         marks: list[tuple[object, ...]] = [
             (
                 tuple(name in sums for name in operation.ins),
                 operation.name if operation.name in rated else "",
-                *self.sharing.get(k, ()),
+                *sharing.get(k, ()),
                 *self._place(k),
             )
             for k, operation in enumerate(self.graph.operations)
         ]
-        if self.kernels is not None:
-            arrays = self.graph.arrays()
+        if kernels is not None:
+            arrays = self.graph.arrays
             shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-            kernel_marks = (mark(kernel, [shapes[name] for name, *_ in kernel.reads]) for kernel in self.kernels)
+            kernel_marks = (mark(kernel, [shapes[name] for name, *_ in kernel.reads]) for kernel in kernels)
             marks = [(*mark, *more) for mark, more in zip(marks, kernel_marks, strict=True)]
         return marks
 
@@ -251,7 +251,7 @@ class SearchProblem:
         """Lower bound on the seconds of every schedule: each operation, shared out evenly; of bytes, 0."""
         if self.moves.objective == "bytes":
             return 0.0
-        total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
+        total, arrays, devices = 0.0, self.graph.arrays, self.moves.mesh.size
         for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
             kernel = self.kernel(number)
             if operation.role:

@@ -63,7 +63,7 @@ def prepare(
     retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
     with uncollected():
         traced = retrace()
-    arrays, graph = traced.graph.arrays(), traced.graph
+    arrays, graph = traced.graph.arrays, traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)

@@ -323,7 +323,7 @@ def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[Form]) -> Graph
     ends: list[list[str]] = [[] for _ in outs]
     for number, graph in enumerate(graphs):
         names = {array.name: array.name for array in graph.inputs[:shared]}
-        names.update({name: f"{number}/{name}" for name in graph.arrays() if name not in names})
+        names.update({name: f"{number}/{name}" for name in graph.arrays if name not in names})
         inputs += [replace(array, name=names[array.name]) for array in graph.inputs[shared:]]
         for operation in graph.operations:
             made = tuple(replace(array, name=names[array.name]) for array in operation.outs)
@@ -369,7 +369,7 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
             )
         others = {kind: other for kind, other in equation.rules.items() if not isinstance(other, CallRule)}
         region = _Region(pure, equation.ins, equation, rules=others)  # a function may call its operation
-        arrays = region.graph.arrays()
+        arrays = region.graph.arrays
         shapes = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
         expected = [(form.shape, form.dtype) for form in equation.outs]
         if shapes != expected:

@@ -241,7 +241,7 @@ class _Writer:
         self.rewriting = rewriting
         self.operations: list[Operation] = []
         self.numbers: list[int] = []
-        self.even = rewriting.graph.arrays()
+        self.even = rewriting.graph.arrays
         self.arrays = dict(self.even)
         self.names = {operation.name for operation in rewriting.graph.operations}
         self.tails: dict[str, dict[int, _Class]] = {}

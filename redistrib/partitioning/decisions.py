@@ -60,7 +60,7 @@ class GraphCuts:
     def __post_init__(self) -> None:
         self.cuts = [{} for _ in self.graph.operations]
         self.carries: list[dict[str, int]] = [{} for _ in self.graph.operations]
-        self.arrays = self.graph.arrays()
+        self.arrays = self.graph.arrays
         self.readers, self.maker = self.graph.readers, self.graph.makers
         self.constants: dict[str, int] = {}
         for k, operation in enumerate(self.graph.operations):

@@ -64,6 +64,9 @@ class _SummandPropagation(Propagation):
 
     begins: Collection[str] = ()
 
+    def _inputs_along(self, axis: str) -> list[str]:
+        return [*super()._inputs_along(axis), *self.begins]
+
     def _is_summed(self, name: str, axis: str) -> bool:
         return name in self.begins or super()._is_summed(name, axis)
 

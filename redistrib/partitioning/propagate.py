@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from redistrib.errors import CutError, ProgramError, TypeFormError
 from redistrib.partitioning.decisions import Choice, GraphCuts, position_of
@@ -135,11 +136,56 @@ class Propagation(GraphCuts):
     def spread(self, axis: str) -> None:
         """Propagate the cuts along an axis as far as they go."""
         while True:
-            changed = sum(self._forward(k, axis) for k in range(len(self.cuts)))
-            changed += sum(self._backward(k, axis) for k in reversed(range(len(self.cuts))))
-            changed = changed or sum(self._accumulate(k, axis) for k in self.graph.accumulators)
+            changed = self._sweep_forward(axis)
+            changed = self._sweep_backward(axis) or changed
+            changed = changed or sum(self._accumulate(k, axis) for k in self.graph.accumulators) > 0
             if not changed:
                 return
+
+    def _sweep_forward(self, axis: str) -> bool:
+        """Visit the readers of values that an axis cuts, or has as summands, in order; whether any changed."""
+        names = self._inputs_along(axis)
+        names += [array.name for k in self._decided(axis) for array in self.graph.operations[k].outs]
+        waiting = sorted({k for name in names for k, _ in self.readers.get(name, ())})
+        queued, changed = {*waiting}, False
+        while waiting:
+            number = heappop(waiting)
+            if not self._forward(number, axis):
+                continue
+            changed = True
+            for array in self.graph.operations[number].outs:
+                for k, _ in self.readers.get(array.name, ()):
+                    if k > number and k not in queued:
+                        queued.add(k)
+                        heappush(waiting, k)
+        return changed
+
+    def _sweep_backward(self, axis: str) -> bool:
+        """Visit the makers of values that readers want cut by an axis, the last first; whether any changed."""
+        names = [name for name, dims in self.wants.items() if axis in dims]
+        names += [name for k in self._decided(axis) for name in self.graph.operations[k].ins]
+        waiting = sorted({-self.maker[name][0] for name in names if name in self.maker})
+        queued, changed = {*waiting}, False
+        while waiting:
+            number = -heappop(waiting)
+            if not self._backward(number, axis):
+                continue
+            changed = True
+            for name in self.graph.operations[number].ins:
+                k = -self.maker[name][0] if name in self.maker else -number
+                if k > -number and k not in queued:
+                    queued.add(k)
+                    heappush(waiting, k)
+        return changed
+
+    def _inputs_along(self, axis: str) -> list[str]:
+        """The inputs that an axis cuts, or has as summands."""
+        return [name for name, dims in self.pins.items() if dims.get(axis) is not None]
+
+    def _decided(self, axis: str) -> list[int]:
+        """The operations that an axis cuts, or whose summands along it pass."""
+        pairs = enumerate(zip(self.cuts, self.carries, strict=True))
+        return [k for k, (cuts, carries) in pairs if axis in cuts or axis in carries]
 
     # ------------------------------------------------------------------------------------- queries
 

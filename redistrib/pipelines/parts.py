@@ -78,7 +78,7 @@ class _Parts:
 
     def __init__(self, runs: GraphInRuns, count: int, whole: set[str]) -> None:
         self.runs, self.graph, self.count, self.whole = runs, runs.graph, count, whole
-        self.arrays = self.graph.arrays()
+        self.arrays = {**self.graph.arrays}
         self.taken = set(self.arrays)
         self.dims: dict[str, int] = {name: 0 for name, _ in runs.entries.values() if name not in whole}
         self.dims |= dict.fromkeys([*runs.stacks, *self._unstacked()], 0)

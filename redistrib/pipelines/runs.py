@@ -103,7 +103,7 @@ def in_runs(graph: Graph, count: int, examples: Collection[str], unstacked: Coll
 class _Cutting:
     def __init__(self, graph: Graph, count: int, examples: set[str], unstacked: set[str]) -> None:
         self.unstacked = unstacked
-        self.graph, self.count, self.arrays = graph, count, graph.arrays()
+        self.graph, self.count, self.arrays = graph, count, graph.arrays
         self.weights = {array.name for array in graph.inputs if array.name not in examples}
         self.of_examples = examples
         self.result = GraphInRuns(graph)

@@ -159,7 +159,8 @@ class Graph:
     outputs: tuple[str, ...]
     loops: tuple[LoopScope, ...] = ()
 
-    def arrays(self) -> dict[str, Array]:
+    @cached_property
+    def arrays(self) -> Mapping[str, Array]:
         """Every value by its name."""
         results = (array for operation in self.operations for array in operation.outs)
         return {array.name: array for array in (*self.inputs, *results)}

@@ -178,7 +178,7 @@ def compared(name: str) -> tuple[dict[str, list[str]], set[str]]:
     found: dict[str, list[str]] = {}
     both: set[str] = set()
     graph = graph_of(ALL[name])
-    arrays = graph.arrays()
+    arrays = graph.arrays
     for operation in graph.operations:
         other = None if operation.opaque else theirs(operation, arrays)
         if other is None:

@@ -133,7 +133,7 @@ def graphs(dtype: str) -> Iterator[tuple[str, Graph]]:
 
 def both_ways(graph: Graph) -> Callable[..., dict[str, Any]]:
     """For every operation that partial sums pass `f(a) + f(b)` and `f(a + b)`, one function for the whole graph."""
-    arrays = graph.arrays()
+    arrays = graph.arrays
 
     def run(operation: Operation, tiles: list[Any]) -> tuple[Any, ...]:
         made = operation.nest.body(dict(operation.nest.ranges), *tiles)  # type: ignore[misc]

@@ -42,7 +42,7 @@ def drawn(seed: int) -> SearchProblem:
     if random.random() < 0.3:
         pinned = random.choice(graph.inputs)
         problem = replace(problem, pins={pinned.name: {"x": random.choice([None, *range(len(pinned.shape))])}})
-    arrays = graph.arrays()
+    arrays = graph.arrays
     pairs = [
         (number, array.name)
         for number, name in enumerate(graph.outputs)

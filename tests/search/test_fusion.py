@@ -215,7 +215,7 @@ def test_bytes_are_those_of_the_compiler_of_tpus(
 
 
 def sizes_of(graph: Graph) -> dict[str, int]:
-    return {name: int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for name, a in graph.arrays().items()}
+    return {name: int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for name, a in graph.arrays.items()}
 
 
 def waits(graph: Graph) -> dict[Any, set[Any]]:

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -214,12 +213,15 @@ def source_line(eqn: Any) -> str:
     try:
         from jax._src import source_info_util
 
-        frames = source_info_util.user_frames(eqn.source_info.traceback)
-        inside = takewhile(lambda frame: not frame.file_name.endswith(_TRACING), frames)
-        frame = next((frame for frame in inside if not frame.file_name.endswith(_NOT_THE_USERS)), None)
-        return "" if frame is None else f"{frame.file_name}:{frame.start_line}"
+        for frame in source_info_util.user_frames(eqn.source_info.traceback):
+            name = frame.file_name
+            if name.endswith(_TRACING):
+                break
+            if not name.endswith(_NOT_THE_USERS):
+                return f"{name}:{frame.start_line}"
     except (ImportError, AttributeError, TypeError):
-        return ""
+        pass
+    return ""
 
 
 def notes_of_processes() -> Any:

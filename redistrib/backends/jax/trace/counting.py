@@ -23,6 +23,10 @@ LOOKUPS = {
     "scatter-max",
 }  # fmt: skip
 _MOVED = ("convert_element_type", "copy", "copy_p", "optimization_barrier", "stop_gradient")
+_FOLLOWED = {
+    *_MOVED, "broadcast_in_dim", "concatenate", "expand_dims", "iota", "lt", "reshape", "select_n", "squeeze",
+    "transpose",
+}  # fmt: skip
 
 
 class Lookup(NamedTuple):
@@ -55,8 +59,10 @@ class Counting:
 
     def note(self, equation: Equation, ins: Sequence[str], out: str) -> None:
         """Note the known form of the first result of an operation; `ins` names the operands that are no literals."""
-        names = dict(zip(equation.reads, ins, strict=True))
         kind = equation.kind
+        if kind not in _FOLLOWED:
+            return
+        names = dict(zip(equation.reads, ins, strict=True))
         if kind == "lt" and self._of(equation, names, 0) is not None and _at_most_zero(equation, 1):
             self.never.add(out)
         elif kind == "concatenate":
@@ -126,9 +132,7 @@ class Counting:
             return int(params["dimension"])
         if kind == "select_n" and names.get(0) in self.never:
             return self._of(equation, names, 1)
-        if kind not in (*_MOVED, "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose"):
-            return None
-        dim = self._of(equation, names, 0)
+        dim = None if kind in ("lt", "select_n") else self._of(equation, names, 0)
         if dim is None:
             return None
         before, after = equation.ins[0].shape, equation.outs[0].shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.cache import Key
 from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.windows import Window
@@ -98,15 +99,22 @@ class Equation:
     exact: bool = False
     trip_count: int = 1
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Name of the primitive, or of the called function."""
         return self.called or str(self.primitive.name)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[int, ...]:
         """Positions of the operands that are arrays of the program."""
         return tuple(k for k in range(len(self.ins)) if k not in self.literals)
+
+    @cached_property
+    def key(self) -> Key | None:
+        """See `key_of`."""
+        if self.effectful:
+            return None
+        return key_of(self.primitive, self.called, self.params, self.ins, self.outs, self.literals)
 
     def operands(self, tiles: Sequence[Any]) -> list[Any]:
         """All operands, literals in their places; keys as keys."""
@@ -163,6 +171,40 @@ class Equation:
         run = body or Primitive(self)
         options = {"effectful": self.effectful, **options}
         return Nest(self.kind, tuple(sizes.items()), reads, writes, linear=groups, body=run, **options)  # type: ignore[arg-type]
+
+
+def key_of(
+    primitive: Any,
+    called: str,
+    params: Mapping[str, Any],
+    ins: Sequence[Form],
+    outs: Sequence[Form],
+    literals: Mapping[int, Any],
+) -> Key | None:
+    """Equal for equations that do the same; None where parameters cannot be compared, or literals are large.
+
+    Bounds of operands are not in it, nor is what all equations of a function have in common.
+    """
+    values = []
+    for k, value in literals.items():
+        if not _is_number(value):
+            return None
+        array = np.asarray(value)
+        values.append((k, type(value), array.dtype, array.tobytes()))
+    named = tuple([(name, type(value), _told_apart(value)) for name, value in params.items()])
+    try:
+        return Key((primitive, called, named, tuple(ins), tuple(outs), *values))
+    except TypeError:
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return np.size(value) <= 1 and not (hasattr(value, "dtype") and is_key(value))
+
+
+def _told_apart(value: Any) -> Any:
+    """A value that differs where the parameter does: 0.0 and -0.0 are equal."""
+    return repr(value) if isinstance(value, float | complex) else value
 
 
 class Primitive:
@@ -242,16 +284,23 @@ def is_key(array: Any) -> bool:
 
 def form_of(aval: Any) -> Form:
     """Shape and element type; keys as their integers."""
-    if is_key(aval):
-        kinds: list[Any] = []
+    element = _element_of(aval.dtype)
+    return Form((*aval.shape, *element.shape), element.dtype, element.key)
 
-        def read(key: jax.Array) -> jax.Array:
-            kinds.append(jax.random.key_impl(key))
-            return jax.random.key_data(key)
 
-        data = jax.eval_shape(read, jax.ShapeDtypeStruct((), aval.dtype))
-        return Form((*aval.shape, *data.shape), str(data.dtype), kinds[0])
-    return Form(tuple(aval.shape), str(aval.dtype))
+@lru_cache
+def _element_of(dtype: Any) -> Form:
+    """The form of one element."""
+    if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return Form((), str(dtype))
+    kinds: list[Any] = []
+
+    def read(key: jax.Array) -> jax.Array:
+        kinds.append(jax.random.key_impl(key))
+        return jax.random.key_data(key)
+
+    data = jax.eval_shape(read, jax.ShapeDtypeStruct((), dtype))
+    return Form(data.shape, str(data.dtype), kinds[0])
 
 
 def scan_counts(body: Any, ins: Sequence[Form], outs: Sequence[Form]) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -175,7 +175,7 @@ class _Tracer:
     live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
 
     def __post_init__(self) -> None:
-        self.nests = Nests(self.exact)
+        self.nests = Nests(self.exact, self.trip_count)
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -288,16 +288,8 @@ class _Tracer:
 
     def equation(self, eqn: Any, ins: Sequence[Atom], source: str, called: str = "") -> list[Atom]:
         """Add an equation as the operation of its rule, or as two."""
-        equation = Equation(
-            eqn.primitive,
-            effects.params_of(eqn),
-            tuple(form_of(var.aval) for var in eqn.invars),
-            tuple(form_of(var.aval) for var in eqn.outvars),
-            {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)},
-            called,
-            bool(eqn.effects),
-            self.given_rules,
-        )
+        literals = {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)}
+        equation = self.nests.equation(eqn, literals, called, self.given_rules)
         names: Sequence[str] = [atom for atom in ins if isinstance(atom, str)]
         is_ours = self.rules.get(equation.kind) is RULES.get(equation.kind)
         if equation.kind in LOOKUPS and is_ours:
@@ -336,8 +328,7 @@ class _Tracer:
         kind = equation.kind
         places = zip(equation.reads, ins, strict=True)
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
-        equation = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count)
-        derived = self.nests.of(equation, self.rules.get(kind))
+        derived = self.nests.of(equation, self.rules.get(kind), ranges)
         name = self.named(kind)
         nest = renamed(derived.nest, name, derived.nest.linear)
         outs = tuple(

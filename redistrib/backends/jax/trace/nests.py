@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from redistrib.backends.jax.trace import effects
-from redistrib.backends.jax.trace.equation import RULES, Equation, Primitive, Rule, ValueRange, is_key, whole
+from redistrib.backends.jax.trace.equation import RULES, Equation, Primitive, Rule, ValueRange, form_of, key_of, whole
 from redistrib.backends.jax.trace.keys import nest_of_keys
 from redistrib.backends.jax.trace.ranges import of_result
 from redistrib.backends.jax.trace.sums import passing
+from redistrib.cache import Key
 from redistrib.programs.nest import Nest
 
 _SMALL = 64  # elements of arrays of which an operation may run whole without a word
@@ -38,19 +39,50 @@ class Nests:
 
     Attributes:
         exact: whether no partial sum may pass an operation.
+        trip_count: steps that a `while` counts as.
     """
 
     exact: bool
+    trip_count: int = 1
     _derived: dict[Hashable, Derived] = field(default_factory=dict)
+    _equations: dict[Key, Equation] = field(default_factory=dict)
 
-    def of(self, equation: Equation, rule: Rule | None) -> Derived:
-        """The nest of an equation by a rule; by none, of whole arrays."""
-        key = _key(equation) if rule is not None and rule is RULES.get(equation.kind) else None
-        if key is None:
-            return self._by(equation, rule)
-        if key not in self._derived:
-            self._derived[key] = self._by(equation, rule)
-        return self._derived[key]
+    def equation(self, eqn: Any, literals: Mapping[int, Any], called: str, rules: Mapping[str, Rule]) -> Equation:
+        """An equation of a jaxpr: the first of those that do the same, which knows what was asked of it before.
+
+        Args:
+            eqn: the equation.
+            literals: values of the operands that are no arrays of the program, by position.
+            called: name of the called function; empty where the primitive is no call.
+            rules: rules of the caller.
+        """
+        params = effects.params_of(eqn)
+        ins, outs = (tuple([form_of(var.aval) for var in side]) for side in (eqn.invars, eqn.outvars))
+        key = None if eqn.effects else key_of(eqn.primitive, called, params, ins, outs, literals)
+        equation = None if key is None else self._equations.get(key)
+        if equation is None:
+            equation = Equation(eqn.primitive, params, ins, outs, literals, called, bool(eqn.effects), rules)
+            if key is not None:
+                self._equations[key] = equation
+        return equation
+
+    def of(self, equation: Equation, rule: Rule | None, ranges: Mapping[int, ValueRange]) -> Derived:
+        """The nest of an equation by a rule; by none, of whole arrays.
+
+        Args:
+            equation: without bounds of operands.
+            rule: the rule.
+            ranges: the known bounds of operands, by position.
+        """
+        is_shared = rule is not None and rule is RULES.get(equation.kind) and equation.key is not None
+        key = (equation.key, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()]) if is_shared else None
+        derived = self._derived.get(key) if key is not None else None
+        if derived is None:
+            with_ranges = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count)
+            derived = self._by(with_ranges, rule)
+            if key is not None:
+                self._derived[key] = derived
+        return derived
 
     def _by(self, equation: Equation, rule: Rule | None) -> Derived:
         kind, forms = equation.kind, (*equation.ins, *equation.outs)
@@ -68,6 +100,7 @@ class Nests:
         elif rule is RULES.get(kind) and not keyed:
             place = {k: number for number, k in enumerate(equation.reads)}
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
+        _ = nest.position, nest.sizes, nest.combiner, nest.structure  # found once for all that are renamed
         return Derived(renamed(nest, nest.name, linear), opaque, of_result(equation))
 
 
@@ -76,32 +109,3 @@ def renamed(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
     other = object.__new__(Nest)
     other.__dict__.update(nest.__dict__, name=name, linear=linear)  # cached properties depend on neither
     return other
-
-
-def _key(equation: Equation) -> Hashable | None:
-    """Equal for equations of equal nests; None where parameters cannot be compared, or literals are large."""
-    literals = equation.literals.items()
-    if equation.effectful or not all(_is_number(value) for _, value in literals):
-        return None
-    key = (
-        equation.primitive,
-        tuple((name, type(value), _told_apart(value)) for name, value in equation.params.items()),
-        equation.ins,
-        equation.outs,
-        tuple((k, type(value), np.asarray(value).dtype, np.asarray(value).tobytes()) for k, value in literals),
-        tuple((k, *map(repr, bounds)) for k, bounds in equation.ranges.items()),
-    )
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _is_number(value: Any) -> bool:
-    return np.size(value) <= 1 and not (hasattr(value, "dtype") and is_key(value))
-
-
-def _told_apart(value: Any) -> Any:
-    """A value that differs where the parameter does: 0.0 and -0.0 are equal."""
-    return repr(value) if isinstance(value, float | complex) else value
