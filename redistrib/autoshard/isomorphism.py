@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from redistrib.programs.graph import Array, Graph, Operation, readers
+from redistrib.programs.graph import Array, Graph, Operation
 
 NEAR = 3  # steps from operation to operation
 
@@ -51,8 +51,7 @@ def isomorphism_classes(
     ends: dict[str, list[int]] = {}
     for k, name in enumerate(graph.outputs):
         ends.setdefault(name, []).append(k)
-    read_by = readers(operations)
-    made_from = {array.name: (k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)}
+    read_by, made_from = graph.readers, graph.makers
     fed_by = {name: graph.outputs[k] for k, name in tied.items()}
 
     colours = [coded((operation_key(op, arrays), marks.get(k))) for k, op in enumerate(operations)]
