@@ -60,7 +60,7 @@ unit: $(VENV)/.dev
 
 # Code 5 says that no test is marked.
 test-long: $(VENV)/.dev ## tests that take many seconds each
-	$(PYTEST) -m long $(ARGS) || test $$? -eq 5
+	$(PYTEST) -m 'long and not exhaustive' $(ARGS) || test $$? -eq 5
 
 # An environment of its own: this release of PyTorch has a build without CUDA among the packages; others bring gigabytes.
 TORCH := .venv-torch
@@ -86,8 +86,8 @@ $(ZOO)/.installed: bench/zoo/requirements.txt | $(BIN)/python
 zoo: $(ZOO)/.installed ## programs of public libraries beside XLA, in an environment of their own; draws docs/zoo.md
 	PYTHONPATH=. $(ZOO)/bin/python -m bench.zoo.run $(ARGS)
 
-exhaustive: $(VENV)/.dev ## what no landing waits for: every pencil transfer of every dtype
-	$(PYTEST) -n 0 -m exhaustive $(ARGS)
+exhaustive: $(VENV)/.dev ## what no landing waits for: the largest draws, every pencil transfer of every dtype
+	$(PYTEST) -m exhaustive $(ARGS)
 
 # What works without any backend. pytest keeps the tests' own assertions, whatever Python drops of the package's.
 CORE := $(addprefix tests/,lang theory plans synthesis laws paper test_api.py test_arith.py test_explain.py test_strict.py)

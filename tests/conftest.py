@@ -16,32 +16,23 @@ settings.load_profile("redistrib")
 # On virtual devices `reshard` copies small arrays; tests of collectives want collectives.
 os.environ.setdefault("REDISTRIB_VIA", "collectives")
 
-# Node ids of slow tests without a mark of their own: mostly cases of a test whose quicker cases stay in `make test`.
-LONG = Path(__file__).with_name("long.txt").read_text().splitlines()
+# Node ids of slow tests without a mark of their own: mostly cases of a test whose quicker cases stay in `make test`, or
+# in `make test-long`.
+LISTS = {mark: Path(__file__).with_name(f"{mark}.txt").read_text().splitlines() for mark in ("long", "exhaustive")}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    listed = set(LONG)
-    for item in items:
-        if item.nodeid in listed:
-            item.add_marker(pytest.mark.long)
-            listed.remove(item.nodeid)
-    if any("::" in argument for argument in config.args):  # a part of a file
-        return
+    is_part = any("::" in argument for argument in config.args)  # of a file
     collected = {item.nodeid.partition("::")[0] for item in items}
-    stale = sorted(node for node in listed if node.partition("::")[0] in collected)
-    if stale:
-        raise pytest.UsageError("tests/long.txt lists tests that are not there: " + ", ".join(stale))
-
-
-@pytest.fixture
-def quick_compiles() -> Iterator[None]:
-    """Less optimization in compilers: for tests that compile much and time nothing."""
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    for mark, nodes in LISTS.items():
+        listed = set(nodes)
+        for item in items:
+            if item.nodeid in listed:
+                item.add_marker(mark)
+                listed.remove(item.nodeid)
+        stale = sorted(node for node in listed if node.partition("::")[0] in collected)
+        if stale and not is_part:
+            raise pytest.UsageError(f"tests/{mark}.txt lists tests that are not there: {', '.join(stale)}")
 
 
 @pytest.fixture

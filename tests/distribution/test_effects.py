@@ -56,7 +56,7 @@ CASES = [replace(one, ordered=ordered) for one in CASES for ordered in (False, T
 
 
 @pytest.mark.parametrize("statement", [one for one in CASES if is_allowed(one)], ids=str)
-def test_an_effect_is_had_once_with_the_whole_value(quick_compiles: None, statement: Statement) -> None:
+def test_an_effect_is_had_once_with_the_whole_value(statement: Statement) -> None:
     f = check(Function((statement, replace(statement, wrapper="plain"))), statement.ordered, {"d": 2}, ROWS)
     assert any(map(is_effectful, f.program.ops))
 
@@ -64,7 +64,7 @@ def test_an_effect_is_had_once_with_the_whole_value(quick_compiles: None, statem
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(functions(), st.booleans(), st.sampled_from([(1, 1), (2, 2), (3, 1)]), st.data())
 def test_drawn_functions_have_the_effects_of_the_function(
-    quick_compiles: None, function: Function, ordered: bool, sizes: tuple[int, int], data: Any
+    function: Function, ordered: bool, sizes: tuple[int, int], data: Any
 ) -> None:
     function = Function(tuple(replace(one, ordered=ordered) for one in function.statements))
     assume(all(map(is_allowed, function.statements)))
@@ -74,13 +74,13 @@ def test_drawn_functions_have_the_effects_of_the_function(
     check(function, ordered, mesh, schedule, (x, W))
 
 
-def test_gradients_have_the_effects_that_they_have_without_a_mesh(quick_compiles: None) -> None:
+def test_gradients_have_the_effects_that_they_have_without_a_mesh() -> None:
     for wrapper in ("plain", "scan", "cond", "remat", "custom_jvp", "jit"):
         loss = Function((Statement("debug", wrapper), Statement("print", wrapper)))
         check(jax.grad(lambda x, w, loss=loss: loss(x, w).sum(), argnums=1), False, {"d": 2}, ROWS)  # type: ignore[misc]
 
 
-def test_what_a_host_answers_reaches_every_device_to_the_bit(quick_compiles: None) -> None:
+def test_what_a_host_answers_reaches_every_device_to_the_bit() -> None:
     for dtype in ("float32", "bfloat16", "float16", "int8", "uint32", "bool", "complex64", "float8_e4m3fn", "int4"):
         answers = np.asarray([0.0, -0.0, 1, 3, 0], np.float32).astype(jnp.dtype(dtype))
         if jnp.issubdtype(dtype, jnp.inexact):
@@ -240,7 +240,7 @@ def test_the_text_of_a_program_says_what_has_an_effect() -> None:
     assert [is_effectful(op) for op in again.ops] == [is_effectful(op) for op in f.program.ops]
 
 
-def test_a_searched_schedule_keeps_effects(quick_compiles: None) -> None:
+def test_a_searched_schedule_keeps_effects() -> None:
     function = Function((Statement("debug", ordered=True), Statement("answer", "cond", ordered=True)))
     found = rd.search(function, (X, W), {"d": 2})
     wanted, entries = recorded(jax.jit(function), (X, W))

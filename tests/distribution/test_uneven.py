@@ -151,7 +151,7 @@ def test_floats_that_are_not_finite_stay_where_they_are(name: str) -> None:
 @pytest.mark.parametrize("parts", [2, 3, 4, 8])
 @pytest.mark.parametrize("size", range(2, 10))
 @pytest.mark.parametrize("dtype", ["int32", "float32", "bfloat16"])
-def test_every_size(dtype: str, size: int, parts: int, quick_compiles: None) -> None:
+def test_every_size(dtype: str, size: int, parts: int) -> None:
     for name, function in {**OF_ALL, **({} if dtype == "int32" else OF_FLOATS)}.items():
         if dtype == "bfloat16" and name == "cumsum":
             continue

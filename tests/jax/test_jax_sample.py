@@ -1,4 +1,4 @@
-"""Two thousand redistributions on 8, 12 and 24 devices: every element, and every collective of the compiled program.
+"""Redistributions on 8, 12 and 24 devices, two thousand in all: every element, and every collective of the program.
 
 Compiling dominates, so plans whose larger tiles are equal are compiled together, some dozens to a program. The program
 must hold the collectives of its plans and no others, and no array of data larger than that tile.
@@ -27,7 +27,7 @@ MESHES = {
     24: ({"a": 4, "b": 6}, {"a": 2, "b": 3, "c": 4}),
 }
 PER_DEVICES = {8: 1000, 12: 600, 24: 420}
-QUICK = {8: 160, 24: 140}  # of these, beside the long tests
+SOME = {8: 160, 12: 80, 24: 140}  # of these, in the long tests
 TOGETHER = 40
 KINDS = {
     AllGather: "all-gather",
@@ -89,7 +89,10 @@ def expected(plans: list[rd.Plan]) -> Counter[str]:
 @pytest.mark.parametrize("algorithm", ["best", "paper"])
 @pytest.mark.parametrize(
     ("devices", "count"),
-    [*QUICK.items(), *(pytest.param(*each, marks=pytest.mark.long) for each in PER_DEVICES.items())],
+    [
+        *(pytest.param(*each, marks=pytest.mark.long) for each in SOME.items()),
+        *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in PER_DEVICES.items()),
+    ],
 )
 def test_values_and_collectives(devices: int, count: int, algorithm: str) -> None:
     checked = 0

@@ -40,7 +40,7 @@ def placed(f: Any, arrays: Any) -> list[jax.Array]:
     ],
     ids=str,
 )
-def test_a_training_step_in_stages_computes_what_it_does_on_one_device(quick_compiles: None, layout: rd.Layout) -> None:
+def test_a_training_step_in_stages_computes_what_it_does_on_one_device(layout: rd.Layout) -> None:
     """Whole numbers in float32, so that sums in any order are exact; the interpreter of whole arrays is the oracle."""
     step = mlp(4, 8, 16, dtype="float32")
     arrays = [np.random.default_rng(k).integers(-2, 3, value.shape) * 1.0 for k, value in enumerate(step.inputs)]
@@ -54,7 +54,7 @@ def test_a_training_step_in_stages_computes_what_it_does_on_one_device(quick_com
         np.testing.assert_array_equal(ours, whole)
 
 
-def test_inference_of_attention_in_stages(quick_compiles: None) -> None:
+def test_inference_of_attention_in_stages() -> None:
     model = gpt2(2, 16, 8, s=4, head=8, vocabulary=None, dtype="float32")
     draw = np.random.default_rng(0)
     arrays = [draw.normal(size=value.shape).astype("float32") for value in model.inputs]
@@ -64,7 +64,7 @@ def test_inference_of_attention_in_stages(quick_compiles: None) -> None:
     np.testing.assert_allclose(ours, whole, rtol=1e-4, atol=1e-4)
 
 
-def test_arrays_begin_and_end_whole_on_one_device(quick_compiles: None) -> None:
+def test_arrays_begin_and_end_whole_on_one_device() -> None:
     """`root=True`, and grids that leave devices idle: the two ways to several places of `rd.partition`."""
     a, b = np.arange(24.0).reshape(4, 6), np.arange(24.0).reshape(6, 4)
     product = rd.nest("ij,jk->ik", (4, 6, 4))

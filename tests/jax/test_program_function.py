@@ -55,7 +55,7 @@ def grids(one: Nest, parts: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.nest.name not in ("windows", "scatter-add")])
-def test_a_partitioned_nest_computes_what_numpy_does(quick_compiles: None, case: Case) -> None:
+def test_a_partitioned_nest_computes_what_numpy_does(case: Case) -> None:
     arrays = arrays_for(case.nest)
     wanted = case.numpy(*arrays)
     ran = 0

@@ -20,7 +20,6 @@ from tests.distribution import models
 from tests.messages import exactly
 from tests.pipelines.steps import ARGS, BATCH, PARAMS, deep, small, step
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 Layout = rd.Layout
 LAYOUTS = [

@@ -116,7 +116,7 @@ def test_keys_travel_too() -> None:
 
 
 @pytest.mark.long
-def test_drawn_pairs(quick_compiles: None) -> None:
+def test_drawn_pairs() -> None:
     draw = random.Random(18)
     specs = [P("x"), P("y"), P("x", "y"), P("y", "x"), P(("x", "y")), P(None, ("y", "x")), P()]
     for _ in range(60):

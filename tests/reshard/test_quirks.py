@@ -35,7 +35,7 @@ BETWEEN_PROCESSES = {"half_duplex_bytes", "shares_memory"}
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("fresh", "quick_compiles")
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("field", sorted({field.name for field in fields(quirks.Quirks)} - BETWEEN_PROCESSES))
 def test_switched_off_one_by_one(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     switched = getattr(quirks.Quirks(), field)

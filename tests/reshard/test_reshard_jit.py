@@ -280,7 +280,6 @@ def test_partition_spec_under_set_mesh_inside_jit() -> None:
     assert same_shards(moved, jax.device_put(setting.values, setting.target))
 
 
-@pytest.mark.usefixtures("quick_compiles")
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_trees_inside_jit(kind: AxisType) -> None:
     """Many leaves between two meshes of one device order, in one compiled function."""

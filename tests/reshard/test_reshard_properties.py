@@ -36,12 +36,11 @@ def _moved_right(case: TreeCase, donate: bool = False) -> int:
 TREES = {(2, 3, 4): 32, (6, 8): 32, (8,): 32, (12, 16): 20, (24,): 14}  # by numbers of devices
 
 
-@pytest.mark.usefixtures("quick_compiles")
 @pytest.mark.parametrize(
     ("devices", "trees"),
     [
         *((devices, 8) for devices in TREES),
-        *(pytest.param(devices, trees, marks=pytest.mark.long) for devices, trees in TREES.items()),
+        *(pytest.param(devices, trees, marks=pytest.mark.exhaustive) for devices, trees in TREES.items()),
     ],
 )
 def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
@@ -58,7 +57,6 @@ def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("quick_compiles")
 def test_bfloat16_agrees_with_device_put() -> None:
     """Of all dtypes it has the most ways to travel, and XLA:CPU changes some values in most of them."""
 
