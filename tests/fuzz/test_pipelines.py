@@ -13,7 +13,6 @@ from tests.fuzz import pipelines
 from tests.fuzz.guard import Failure
 from tests.fuzz.kinds import KINDS, run
 
-
 SEED, SAMPLE, LARGER = 1, 2, 20
 REFUSED = 0.1  # of the steps, at most: those whose layers mix examples, and few others
 

@@ -17,7 +17,6 @@ from redistrib.programs.program import Call, Loop
 from tests.pipelines.scans import WIDTH, args_of, layer, normal
 from tests.pipelines.test_loops import differ
 
-
 Layout = rd.Layout
 BATCH = {"x": 0, "y": 0}
 X, Y = normal(6, 8, WIDTH), normal(7, 8, WIDTH)

@@ -20,7 +20,6 @@ from tests.distribution import models
 from tests.messages import exactly
 from tests.pipelines.steps import ARGS, BATCH, PARAMS, deep, small, step
 
-
 Layout = rd.Layout
 LAYOUTS = [
     pytest.param(Layout(data=8), marks=pytest.mark.long),

@@ -15,7 +15,6 @@ from redistrib.programs.inline import with_steps
 from redistrib.programs.program import Call, Loop, Program
 from tests.pipelines.scans import BATCH, WIDTH, args_of, deep, layer, momentum, normal
 
-
 Layout = rd.Layout
 LAYERS = 6
 X, Y = normal(6, 8, WIDTH), normal(7, 8, WIDTH)

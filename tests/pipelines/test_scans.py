@@ -18,7 +18,6 @@ from tests.distribution import models
 from tests.messages import exactly
 from tests.pipelines.scans import BATCH, WIDTH, args_of, deep, layer, momentum, normal
 
-
 Layout = rd.Layout
 STEP = momentum(deep)
 
