@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,14 @@ def test_what_a_snippet_leaves_out_is_seen(tmp_path: Path) -> None:
     assert codes == [0, 1, 1]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: f"{snippet.page.stem}:{snippet.line}")
+def marked(snippet: Snippet) -> Any:
+    """The first of a page, but for tasks, which are done below, is for the long tests."""
+    is_first = snippet is next(other for other in SNIPPETS if other.page == snippet.page)
+    mark = pytest.mark.long if is_first and snippet.page not in TASKS else pytest.mark.exhaustive
+    return pytest.param(snippet, marks=mark, id=f"{snippet.page.stem}:{snippet.line}")
+
+
+@pytest.mark.parametrize("snippet", map(marked, SNIPPETS))
 def test_a_snippet_runs_alone(snippet: Snippet, tmp_path: Path) -> None:
     for package in sorted(snippet.packages - {"redistrib"}):
         pytest.importorskip(package)

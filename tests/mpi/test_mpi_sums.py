@@ -28,7 +28,15 @@ def test_sums_and_bytes_equal_the_reference(ranks: int, plans: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("ranks", "plans"), [(4, 400), (6, 200), (8, 150)])
+@pytest.mark.parametrize(
+    ("ranks", "plans"),
+    [
+        (4, 60),
+        (6, 30),
+        (8, 20),
+        *(pytest.param(*most, marks=pytest.mark.exhaustive) for most in ((4, 400), (6, 200), (8, 150))),
+    ],
+)
 def test_many_sums(ranks: int, plans: int) -> None:
     assert launch(ranks, "sums", str(plans), timeout=1500).figures()["plans"] >= plans
 

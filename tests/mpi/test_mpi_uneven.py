@@ -36,7 +36,7 @@ def test_pencils_turn(ranks):
 @pytest.mark.parametrize(
     ("ranks", "dtypes"),
     [
-        pytest.param(4, DTYPES[4:5], marks=pytest.mark.long),
+        pytest.param(4, DTYPES[4:5], marks=pytest.mark.exhaustive),
         pytest.param(4, DTYPES, marks=pytest.mark.exhaustive),
         pytest.param(8, DTYPES, marks=pytest.mark.exhaustive),
     ],
@@ -50,7 +50,7 @@ def test_all_pencils_turn(ranks, dtypes):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.exhaustive)])
 def test_pencils_of_every_dtype_turn(ranks):
     found = launch(ranks, "pencils", "few", *DTYPES, timeout=600).figures()
     assert found["wrong"] == 0

@@ -60,7 +60,7 @@ def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
 def test_bfloat16_agrees_with_device_put() -> None:
     """Of all dtypes it has the most ways to travel, and XLA:CPU changes some values in most of them."""
 
-    @settings(max_examples=100, database=None, phases=PHASES, suppress_health_check=SLOW)
+    @settings(max_examples=40, database=None, phases=PHASES, suppress_health_check=SLOW)
     @given(tree_cases((8, 12, 24), LEAVES))
     def check(case: TreeCase) -> None:
         _moved_right(replace(case, leaves=tuple(replace(leaf, dtype="bfloat16") for leaf in case.leaves)))

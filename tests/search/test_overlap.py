@@ -199,7 +199,7 @@ def test_of_random_programs() -> None:
     require_gaps(range(40), 6, 0.9, 1.1)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_of_many_random_programs() -> None:
     require_gaps(range(40, 300), 30, 0.9, 1.3)
 

@@ -27,7 +27,7 @@ MESHES = ("x=4", "x=6", "x=12", "x=2,y=2", "x=2,y=3", "x=4,y=2", "x=2,y=2,z=2")
 RANKS = (1, 2, 3)
 # Number of pairs per mesh, for ranks 1, 2 and 3: k axes cut r dimensions in k! C(k + r - 1, r - 1) ways.
 PAIRS = {1: (4, 9, 16), 2: (25, 121, 361), 3: (256, 2401, 11236)}
-CHUNKS = 8  # of the largest case, of which all but the first are for the long tests
+CHUNKS = 8  # of the largest case, of which one is for the long tests, and those after it for `make exhaustive`
 
 CASES = [
     pytest.param(
@@ -36,7 +36,7 @@ CASES = [
         part,
         parts,
         id=f"{mesh}-rank{rank}" + (f"-{part}" if parts > 1 else ""),
-        marks=[pytest.mark.long] if part else [],
+        marks=[[], [pytest.mark.long], [pytest.mark.exhaustive]][min(part, 2)],
     )
     for mesh in MESHES
     for rank in RANKS

@@ -162,7 +162,7 @@ def test_every_pair_is_right_and_at_the_bound_where_tiles_of_one_size_reach_it(m
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("rank", [0, 1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_every_pair_on_three_axes(rank: int) -> None:
     assert (
         check_pairs("x=2,y=2,z=2", rank)
