@@ -1,4 +1,4 @@
-"""`reshard` agrees with `jax.device_put`, bit for bit: 3,000 leaves and more over random meshes, types and dtypes."""
+"""`reshard` agrees with `jax.device_put`, bit for bit, over random meshes, types and dtypes."""
 
 from __future__ import annotations
 
