@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
+# Tests start many processes, which should find the bytecode of the package.
+export PYTHONDONTWRITEBYTECODE :=
 # The tests' order, the same for every run; SEED=7 for another.
 SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
