@@ -243,8 +243,8 @@ class _Anytime:
             harmonised = harmonized(self.problem, decisions, self.classes)
             for keep in (None, KEPT):
                 self._consider(harmonised, {}, keep)
-            if self.best is not None and deadline.passed:
-                return
+                if self.best is not None and deadline.passed:
+                    return
 
     # ------------------------------------------------------------------------------------------ better ones
 

@@ -205,17 +205,17 @@ def problem_of(
     prepared: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], hardware: Machine, objective: Objective
 ) -> SearchProblem:
     """The search problem on a mesh."""
-    graph = prepared.traced.graph
-    propagation = Propagation(graph, mesh)
-    for tactic in _flat(pins):
-        if tactic.axis in mesh.names:
+    graph, tactics = prepared.traced.graph, [*_flat(pins)]
+    fixed: dict[str | int, Mapping[str, int | None]] = {}
+    work: dict[int, dict[str, str]] = {}
+    if tactics or any(operation.pinned for operation in graph.operations):
+        propagation = Propagation(graph, mesh)
+        for tactic in tactics:
+            if tactic.axis not in mesh.names:
+                raise CutError("", "", "Schedule", f"the mesh {mesh} has no axis {tactic.axis!r}")
             tactic.begin(propagation)
-        else:
-            raise CutError("", "", "Schedule", f"the mesh {mesh} has no axis {tactic.axis!r}")
-    fixed: dict[str | int, Mapping[str, int | None]] = {
-        name: dims for name, dims in propagation.pins.items() if name not in prepared.starts
-    }
-    work = {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
+        fixed |= {name: dims for name, dims in propagation.pins.items() if name not in prepared.starts}
+        work |= {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
     return SearchProblem(
         graph, hardware, Moves(mesh, hardware, objective), prepared.starts, prepared.ends, fixed, work, back
     )

@@ -83,8 +83,13 @@ def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable
     nest = operation.nest
     return (
         operation.kind,
-        nest.structure,
+        nest.ranges,
+        tuple([(access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)]),
+        nest.combine,
+        nest.replicated,
+        nest.whole,
         nest.linear,
+        nest.flops,
         operation.pinned,
         tuple(arrays[name].dtype for name in operation.ins),
         tuple(array.dtype for array in operation.outs),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from redistrib.programs.fused import is_by_element
 from redistrib.programs.graph import Operation
 
 MOVING = {
@@ -26,19 +27,19 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
         return True
     if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
         rows = math.prod(nest.size(name) for name in nest.reads[1].names)
-        return scatters and bool(nest.combine) and rows > 1 and nest.reads[0].is_by_element
+        return scatters and bool(nest.combine) and rows > 1 and is_by_element(nest.reads[0])
     if operation.kind == "gather":
         return False
     written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
-    return once and all(access.is_by_element and written.issuperset(access.names) for access in nest.reads)
+    return once and all(is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
 
 
 def is_reduction(operation: Operation) -> bool:
     """Whether it combines the elements of one array along some dimensions."""
     nest = operation.nest
     combines = bool(nest.combine) or operation.kind in _FOLDING
-    return combines and len(nest.reads) == 1 and nest.reads[0].is_by_element and not operation.opaque
+    return combines and len(nest.reads) == 1 and is_by_element(nest.reads[0]) and not operation.opaque
 
 
 def is_product(operation: Operation) -> bool:

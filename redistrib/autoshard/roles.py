@@ -65,26 +65,27 @@ class Roles:
         """A role for each axis, in all ways that the program has a place for; those most often written first.
 
         The second is fully sharded data parallel over all axes: it holds little, and is often found late otherwise.
-        On more than two axes one of them has a role of `LATER`.
+        On more than two axes one of them has a role of `LATER`. Whether there is a place for these is asked last.
         """
-        size = min(self.base.mesh.axis(axis).size for axis in axes)
-        roles = [
-            role
-            for role in ROLES
-            if (role not in ("sequence", "context") or self._sequence(size) is not None)
-            and (role != "expert" or self._experts(size))
-        ]
 
         def later(chosen: Sequence[Role]) -> int:
             return sum(role in LATER for role in chosen)
 
-        chosen_roles = sorted(
-            product(roles, repeat=len(axes)), key=lambda combination: (later(combination), len({*combination}) == 1)
-        )
-        everywhere = tuple(ROLES[0] for _ in axes)
-        if len(axes) > 1 and everywhere in chosen_roles:
+        first = [role for role in ROLES if role not in LATER]
+        chosen_roles = sorted(product(first, repeat=len(axes)), key=lambda combination: len({*combination}) == 1)
+        if len(axes) > 1:
+            everywhere = tuple(ROLES[0] for _ in axes)
             chosen_roles.remove(everywhere)
             chosen_roles.insert(1, everywhere)
+        for chosen in chosen_roles:
+            yield dict(zip(axes, chosen, strict=True))
+        size = min(self.base.mesh.axis(axis).size for axis in axes)
+        has_sequence, has_experts = self._sequence(size) is not None, bool(self._experts(size))
+        roles = [*first, *(role for role in LATER if (has_experts if role == "expert" else has_sequence))]
+        chosen_roles = sorted(
+            (chosen for chosen in product(roles, repeat=len(axes)) if later(chosen)),
+            key=lambda combination: (later(combination), len({*combination}) == 1),
+        )
         for chosen in chosen_roles:
             if len(axes) <= 2 or later(chosen) <= 1:
                 yield dict(zip(axes, chosen, strict=True))

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
 from redistrib.programs.inline import inlined
-from redistrib.programs.nest import Nest
+from redistrib.programs.nest import Access, Nest
 from redistrib.programs.value import Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -185,13 +185,19 @@ def _is_elementwise(op: Op) -> bool:
         return False
     written = {name for access in nest.writes for name in access.names}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
-    return once and all(access.is_by_element and written.issuperset(access.names) for access in nest.reads)
+    return once and all(is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
+
+
+def is_by_element(access: Access) -> bool:
+    """Whether a point touches one element: no dimension is made of several, is read whole, or has windows."""
+    single = all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
+    return single and not access.windows
 
 
 def _is_reduction(op: Op) -> bool:
     """Whether an operation reads one array, element by element, and makes less of it, its last dimension included."""
     nest = _nest(op)
-    if nest is None or len(nest.reads) != 1 or not nest.reads[0].is_by_element:
+    if nest is None or len(nest.reads) != 1 or not is_by_element(nest.reads[0]):
         return False
     names = nest.reads[0].names
     last = next((name for name in reversed(names) if nest.size(name) > 1), "")

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 from redistrib.arith import as_integer
-from redistrib.cache import Key
 from redistrib.errors import ProgramError
 from redistrib.lang.notation import REDUCTIONS
 from redistrib.programs.windows import Window, reached, unfit
@@ -60,12 +59,6 @@ class Access:
     def names(self) -> tuple[str, ...]:
         """The iteration dimensions it depends on."""
         return tuple(name for dim in self.dims for name in dim)
-
-    @cached_property
-    def is_by_element(self) -> bool:
-        """Whether a point touches one element: no dimension is made of several, is read whole, or has windows."""
-        single = all(len(dim) <= 1 for dim in self.dims) and all(extent == 1 for extent in self.extents)
-        return single and not self.windows
 
 
 @dataclass(frozen=True)
@@ -188,12 +181,6 @@ class Nest:
     def combiner(self) -> dict[str, str]:
         """The reduction of each iteration dimension that has one."""
         return dict(self.combine)
-
-    @cached_property
-    def structure(self) -> Key:
-        """Equal for nests that touch their arrays in the same way and do as much work, whatever they are called."""
-        accesses = tuple((access.dims, access.extents, access.windows) for access in (*self.reads, *self.writes))
-        return Key((self.ranges, accesses, self.combine, self.replicated, self.whole, self.flops))
 
     def is_summed(self, write: int, name: str) -> bool:
         """Whether a write is partial sums where an iteration dimension is cut."""

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.cache import Key
 from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.windows import Window
@@ -109,13 +108,6 @@ class Equation:
         """Positions of the operands that are arrays of the program."""
         return tuple(k for k in range(len(self.ins)) if k not in self.literals)
 
-    @cached_property
-    def key(self) -> Key | None:
-        """See `key_of`."""
-        if self.effectful:
-            return None
-        return key_of(self.primitive, self.called, self.params, self.ins, self.outs, self.literals)
-
     def operands(self, tiles: Sequence[Any]) -> list[Any]:
         """All operands, literals in their places; keys as keys."""
         operands_left = iter(tiles)
@@ -171,40 +163,6 @@ class Equation:
         run = body or Primitive(self)
         options = {"effectful": self.effectful, **options}
         return Nest(self.kind, tuple(sizes.items()), reads, writes, linear=groups, body=run, **options)  # type: ignore[arg-type]
-
-
-def key_of(
-    primitive: Any,
-    called: str,
-    params: Mapping[str, Any],
-    ins: Sequence[Form],
-    outs: Sequence[Form],
-    literals: Mapping[int, Any],
-) -> Key | None:
-    """Equal for equations that do the same; None where parameters cannot be compared, or literals are large.
-
-    Bounds of operands are not in it, nor is what all equations of a function have in common.
-    """
-    values = []
-    for k, value in literals.items():
-        if not _is_number(value):
-            return None
-        array = np.asarray(value)
-        values.append((k, type(value), array.dtype, array.tobytes()))
-    named = tuple([(name, type(value), _told_apart(value)) for name, value in params.items()])
-    try:
-        return Key((primitive, called, named, tuple(ins), tuple(outs), *values))
-    except TypeError:
-        return None
-
-
-def _is_number(value: Any) -> bool:
-    return np.size(value) <= 1 and not (hasattr(value, "dtype") and is_key(value))
-
-
-def _told_apart(value: Any) -> Any:
-    """A value that differs where the parameter does: 0.0 and -0.0 are equal."""
-    return repr(value) if isinstance(value, float | complex) else value
 
 
 class Primitive:

@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redistrib.backends.jax.trace import effects
-from redistrib.backends.jax.trace.equation import RULES, Equation, Primitive, Rule, ValueRange, form_of, key_of, whole
+from redistrib.backends.jax.trace.equation import (
+    RULES,
+    Equation,
+    Form,
+    Primitive,
+    Rule,
+    ValueRange,
+    form_of,
+    is_key,
+    whole,
+)
 from redistrib.backends.jax.trace.keys import nest_of_keys
 from redistrib.backends.jax.trace.ranges import of_result
 from redistrib.backends.jax.trace.sums import passing
@@ -46,6 +56,7 @@ class Nests:
     trip_count: int = 1
     _derived: dict[Hashable, Derived] = field(default_factory=dict)
     _equations: dict[Key, Equation] = field(default_factory=dict)
+    _keys: dict[int, Key] = field(default_factory=dict)  # of these equations, by `id`
 
     def equation(self, eqn: Any, literals: Mapping[int, Any], called: str, rules: Mapping[str, Rule]) -> Equation:
         """An equation of a jaxpr: the first of those that do the same, which knows what was asked of it before.
@@ -58,12 +69,12 @@ class Nests:
         """
         params = effects.params_of(eqn)
         ins, outs = (tuple([form_of(var.aval) for var in side]) for side in (eqn.invars, eqn.outvars))
-        key = None if eqn.effects else key_of(eqn.primitive, called, params, ins, outs, literals)
+        key = None if eqn.effects else _key(eqn.primitive, called, params, ins, outs, literals)
         equation = None if key is None else self._equations.get(key)
         if equation is None:
             equation = Equation(eqn.primitive, params, ins, outs, literals, called, bool(eqn.effects), rules)
             if key is not None:
-                self._equations[key] = equation
+                self._equations[key], self._keys[id(equation)] = equation, key
         return equation
 
     def of(self, equation: Equation, rule: Rule | None, ranges: Mapping[int, ValueRange]) -> Derived:
@@ -74,8 +85,8 @@ class Nests:
             rule: the rule.
             ranges: the known bounds of operands, by position.
         """
-        is_shared = rule is not None and rule is RULES.get(equation.kind) and equation.key is not None
-        key = (equation.key, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()]) if is_shared else None
+        shared = self._key_of(equation) if rule is not None and rule is RULES.get(equation.kind) else None
+        key = None if shared is None else (shared, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()])
         derived = self._derived.get(key) if key is not None else None
         if derived is None:
             with_ranges = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count)
@@ -83,6 +94,12 @@ class Nests:
             if key is not None:
                 self._derived[key] = derived
         return derived
+
+    def _key_of(self, equation: Equation) -> Key | None:
+        if id(equation) in self._keys:
+            return self._keys[id(equation)]
+        parts = (equation.called, equation.params, equation.ins, equation.outs, equation.literals)
+        return None if equation.effectful else _key(equation.primitive, *parts)
 
     def _by(self, equation: Equation, rule: Rule | None) -> Derived:
         kind, forms = equation.kind, (*equation.ins, *equation.outs)
@@ -100,7 +117,7 @@ class Nests:
         elif rule is RULES.get(kind) and not keyed:
             place = {k: number for number, k in enumerate(equation.reads)}
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
-        _ = nest.position, nest.sizes, nest.combiner, nest.structure  # found once for all that are renamed
+        _ = nest.position, nest.sizes, nest.combiner  # found once for all that are renamed
         return Derived(renamed(nest, nest.name, linear), opaque, of_result(equation))
 
 
@@ -109,3 +126,37 @@ def renamed(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
     other = object.__new__(Nest)
     other.__dict__.update(nest.__dict__, name=name, linear=linear)  # cached properties depend on neither
     return other
+
+
+def _key(
+    primitive: Any,
+    called: str,
+    params: Mapping[str, Any],
+    ins: tuple[Form, ...],
+    outs: tuple[Form, ...],
+    literals: Mapping[int, Any],
+) -> Key | None:
+    """Equal for equations that do the same; None where parameters cannot be compared, or literals are large.
+
+    Bounds of operands are not in it, nor is what all equations of a function have in common.
+    """
+    values = []
+    for k, value in literals.items():
+        if not _is_number(value):
+            return None
+        array = np.asarray(value)
+        values.append((k, type(value), array.dtype, array.tobytes()))
+    named = tuple([(name, type(value), _told_apart(value)) for name, value in params.items()])
+    try:
+        return Key((primitive, called, named, ins, outs, *values))
+    except TypeError:
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return np.size(value) <= 1 and not (hasattr(value, "dtype") and is_key(value))
+
+
+def _told_apart(value: Any) -> Any:
+    """A value that differs where the parameter does: 0.0 and -0.0 are equal."""
+    return repr(value) if isinstance(value, float | complex) else value
