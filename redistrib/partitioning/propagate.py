@@ -8,7 +8,7 @@ Where two operands ask for different cuts, the one that moves fewer bytes wins, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from redistrib.errors import CutError, ProgramError, TypeFormError
@@ -144,39 +144,45 @@ class Propagation(GraphCuts):
 
     def _sweep_forward(self, axis: str) -> bool:
         """Visit the readers of values that an axis cuts, or has as summands, in order; whether any changed."""
-        names = self._inputs_along(axis)
-        names += [array.name for k in self._decided(axis) for array in self.graph.operations[k].outs]
-        waiting = sorted({k for name in names for k, _ in self.readers.get(name, ())})
-        queued, changed = {*waiting}, False
-        while waiting:
-            number = heappop(waiting)
-            if not self._forward(number, axis):
-                continue
-            changed = True
-            for array in self.graph.operations[number].outs:
-                for k, _ in self.readers.get(array.name, ()):
-                    if k > number and k not in queued:
-                        queued.add(k)
-                        heappush(waiting, k)
-        return changed
+        operations = self.graph.operations
+        names = [*self._inputs_along(axis), *(array.name for k in self._decided(axis) for array in operations[k].outs)]
+        return self._sweep(
+            self._readers_of(names),
+            lambda k: self._forward(k, axis),
+            lambda k: self._readers_of(array.name for array in operations[k].outs),
+        )
 
     def _sweep_backward(self, axis: str) -> bool:
         """Visit the makers of values that readers want cut by an axis, the last first; whether any changed."""
+        operations = self.graph.operations
         names = [name for name, dims in self.wants.items() if axis in dims]
-        names += [name for k in self._decided(axis) for name in self.graph.operations[k].ins]
-        waiting = sorted({-self.maker[name][0] for name in names if name in self.maker})
+        names += [name for k in self._decided(axis) for name in operations[k].ins]
+        return self._sweep(
+            self._makers_of(names), lambda k: self._backward(k, axis), lambda k: self._makers_of(operations[k].ins), -1
+        )
+
+    def _sweep(
+        self, numbers: set[int], visit: Callable[[int], bool], neighbours: Callable[[int], set[int]], sign: int = 1
+    ) -> bool:
+        """Visit operations in order, or from the last with sign -1, and neighbours further on of those that change."""
+        waiting = sorted(sign * k for k in numbers)
         queued, changed = {*waiting}, False
         while waiting:
-            number = -heappop(waiting)
-            if not self._backward(number, axis):
+            place = heappop(waiting)
+            if not visit(sign * place):
                 continue
             changed = True
-            for name in self.graph.operations[number].ins:
-                k = -self.maker[name][0] if name in self.maker else -number
-                if k > -number and k not in queued:
+            for k in {sign * k for k in neighbours(sign * place)} - queued:
+                if k > place:
                     queued.add(k)
                     heappush(waiting, k)
         return changed
+
+    def _readers_of(self, names: Iterable[str]) -> set[int]:
+        return {k for name in names for k, _ in self.readers.get(name, ())}
+
+    def _makers_of(self, names: Iterable[str]) -> set[int]:
+        return {self.maker[name][0] for name in names if name in self.maker}
 
     def _inputs_along(self, axis: str) -> list[str]:
         """The inputs that an axis cuts, or has as summands."""

@@ -56,11 +56,13 @@ def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
     assert leaves >= trees * LEAVES
 
 
-@pytest.mark.long
-def test_bfloat16_agrees_with_device_put() -> None:
+@pytest.mark.parametrize(
+    "trees", [pytest.param(40, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.exhaustive)]
+)
+def test_bfloat16_agrees_with_device_put(trees: int) -> None:
     """Of all dtypes it has the most ways to travel, and XLA:CPU changes some values in most of them."""
 
-    @settings(max_examples=40, database=None, phases=PHASES, suppress_health_check=SLOW)
+    @settings(max_examples=trees, database=None, phases=PHASES, suppress_health_check=SLOW)
     @given(tree_cases((8, 12, 24), LEAVES))
     def check(case: TreeCase) -> None:
         _moved_right(replace(case, leaves=tuple(replace(leaf, dtype="bfloat16") for leaf in case.leaves)))
