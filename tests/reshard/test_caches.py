@@ -188,16 +188,32 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
             quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, bfloat16_options={})
         )  # as if XLA:CPU had another name for what widens
     every = np.resize(np.arange(2**16, dtype=np.uint16), (512, 1024)).view(jnp.bfloat16)
-    for source, target in ((ROWS, COLUMNS), (ROWS, NamedSharding(EIGHT, P())), (COLUMNS, NamedSharding(GRID, P("b")))):
+    whole = NamedSharding(EIGHT, P())
+    for source, target in ((ROWS, COLUMNS), (ROWS, whole), (COLUMNS, whole), (COLUMNS, NamedSharding(GRID, P("b")))):
         tree = [jax.device_put(every, source)] * 2
         plan = rd.reshard_plan(tree, target)
         for batch in plan.batches:
             assert isinstance(batch.program, CompiledBucket)
-            assert ("bitcast-convert" in batch.program.hlo()) != known
+            if (source, target) != (ROWS, whole):  # nothing but an all-gather, which not all compilers widen
+                assert ("bitcast-convert" in batch.program.hlo()) != known
         for moved in rd.reshard(tree, target):
             assert moved.dtype == jnp.bfloat16
             assert moved.sharding == target
             assert np.array_equal(np.asarray(moved).view(np.uint16), every.view(np.uint16))
+
+
+ODD = np.concatenate([np.arange(0x80), np.arange(0x7F80, 0x8080), np.arange(0xFF80, 0x10000)]).astype(np.uint16)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_copies_without_emitters_of_fusions_leave_bfloat16_as_it_was() -> None:
+    """XLA:CPU widens them without these emitters, as tests have it, and NaNs lost their payload."""
+    devices = np.array(jax.devices()[:24])
+    source = NamedSharding(Mesh(devices[::-1].reshape(6, 2, 2), ("x", "y", "z")), P(None, ("x", "y"), "z"))
+    target = NamedSharding(Mesh(devices.reshape(2, 12), ("a", "b")), P("b", "a"))
+    every = np.resize(ODD, (24, 12, 4)).view(jnp.bfloat16)
+    for shard in rd.reshard(jax.device_put(every, source), target).addressable_shards:
+        assert np.array_equal(np.asarray(shard.data).view(np.uint16), every[shard.index].view(np.uint16))
 
 
 @pytest.mark.usefixtures("fresh")
@@ -207,8 +223,7 @@ def test_a_program_that_chooses_between_bfloat16_leaves_each_as_it_was(width: in
     devices = np.array(jax.devices()[:24])
     source = NamedSharding(Mesh(devices.reshape(6, 2, 2), ("x", "y", "z")), P("z", "y"))
     target = NamedSharding(Mesh(devices.reshape(8, 3), ("a", "b")), P(None, "b"))
-    odd = np.concatenate([np.arange(0x80), np.arange(0x7F80, 0x8080), np.arange(0xFF80, 0x10000)]).astype(np.uint16)
-    every = np.resize(odd, (10, 12, width)).view(jnp.bfloat16)
+    every = np.resize(ODD, (10, 12, width)).view(jnp.bfloat16)
     (batch,) = rd.reshard_plan(jax.device_put(every, source), target).batches
     assert isinstance(batch.program, CompiledBucket)
     assert "bitcast-convert" in batch.program.hlo()
