@@ -49,9 +49,11 @@ def summed(graph: Graph) -> set[str]:
         count = len(partial)
         for number, operation in enumerate(graph.operations):
             nest = operation.nest
+            if not nest.combine and not nest.linear:
+                continue
             carries = any(operation.ins[r] in partial for k in _passing(graph, number) for r in nest.linear[k])
             for write, array in enumerate(operation.outs):
-                added = any(nest.is_summed(write, name) for name in nest.position)
+                added = any(nest.is_summed(write, name) for name, _ in nest.combine)
                 if carries or added:
                     partial.add(array.name)
         if len(partial) == count or not graph.loops:  # a step ends with the values of the next one's start

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from redistrib.arith import Int64
-from redistrib.autoshard.isomorphism import operation_key
+from redistrib.autoshard.isomorphism import operation_keys
 from redistrib.autoshard.repetitions import Repetition, repetitions, turnings
 from redistrib.programs.graph import Graph, Operation
 
@@ -97,12 +97,12 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
     ends = {name: marks.get(("out", k)) for k, name in enumerate(graph.outputs)}
     keys = (
         (
-            operation_key(op, arrays),
+            key,
             marks.get(k),
             tuple(marks.get(name) for name in op.ins),
             tuple(ends.get(array.name) for array in op.outs),
         )
-        for k, op in enumerate(graph.operations)
+        for k, (op, key) in enumerate(zip(graph.operations, operation_keys(graph.operations, arrays), strict=True))
     )
     codes = np.array([coded(key) for key in keys], dtype=np.int64)
     runs = [run for repeated in repetitions(codes) if (run := next(turnings(graph, repeated), None)) is not None]

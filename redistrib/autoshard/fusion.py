@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from redistrib.autoshard.attention import Attention, attentions, computes_again
 from redistrib.autoshard.grouping import Root, alone, groups_of, without_products
-from redistrib.autoshard.kinds import is_loop, is_product, is_reduction, slices
+from redistrib.autoshard.kinds import is_product, is_reduction, loops_of, slices
 from redistrib.autoshard.reads import Read, is_stacked, update_of, updates, with_copies
 from redistrib.autoshard.transposing import follows_product, strides
 from redistrib.plans.dtypes import packed_bytes
@@ -79,7 +79,7 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
         products: whether kernels of products and scatters compute element-wise operations too.
         several: whether kernels have several results.
     """
-    sizes, copied = _sizes(graph), set[str]()
+    sizes, makers, copied = _sizes(graph), graph.makers, set[str]()
     inside, leaves, group_of = grouped(graph, sizes, products, several)
     fused = _Flash(graph, attentions(graph) if flash else [], inside, leaves)
     group_of |= fused.group_of
@@ -98,17 +98,18 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
         group = group_of[k]
         before, reads = done.setdefault(group, {}), []
         for place, leaf in enumerate(leaves[k]):
-            maker = graph.makers.get(leaf.name)
+            name, number, size, part, _ = leaf
+            maker = makers.get(name)
             if maker is not None and group_of.get(maker[0]) == group:
                 continue
-            parts = before.setdefault(leaf.name, {})
-            if leaf.name in fused.hidden:
+            if name in fused.hidden:
                 reads += fused.read_again(k, leaf._replace(leaf=place))
                 continue
-            more = min(leaf.size - parts.get(leaf.part, 0), sizes[leaf.name] - sum(parts.values()))
+            parts = before.setdefault(name, {})
+            more = min(size - parts.get(part, 0), sizes[name] - sum(parts.values())) if parts else size
             if more > 0:
-                parts[leaf.part] = parts.get(leaf.part, 0) + more
-                reads.append(leaf._replace(size=more, leaf=place))
+                parts[part] = parts.get(part, 0) + more
+                reads.append(Read(name, number, more, part, place))
         stores = not names or any(name in stored for name in names)
         written = sum(sizes[name] for name in names if name in stored)
         if updates(operation, products):
@@ -175,7 +176,7 @@ def grouped(
 
     Operations and kernels are numbers. `sizes` are the bytes of every array by name.
     """
-    arrays, loops = graph.arrays, [is_loop(operation, products) for operation in graph.operations]
+    arrays, loops = graph.arrays, loops_of(graph.operations, products)
     inside = _inside(graph, loops, sizes, products, several)
     leaves = _leaves(graph, inside, sizes)
     roots = [
@@ -208,7 +209,7 @@ def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
 
 def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], products: bool, several: bool) -> set[int]:
     """The operations that are computed inside the kernels of their readers, by number."""
-    operations, outputs, readers = graph.operations, {*graph.outputs}, graph.readers
+    operations, outputs, readers, scopes = graph.operations, {*graph.outputs}, graph.readers, graph.scopes
     product = [is_product(operation) for operation in operations]
     # On CPUs a matrix is transposed by a copy before it is multiplied by a vector.
     transposes = [p and (several or not is_by_vector(op.nest)) for p, op in zip(product, operations, strict=True)]
@@ -224,23 +225,23 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
         if not loops[k] or operation.pinned or (len(operation.outs) > 1 and not slices(operation)):
             continue
         names = [array.name for array in operation.outs]
-        reading = list(dict.fromkeys(number for name in names for number, _ in readers.get(name, ())))
-        if not reading or any(name in outputs for name in names):
+        reading = {number for name in names for number, _ in readers.get(name, ())}
+        if not reading or not outputs.isdisjoint(names):
             continue
         if not products and operation.kind == "transpose":
             if follows_product(graph, k):
                 continue
-            if all(transposes[j] and graph.scopes[j] == graph.scopes[k] for j in reading):
-                computes[k], kernels[k] = False, {*reading}
+            if all(transposes[j] and scopes[j] == scopes[k] for j in reading):
+                computes[k], kernels[k] = False, reading
                 continue
-        if not all(computes[j] for j in reading):
+        if not all([computes[j] for j in reading]):
             continue
-        if any(graph.scopes[j] != graph.scopes[k] for j in reading):  # it would be computed at every step
+        if graph.loops and any(scopes[j] != scopes[k] for j in reading):  # it would be computed at every step
             continue
-        those = {kernel for j in reading for kernel in kernels.get(j, {j})}
+        those = {kernel for j in reading for kernel in kernels.get(j, (j,))}
         count = len(those)
         if count > 1 and not slices(operation):
-            written = sum(sizes[name] for name in names)
+            written = sum([sizes[name] for name in names])
             if (count - 1) * least[k] > count * written or any(_ends(graph, name) for name in operation.ins):
                 continue
         kernels[k] = those
@@ -254,7 +255,10 @@ def _least(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> lis
     for operation, loop in zip(graph.operations, loops, strict=True):
         joint: dict[str, int] = {}
         for name in operation.ins:
-            joint |= sources.get(name, {name: sizes[name]})
+            if name in sources:
+                joint |= sources[name]
+            else:
+                joint[name] = sizes[name]
         every.append(sum(joint.values()))
         if loop and len(joint) <= WIDEST:
             sources |= {array.name: joint for array in operation.outs if every[-1] < sizes[array.name]}
@@ -268,25 +272,31 @@ def _ends(graph: Graph, name: str) -> bool:
 
 
 def _leaves(graph: Graph, inside: set[int], sizes: Mapping[str, int]) -> list[list[Read]]:
-    """For every operation the stored arrays that it is computed from, with the bytes that it reads of each."""
+    """For every operation outside of others the stored arrays that it is computed from, with the bytes of each."""
     sources: dict[str, dict[tuple[str, str], int]] = {}  # bytes by array and part of it
     every = []
     for k, operation in enumerate(graph.operations):
-        whole = [sources.get(name, {(name, ""): sizes[name]}) for name in operation.ins]
-        taken = sum(sizes[array.name] for array in operation.outs)
-        if slices(operation) and whole and k not in inside:
-            whole[0] = _cut(whole[0], operation.name, taken)
-        leaves = [Read(n, r, size, part, 0) for r, of in enumerate(whole) for (n, part), size in of.items()]
-        every.append(leaves)
+        whole = [sources[name] if name in sources else {(name, ""): sizes[name]} for name in operation.ins]
         if k in inside:
-            joint: dict[tuple[str, str], int] = {}
-            for leaf in leaves:
-                key = (leaf.name, leaf.part)
-                joint[key] = max(leaf.size, joint.get(key, 0))
+            joint = whole[0] if len(whole) == 1 else _joint(whole)
             for array in operation.outs:
                 sliced = slices(operation) and joint
                 sources[array.name] = _cut(joint, array.name, sizes[array.name]) if sliced else joint
+            every.append(list[Read]())
+            continue
+        if whole and slices(operation):
+            whole[0] = _cut(whole[0], operation.name, sum(sizes[array.name] for array in operation.outs))
+        every.append([Read(n, r, size, part, 0) for r, of in enumerate(whole) for (n, part), size in of.items()])
     return every
+
+
+def _joint(every: Sequence[Mapping[tuple[str, str], int]]) -> dict[tuple[str, str], int]:
+    """The most bytes that are read of each array, or part of one."""
+    joint: dict[tuple[str, str], int] = {}
+    for sources in every:
+        for key, size in sources.items():
+            joint[key] = max(size, joint.get(key, 0))
+    return joint
 
 
 def _cut(sources: dict[tuple[str, str], int], part: str, size: int) -> dict[tuple[str, str], int]:

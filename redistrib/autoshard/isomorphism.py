@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from redistrib.autoshard.kinds import identity
+from redistrib.cache import Key
 from redistrib.programs.graph import Array, Graph, Operation
 
 NEAR = 3  # steps from operation to operation
@@ -54,7 +56,7 @@ def isomorphism_classes(
     read_by, made_from = graph.readers, graph.makers
     fed_by = {name: graph.outputs[k] for k, name in tied.items()}
 
-    colours = [coded((operation_key(op, arrays), marks.get(k))) for k, op in enumerate(operations)]
+    colours = [coded((key, marks.get(k))) for k, key in enumerate(operation_keys(operations, arrays))]
     starts = {array.name: coded((array.shape, array.dtype, marks.get(array.name))) for array in graph.inputs}
 
     def source(name: str) -> Hashable:
@@ -78,22 +80,36 @@ def isomorphism_classes(
     return IsomorphismClasses(_numbered(colours), _numbered([starts[array.name] for array in graph.inputs]))
 
 
-def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
-    """The kind of an operation without its names: all that a cut of it depends on."""
+def operation_keys(operations: Sequence[Operation], arrays: Mapping[str, Array]) -> list[Key]:
+    """The kind of each operation without its names: all that a cut of it depends on."""
+    keys: dict[tuple[object, ...], Key] = {}  # made once for operations that share the parts of their nests
+    every = []
+    for operation in operations:
+        ins, dtypes = operation.ins, tuple([arrays[name].dtype for name in operation.ins])
+        parts = (dtypes, tuple([array.dtype for array in operation.outs]), tuple([ins.index(name) for name in ins]))
+        shared = (identity(operation), parts)
+        key = keys.get(shared)
+        if key is None:
+            key = keys[shared] = _operation_key(operation, parts)
+        every.append(key)
+    return every
+
+
+def _operation_key(operation: Operation, parts: tuple[object, ...]) -> Key:
     nest = operation.nest
-    return (
-        operation.kind,
-        nest.ranges,
-        tuple([(access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)]),
-        nest.combine,
-        nest.replicated,
-        nest.whole,
-        nest.linear,
-        nest.flops,
-        operation.pinned,
-        tuple(arrays[name].dtype for name in operation.ins),
-        tuple(array.dtype for array in operation.outs),
-        tuple(map(operation.ins.index, operation.ins)),
+    return Key(
+        (
+            operation.kind,
+            nest.ranges,
+            tuple([(access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)]),
+            nest.combine,
+            nest.replicated,
+            nest.whole,
+            nest.linear,
+            nest.flops,
+            operation.pinned,
+            *parts,
+        )
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from redistrib.programs.fused import is_by_element
 from redistrib.programs.graph import Operation
@@ -33,6 +34,28 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
     written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
     return once and all(is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
+
+
+def identity(operation: Operation) -> tuple[object, ...]:
+    """Equal for operations of one kind whose nests share their parts, as those of repeated layers, while both exist."""
+    nest = operation.nest
+    return (
+        operation.kind, operation.role, operation.opaque, operation.pinned, nest.effectful, nest.replicated, nest.whole,
+        nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
+    )  # fmt: skip
+
+
+def loops_of(operations: Sequence[Operation], scatters: bool = True) -> list[bool]:
+    """`is_loop` of each operation; those that share the parts of their nests are asked once."""
+    answers: dict[tuple[object, ...], bool] = {}
+    every = []
+    for operation in operations:
+        key = identity(operation)
+        answer = answers.get(key)
+        if answer is None:
+            answer = answers[key] = is_loop(operation, scatters)
+        every.append(answer)
+    return every
 
 
 def is_reduction(operation: Operation) -> bool:

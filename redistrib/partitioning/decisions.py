@@ -98,8 +98,11 @@ class GraphCuts:
         return next(iter(dims)) if len(dims) == 1 else None
 
     def _tile(self, number: int, dim: str) -> int:
-        parts = math.prod(self.mesh.axis(a).size for a, d in self.cuts[number].items() if d == dim)
-        return self.graph.operations[number].nest.size(dim) // parts
+        size = self.graph.operations[number].nest.size(dim)
+        for axis, cut in self.cuts[number].items():
+            if cut == dim:
+                size //= self.mesh.axis(axis).size
+        return size
 
     # ------------------------------------------------------------------------------------- types
 

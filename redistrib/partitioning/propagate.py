@@ -205,7 +205,9 @@ class Propagation(GraphCuts):
             return False
         for access in (*nest.reads, *nest.writes):
             for names in access.dims:
-                if dim in names and uncut_above(names, dim, lambda name: self._tile(number, name)) is not None:
+                if dim not in names or dim == names[0]:
+                    continue
+                if uncut_above(names, dim, lambda name: self._tile(number, name)) is not None:
                     return False
         return all(may_combine(nest, write, (*cuts.values(), dim)) for write in range(len(nest.writes)))
 
@@ -221,6 +223,8 @@ class Propagation(GraphCuts):
         nest, carried = self.graph.operations[number].nest, self.carries[number].values()
         points = self._tile(number, dim) // self.mesh.axis(axis).size
         for read, access in enumerate(nest.reads):
+            if not access.windows:
+                continue
             stencils = [w for w, names in zip(access.windows, access.dims, strict=False) if dim in names and w != 1]
             for stencil in stencils:
                 if isinstance(stencil, Stencil) and refusal(stencil, points, nest.size(dim)):

@@ -211,16 +211,21 @@ def source_line(eqn: Any) -> str:
     that trace it, and the next versions none.
     """
     try:
-        from jax._src import source_info_util
-
-        for frame in source_info_util.user_frames(eqn.source_info.traceback):
-            name = frame.file_name
-            if name.endswith(_TRACING):
-                break
-            if not name.endswith(_NOT_THE_USERS):
-                return f"{name}:{frame.start_line}"
+        return _line_of(eqn.source_info.traceback)
     except (ImportError, AttributeError, TypeError):
-        pass
+        return ""
+
+
+@functools.lru_cache(maxsize=1024)  # the same calls of repeated layers have equal tracebacks
+def _line_of(traceback: Any) -> str:
+    from jax._src import source_info_util
+
+    for frame in source_info_util.user_frames(traceback):
+        name = frame.file_name
+        if name.endswith(_TRACING):
+            break
+        if not name.endswith(_NOT_THE_USERS):
+            return f"{name}:{frame.start_line}"
     return ""
 
 
