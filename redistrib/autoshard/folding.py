@@ -99,8 +99,8 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
         (
             key,
             marks.get(k),
-            tuple(marks.get(name) for name in op.ins),
-            tuple(ends.get(array.name) for array in op.outs),
+            tuple([marks.get(name) for name in op.ins]),
+            tuple([ends.get(array.name) for array in op.outs]),
         )
         for k, (op, key) in enumerate(zip(graph.operations, operation_keys(graph.operations, arrays), strict=True))
     )

@@ -234,7 +234,7 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
             if all(transposes[j] and scopes[j] == scopes[k] for j in reading):
                 computes[k], kernels[k] = False, reading
                 continue
-        if not all([computes[j] for j in reading]):
+        if not all(computes[j] for j in reading):
             continue
         if graph.loops and any(scopes[j] != scopes[k] for j in reading):  # it would be computed at every step
             continue
