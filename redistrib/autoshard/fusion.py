@@ -32,12 +32,11 @@ from typing import NamedTuple
 
 from redistrib.autoshard.attention import Attention, attentions, computes_again
 from redistrib.autoshard.grouping import Root, alone, groups_of, without_products
-from redistrib.autoshard.kinds import is_product, is_reduction, loops_of, slices
+from redistrib.autoshard.kinds import Kind, is_product, kinds_of, slices
 from redistrib.autoshard.reads import Read, is_stacked, update_of, updates, with_copies
 from redistrib.autoshard.transposing import follows_product, strides
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Array, Graph, Operation
-from redistrib.programs.work import is_by_vector
 
 _RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
 WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
@@ -176,13 +175,13 @@ def grouped(
 
     Operations and kernels are numbers. `sizes` are the bytes of every array by name.
     """
-    arrays, loops = graph.arrays, loops_of(graph.operations, products)
-    inside = _inside(graph, loops, sizes, products, several)
+    arrays, kinds = graph.arrays, kinds_of(graph.operations, products)
+    inside = _inside(graph, kinds, sizes, products, several)
     leaves = _leaves(graph, inside, sizes)
     roots = [
         None
         if k in inside
-        else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, loops[k], arrays))
+        else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, kinds[k], arrays))
         for k, operation in enumerate(graph.operations)
     ]
     if not several:
@@ -207,22 +206,18 @@ def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
 # -------------------------------------------------------------------------------------------- what is not stored
 
 
-def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], products: bool, several: bool) -> set[int]:
+def _inside(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int], products: bool, several: bool) -> set[int]:
     """The operations that are computed inside the kernels of their readers, by number."""
     operations, outputs, readers, scopes = graph.operations, {*graph.outputs}, graph.readers, graph.scopes
-    product = [is_product(operation) for operation in operations]
     # On CPUs a matrix is transposed by a copy before it is multiplied by a vector.
-    transposes = [p and (several or not is_by_vector(op.nest)) for p, op in zip(product, operations, strict=True)]
-    computes = [
-        loop or is_reduction(operation) or (products and product[k])
-        for k, (loop, operation) in enumerate(zip(loops, operations, strict=True))
-    ]
-    least = _least(graph, loops, sizes)
+    transposes = [kind.is_product and (several or not kind.is_product_by_vector) for kind in kinds]
+    computes = [kind.is_loop or kind.is_reduction or (products and kind.is_product) for kind in kinds]
+    least = _least(graph, kinds, sizes)
     kernels: dict[int, set[int]] = {}  # for operations inside kernels, the kernels
 
     for k in reversed(range(len(operations))):
         operation = operations[k]
-        if not loops[k] or operation.pinned or (len(operation.outs) > 1 and not slices(operation)):
+        if not kinds[k].is_loop or operation.pinned or (len(operation.outs) > 1 and not slices(operation)):
             continue
         names = [array.name for array in operation.outs]
         reading = {number for name in names for number, _ in readers.get(name, ())}
@@ -238,7 +233,7 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
             continue
         if graph.loops and any(scopes[j] != scopes[k] for j in reading):  # it would be computed at every step
             continue
-        those = {kernel for j in reading for kernel in kernels.get(j, (j,))}
+        those = set[int]().union(*[kernels.get(j) or {j} for j in reading])
         count = len(those)
         if count > 1 and not slices(operation):
             written = sum([sizes[name] for name in names])
@@ -248,11 +243,11 @@ def _inside(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int], produ
     return {*kernels}
 
 
-def _least(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> list[int]:
+def _least(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int]) -> list[int]:
     """For every operation the least bytes that it is computed from: of its operands, or of those of their makers."""
     sources: dict[str, dict[str, int]] = {}
     every = []
-    for operation, loop in zip(graph.operations, loops, strict=True):
+    for operation, kind in zip(graph.operations, kinds, strict=True):
         joint: dict[str, int] = {}
         for name in operation.ins:
             if name in sources:
@@ -260,7 +255,7 @@ def _least(graph: Graph, loops: Sequence[bool], sizes: Mapping[str, int]) -> lis
             else:
                 joint[name] = sizes[name]
         every.append(sum(joint.values()))
-        if loop and len(joint) <= WIDEST:
+        if kind.is_loop and len(joint) <= WIDEST:
             sources |= {array.name: joint for array in operation.outs if every[-1] < sizes[array.name]}
     return every
 
@@ -322,17 +317,17 @@ def _stored(graph: Graph, leaves: Sequence[Sequence[Read]], inside: set[int], gr
 # ------------------------------------------------------------------------------------------- kinds of operations
 
 
-def _kind(operation: Operation, loop: bool, arrays: Mapping[str, Array]) -> tuple[str, int]:
+def _kind(operation: Operation, kind: Kind, arrays: Mapping[str, Array]) -> tuple[str, int]:
     """The kind of an operation, and the number of points that operations beside it in a kernel must have."""
     if operation.role or operation.nest.effectful or operation.pinned or operation.opaque:
         return "", 0
-    if operation.kind in _RENAMING or (loop and operation.nest.combine and len(operation.ins) == 1):
+    if operation.kind in _RENAMING or (kind.is_loop and operation.nest.combine and len(operation.ins) == 1):
         return "renaming", 0
-    if loop:
+    if kind.is_loop:
         return "loop", max((math.prod(array.shape) for array in operation.outs), default=0)
-    if is_reduction(operation):
+    if kind.is_reduction:
         return "reduction", math.prod(arrays[operation.ins[0]].shape)
-    if is_product(operation):
+    if kind.is_product:
         return "product", math.prod(operation.outs[0].shape)
     return "", 0
 

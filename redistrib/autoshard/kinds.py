@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from redistrib.programs.fused import is_by_element
 from redistrib.programs.graph import Operation
+from redistrib.programs.work import is_by_vector
 
 MOVING = {
     "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
@@ -36,28 +38,6 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
     return once and all(is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
 
 
-def identity(operation: Operation) -> tuple[object, ...]:
-    """Equal for operations of one kind whose nests share their parts, as those of repeated layers, while both exist."""
-    nest = operation.nest
-    return (
-        operation.kind, operation.role, operation.opaque, operation.pinned, nest.effectful, nest.replicated, nest.whole,
-        nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
-    )  # fmt: skip
-
-
-def loops_of(operations: Sequence[Operation], scatters: bool = True) -> list[bool]:
-    """`is_loop` of each operation; those that share the parts of their nests are asked once."""
-    answers: dict[tuple[object, ...], bool] = {}
-    every = []
-    for operation in operations:
-        key = identity(operation)
-        answer = answers.get(key)
-        if answer is None:
-            answer = answers[key] = is_loop(operation, scatters)
-        every.append(answer)
-    return every
-
-
 def is_reduction(operation: Operation) -> bool:
     """Whether it combines the elements of one array along some dimensions."""
     nest = operation.nest
@@ -75,3 +55,44 @@ def is_product(operation: Operation) -> bool:
 def slices(operation: Operation) -> bool:
     """Whether it reads no more of its first operand than it writes."""
     return operation.kind in _SLICING
+
+
+def is_product_by_vector(operation: Operation) -> bool:
+    """Whether it is a product of a matrix and a vector."""
+    return is_product(operation) and is_by_vector(operation.nest)
+
+
+class Kind(NamedTuple):
+    """The kinds that an operation is of, by the functions of these names."""
+
+    is_loop: bool
+    is_reduction: bool
+    is_product: bool
+    is_product_by_vector: bool
+
+
+def kinds_of(operations: Sequence[Operation], scatters: bool = True) -> list[Kind]:
+    """The kinds of each operation; those that share the parts of their nests are asked once."""
+    kinds: dict[tuple[object, ...], Kind] = {}
+    every = []
+    for operation in operations:
+        key = identity(operation)
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = Kind(
+                is_loop(operation, scatters),
+                is_reduction(operation),
+                is_product(operation),
+                is_product_by_vector(operation),
+            )
+        every.append(kind)
+    return every
+
+
+def identity(operation: Operation) -> tuple[object, ...]:
+    """Equal for operations of one kind whose nests share their parts, as those of repeated layers, while both exist."""
+    nest = operation.nest
+    return (
+        operation.kind, operation.role, operation.opaque, operation.pinned, nest.effectful, nest.replicated, nest.whole,
+        nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
+    )  # fmt: skip
