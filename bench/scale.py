@@ -101,18 +101,13 @@ print(json.dumps({
 def measure(problems: list[Any], settings: Settings, limit: float) -> Generator[Record]:
     """A record for each problem."""
     for problem in progress(problems, "searches"):
-        ran = searched(problem, limit)
-        if ran.returncode:
-            yield {"name": problem.name, "error": ran.stderr.strip().splitlines()[-1]}
-        else:
-            record = json.loads(ran.stdout.splitlines()[-1])
-            yield {"name": problem.name, **record, "first_processor_s": first_seconds(problem, record)}
-
-
-def first_seconds(problem: Problem, record: Record) -> float:
-    """Processor seconds to the first schedule, the median of a record's and those of two more processes."""
-    more = [float(searched(problem, 0).stdout) for _ in range(2)]
-    return float(statistics.median([record["first_processor_s"], *more]))
+        ran = [searched(problem, limit), searched(problem, 0), searched(problem, 0)]
+        failed = [process for process in ran if process.returncode]
+        if failed:
+            yield {"name": problem.name, "error": failed[0].stderr.strip().splitlines()[-1]}
+            continue
+        record, *more = (json.loads(process.stdout.splitlines()[-1]) for process in ran)
+        yield {**record, "first_processor_s": statistics.median([record["first_processor_s"], *more])}
 
 
 def searched(problem: Problem, limit: float) -> subprocess.CompletedProcess[str]:
