@@ -37,7 +37,8 @@ from tests.plans.hand_partial import PARTIAL
 
 SEED = 1
 SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20, "functions": 12, "effects": 4}
-LARGER = {"problems": 5000, "forged": 5000, "texts": 1000, "trees": 150, "functions": 150, "effects": 60}
+LARGER = {"problems": 2000, "forged": 3000, "texts": 1000, "trees": 60, "functions": 100, "effects": 40}
+LARGEST = {"problems": 10000, "forged": 10000, "texts": 2000, "trees": 200, "functions": 300, "effects": 80}
 # A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
 # numbers of its summands are no run.
 UNSEEN = {"unknown step", "tile above bound"}
@@ -53,6 +54,12 @@ def test_nothing_fails(kind: str) -> None:
 @pytest.mark.parametrize("kind", LARGER)
 def test_nothing_fails_in_a_larger_sample(kind: str) -> None:
     assert run(KINDS[kind], SEED, range(SAMPLE[kind], LARGER[kind])).failures == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", LARGEST)
+def test_nothing_fails_in_the_largest_sample(kind: str) -> None:
+    assert run(KINDS[kind], SEED, range(LARGER[kind], LARGEST[kind])).failures == {}
 
 
 # ----------------------------------------------------------------------------------------- the interpreter

@@ -13,7 +13,7 @@ from tests.fuzz import pipelines
 from tests.fuzz.guard import Failure
 from tests.fuzz.kinds import KINDS, run
 
-SEED, SAMPLE, LARGER = 1, 2, 20
+SEED, SAMPLE, LARGER, LARGEST = 1, 2, 9, 29
 REFUSED = 0.1  # of the steps, at most: those whose layers mix examples, and few others
 
 
@@ -21,9 +21,15 @@ def test_nothing_fails() -> None:
     assert run(KINDS["pipelines"], SEED, range(SAMPLE)).failures == {}
 
 
-@pytest.mark.long
-def test_nothing_fails_in_a_larger_sample_and_little_is_refused() -> None:
-    tally = run(KINDS["pipelines"], SEED, range(SAMPLE, LARGER))
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [
+        pytest.param(SAMPLE, LARGER, marks=pytest.mark.long),
+        pytest.param(LARGER, LARGEST, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_nothing_fails_in_a_larger_sample_and_little_is_refused(start: int, stop: int) -> None:
+    tally = run(KINDS["pipelines"], SEED, range(start, stop))
     assert tally.failures == {}
     assert tally.outcomes["refused"] <= REFUSED * tally.cases
 

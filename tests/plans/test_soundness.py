@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,10 @@ ABOUT_CONTENTS = (
     "idle tile",
     "uncovered tile",
 )
-MANY = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+SAMPLES = pytest.mark.parametrize(
+    "examples", [pytest.param(150, marks=pytest.mark.long), pytest.param(1000, marks=pytest.mark.exhaustive)]
+)
 
 
 def some_plans() -> st.SearchStrategy[Plan]:
@@ -161,9 +165,8 @@ def changed_kind(draw: st.DrawFn, step: Step) -> Step:
     )
 
 
-@MANY
-@given(mutants())
-def test_what_is_accepted_is_carried_out_exactly(mutant: Plan) -> None:
+def is_carried_out_exactly(mutant: Plan) -> None:
+    """Where it is accepted."""
     try:
         verify(mutant, bound=10**9)
     except errors.VerificationError as error:
@@ -175,9 +178,8 @@ def test_what_is_accepted_is_carried_out_exactly(mutant: Plan) -> None:
         np.testing.assert_array_equal(tile, expected)
 
 
-@MANY
-@given(mutants())
-def test_what_is_refused_for_its_contents_goes_wrong(mutant: Plan) -> None:
+def goes_wrong(mutant: Plan) -> None:
+    """Where it is refused for its contents."""
     try:
         verify(mutant, bound=10**9)
     except errors.VerificationError as error:
@@ -195,3 +197,13 @@ def test_what_is_refused_for_its_contents_goes_wrong(mutant: Plan) -> None:
     except errors.TilesError:
         return
     assert not all(map(np.array_equal, tiles, scatter(array, step.after)))
+
+
+@SAMPLES
+def test_what_is_accepted_is_carried_out_exactly(examples: int) -> None:
+    settings(max_examples=examples, suppress_health_check=SLOW)(given(mutants())(is_carried_out_exactly))()
+
+
+@SAMPLES
+def test_what_is_refused_for_its_contents_goes_wrong(examples: int) -> None:
+    settings(max_examples=examples, suppress_health_check=SLOW)(given(mutants())(goes_wrong))()

@@ -115,11 +115,14 @@ def test_keys_travel_too() -> None:
     assert not data[5:].any()
 
 
-@pytest.mark.long
-def test_drawn_pairs() -> None:
-    draw = random.Random(18)
+@pytest.mark.parametrize(
+    ("seed", "pairs"),
+    [pytest.param(18, 25, marks=pytest.mark.long), pytest.param(19, 100, marks=pytest.mark.exhaustive)],
+)
+def test_drawn_pairs(seed: int, pairs: int) -> None:
+    draw = random.Random(seed)
     specs = [P("x"), P("y"), P("x", "y"), P("y", "x"), P(("x", "y")), P(None, ("y", "x")), P()]
-    for _ in range(60):
+    for _ in range(pairs):
         meshes = [draw.choice([(2, 2), (4, 2), (2, 4), (3, 2)]) for _ in range(2)]
         source, target = (_over(draw.choice(specs), *sizes, start=draw.choice([0, 0, 3])) for sizes in meshes)
         logical = (draw.randint(1, 13), draw.randint(1, 9))

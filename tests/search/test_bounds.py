@@ -90,12 +90,12 @@ def test_of_random_programs() -> None:
 
 @pytest.mark.long
 def test_of_many_random_programs() -> None:
-    require_bounds(range(200, 800))
+    require_bounds(range(200, 500))
 
 
 @pytest.mark.exhaustive
 def test_of_very_many_random_programs() -> None:
-    require_bounds(range(800, 3000))
+    require_bounds(range(500, 3000))
 
 
 def test_of_random_programs_under_a_memory_limit() -> None:

@@ -100,8 +100,9 @@ def test_random_programs_against_trying_everything() -> None:
         assert simulate(program_of(problem, found, "p"), problem.machine).seconds == pytest.approx(best, rel=1e-9), seed
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("flops", [2 * 10**6, 2 * 10**8])
+@pytest.mark.parametrize(
+    "flops", [pytest.param(2 * 10**6, marks=pytest.mark.exhaustive), pytest.param(2 * 10**8, marks=pytest.mark.long)]
+)
 def test_two_axes_against_deciding_them_together(flops: int) -> None:
     """Programs of up to 8 operations: axis after axis comes to the optimum in 95 of 100, and to within 5% of it."""
     ratios, tried = [], 0
