@@ -167,7 +167,10 @@ def searched_anytime(
     """
     with uncollected():
         folded = fold(problem) if is_large(problem) or not problem.overlap else problem
-    return _Anytime(folded, name, most, deadline, report_progress, start).run()
+        search = _Anytime(folded, name, most, deadline, report_progress, start)
+        deciding = deadline.part(DECIDING)
+        search.begin(deciding.part(DERIVING))
+    return search.result(deciding)
 
 
 @dataclass
@@ -189,12 +192,9 @@ class _Anytime:
         """Operations and inputs that share a decision."""
         return classes_of(self.problem)
 
-    def run(self) -> AnytimeResult:
-        problem = self.problem
-        axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
-        deciding = self.deadline.part(DECIDING)
-        with uncollected():
-            self._begin(deciding.part(DERIVING))
+    def result(self, deciding: Deadline) -> AnytimeResult:
+        """The best schedule, after better ones than the first were looked for until a time."""
+        axes = [axis.name for axis in self.problem.moves.mesh.axes if axis.size > 1]
         with contextlib.suppress(OutOfTime):
             self._descend(axes, deciding)
         stopped = deciding.passed
@@ -233,7 +233,7 @@ class _Anytime:
         self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 
-    def _begin(self, deadline: Deadline) -> None:
+    def begin(self, deadline: Deadline) -> None:
         """The schedules that people write: all that there is time for, and further ones until one fits."""
         if self.start is not None:
             self._consider(*self.start)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import jax
 
 from redistrib.autoshard.deadline import Deadline
 from redistrib.autoshard.fitting import feasible_result
+from redistrib.autoshard.meshes import meshes_of
 from redistrib.autoshard.moves import Moves, Objective
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
-from redistrib.autoshard.staged import Staged, meshes_of, staged
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import leaf_names
@@ -24,12 +24,15 @@ from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramErr
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import Along, Work
-from redistrib.pipelines.grid import Layouts, family_of
 from redistrib.report import status_shown
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.torus_layout import laid
 from redistrib.sizes import parse_size
+
+if TYPE_CHECKING:
+    from redistrib.autoshard.staged import Staged
+    from redistrib.pipelines.grid import Layouts
 
 LEAST = 0.2  # of the limit in seconds, that there is for schedules however long it takes to trace the function
 
@@ -108,7 +111,12 @@ def search(
     (8, 2)
     """
     most = None if memory_limit is None else parse_size(memory_limit)
-    family = family_of("powers of two" if pipeline is True else pipeline) if pipeline is not False else None
+    family = None
+    if pipeline is not False:
+        from redistrib.autoshard.staged import staged  # a search on one mesh does not wait for the pipelines
+        from redistrib.pipelines.grid import family_of
+
+        family = family_of("powers of two" if pipeline is True else pipeline)
     hardware = profile_of(profile, mesh)
     if (mesh is None) == (devices is None):
         raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")

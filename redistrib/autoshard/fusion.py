@@ -69,6 +69,9 @@ class Kernel(NamedTuple):
         return sum(read.size // devices for read in self.reads) + self.written // devices
 
 
+INSIDE = Kernel(False, False, False, (), 0)
+
+
 def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, several: bool = True) -> list[Kernel]:
     """For every operation of a graph its part in a kernel.
 
@@ -87,12 +90,12 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
     done: dict[int, dict[str, dict[str, int]]] = {}  # for groups the bytes of the parts of each array that were read
     kernels = []
     for k, operation in enumerate(graph.operations):
+        if k in inside and not operation.role:
+            kernels.append(INSIDE if several else INSIDE._replace(strides=strides(graph, k, inside)))
+            continue
         names = [array.name for array in operation.outs]
         if operation.role:
             kernels.append(Kernel(False, False, not fused.hidden.issuperset(names), (), 0))
-            continue
-        if k in inside:
-            kernels.append(Kernel(False, False, False, (), 0, strides=not several and strides(graph, k, inside)))
             continue
         group = group_of[k]
         before, reads = done.setdefault(group, {}), []

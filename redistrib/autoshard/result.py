@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 
@@ -17,7 +17,6 @@ from redistrib.autoshard.fitting import FeasibleResult
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.ranking import Ranking, ranked
 from redistrib.autoshard.report import Decision, PinCost, pin_costs, ranked_decisions, table
-from redistrib.autoshard.staged import Staged
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.devices import meshes
 from redistrib.distribution.distributed import Distributed
@@ -29,6 +28,9 @@ from redistrib.report import ShownInNotebooks, counted, rendered, status_shown
 from redistrib.simulator.entry import simulated_issued
 from redistrib.simulator.result import Simulation
 from redistrib.simulator.torus_layout import described
+
+if TYPE_CHECKING:
+    from redistrib.autoshard.staged import Staged
 
 
 @dataclass
@@ -211,7 +213,7 @@ class Candidate(Timed):
         return super().measure(jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
 
 
-class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
+class Searched(ShownInNotebooks, Sequence["Candidate | Staged"]):
     """The candidates, the best first."""
 
     def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:

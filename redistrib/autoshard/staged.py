@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from redistrib.arith import divisors
 from redistrib.autoshard.moves import Objective
 from redistrib.autoshard.timed import Timed
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
-from redistrib.lang.mesh import Axis, Mesh
 from redistrib.pipelines.entry import FunctionInStages, devices_of, in_stages, unrolled_up_to
 from redistrib.pipelines.grid import Layouts, layouts_of
 from redistrib.pipelines.layout import Layout
@@ -25,29 +22,6 @@ from redistrib.pipelines.transform import spread_over
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.program import Program
 from redistrib.simulator.machine import Machine
-
-AXES = 3  # of a mesh, at most
-
-
-def meshes_of(devices: int, machine: Machine) -> list[Mesh]:
-    """The meshes of so many devices, of up to three axes; their order counts where some links are slower.
-
-    >>> from redistrib.simulator.constants import machine
-    >>> [str(mesh) for mesh in meshes_of(8, machine("v100"))]
-    ['{a:8}', '{a:2, b:4}', '{a:2, b:2, c:2}']
-    """
-
-    def factors(left: int, least: int, most: int) -> Iterator[tuple[int, ...]]:
-        if left >= least or left == 1:
-            yield (left,)
-        for first in divisors(left) if most > 1 else ():
-            if first >= least and left // first >= first:
-                yield from ((first, *rest) for rest in factors(left // first, first, most - 1))
-
-    shapes = dict.fromkeys(factors(devices, 2, AXES))
-    if machine.links.topology(Mesh((Axis("a", devices),))).hosts is not None:
-        shapes = dict.fromkeys(order for shape in shapes for order in sorted(set(permutations(shape))))
-    return [Mesh(tuple(map(Axis, "abc", shape))) for shape in shapes]
 
 
 @dataclass

@@ -21,10 +21,11 @@ import pytest
 import redistrib as rd
 from redistrib.autoshard import descent
 from redistrib.autoshard.integer import Solution
+from redistrib.autoshard.meshes import meshes_of
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.ranking import Ranking
 from redistrib.autoshard.result import Candidate
-from redistrib.autoshard.staged import even, meshes_of
+from redistrib.autoshard.staged import even
 from redistrib.autoshard.timed import Measured
 from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth

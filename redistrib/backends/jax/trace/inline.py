@@ -38,11 +38,12 @@ from redistrib.backends.jax.trace.equation import (
 )
 from redistrib.backends.jax.trace.in_parts import in_parts
 from redistrib.backends.jax.trace.indexed import bits_looked_up
-from redistrib.backends.jax.trace.nests import Nests, renamed
+from redistrib.backends.jax.trace.nests import Derived, Nests, renamed
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
 from redistrib.backends.jax.trace.padding import Paddings
 from redistrib.backends.jax.trace.ranges import of_constant
 from redistrib.backends.jax.trace.reduce import of_booleans
+from redistrib.backends.jax.trace.repeated import Repeated
 from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
@@ -173,6 +174,7 @@ class _Tracer:
     paddings: Paddings = field(default_factory=Paddings)
     uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
     live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
+    repeated: Repeated = field(default_factory=Repeated)
 
     def __post_init__(self) -> None:
         self.nests = Nests(self.exact, self.trip_count)
@@ -199,7 +201,9 @@ class _Tracer:
             ins = [self.read(env, var) for var in eqn.invars]
             source = self.opened_at or source_line(eqn) or where
             try:
-                outs = self.apply(eqn, ins, source)
+                outs = self.again(eqn, ins, source)
+                if outs is None:
+                    outs = self.apply(eqn, ins, source)
             except ProgramError as error:
                 raise error.at(source) from None
             env.update(zip(eqn.outvars, outs, strict=True))
@@ -263,7 +267,11 @@ class _Tracer:
         is_divisible = kind not in self.given_rules and bool(ins) and isinstance(ins[0], str)
         made = in_parts(eqn, self.parts, exact=self.exact) if is_divisible else None
         if made is None:
-            return self.equation(eqn, ins, source)
+            outs = self.equation(eqn, ins, source)
+            names = self.operations[-1].ins
+            if kind not in self.given_rules and names == tuple(ins) and self.ranges.keys().isdisjoint(names):
+                self.repeated.note(eqn, self.parts, *self.latest)
+            return outs
         is_divided = len(self.divisible) in self.divided  # blocks have no blocks
         outs = self.made_of(made(), ins, source, 1) if is_divided else self.equation(eqn, ins, source)
         self.divisible.append("" if is_divided else str(outs[0]))
@@ -323,12 +331,20 @@ class _Tracer:
         name = self.unary(reduction.primitive, reduction.params, small, result, name, source)
         return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
 
+    def again(self, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom] | None:
+        """The results of an equation of a jaxpr that is called again; None where its operation may be another."""
+        seen = self.repeated.find(eqn, self.parts, ins, self.ranges)
+        return None if seen is None else [*self.append(seen.equation, seen.derived, [*map(str, ins)], source)]
+
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
         """Add an operation; returns the names of its results."""
-        kind = equation.kind
         places = zip(equation.reads, ins, strict=True)
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
-        derived = self.nests.of(equation, self.rules.get(kind), ranges)
+        return self.append(equation, self.nests.of(equation, self.rules.get(equation.kind), ranges), ins, source)
+
+    def append(self, equation: Equation, derived: Derived, ins: Sequence[str], source: str) -> list[str]:
+        """Add an operation with its nest; returns the names of its results."""
+        kind, self.latest = equation.kind, (equation, derived)
         name = self.named(kind)
         nest = renamed(derived.nest, name, derived.nest.linear)
         outs = tuple(

@@ -57,7 +57,6 @@ class Nests:
     _derived: dict[Hashable, Derived] = field(default_factory=dict)
     _equations: dict[Key, Equation] = field(default_factory=dict)
     _keys: dict[int, Key] = field(default_factory=dict)  # of these equations, by `id`
-    _without_literals: dict[int, tuple[Any, Equation]] = field(default_factory=dict)  # by `id`, with what has that id
 
     def equation(self, eqn: Any, literals: Mapping[int, Any], called: str, rules: Mapping[str, Rule]) -> Equation:
         """An equation of a jaxpr: the first of those that do the same, which knows what was asked of it before.
@@ -68,8 +67,6 @@ class Nests:
             called: name of the called function; empty where the primitive is no call.
             rules: rules of the caller.
         """
-        if not literals and id(eqn) in self._without_literals:  # in a jaxpr that is called again
-            return self._without_literals[id(eqn)][1]
         params = effects.params_of(eqn)
         ins, outs = (tuple([form_of(var.aval) for var in side]) for side in (eqn.invars, eqn.outvars))
         key = None if eqn.effects else _key(eqn.primitive, called, params, ins, outs, literals)
@@ -78,8 +75,6 @@ class Nests:
             equation = Equation(eqn.primitive, params, ins, outs, literals, called, bool(eqn.effects), rules)
             if key is not None:
                 self._equations[key], self._keys[id(equation)] = equation, key
-        if key is not None and not literals:
-            self._without_literals[id(eqn)] = eqn, equation
         return equation
 
     def of(self, equation: Equation, rule: Rule | None, ranges: Mapping[int, ValueRange]) -> Derived:

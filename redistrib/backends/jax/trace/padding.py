@@ -16,6 +16,7 @@ from redistrib.backends.jax.trace.equation import Equation, ValueRange
 
 _ZERO = ValueRange(0.0, 0.0)
 _WINDOWED = ("conv_general_dilated", "reduce_window_sum")
+JOINED = (*_WINDOWED, "pad")  # primitives that may become one with those before them
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Paddings:
             ranges: known bounds of arrays.
             is_alone: whether nothing else reads the first of the arrays.
         """
-        if equation.kind not in (*_WINDOWED, "pad") or 0 in equation.literals or names[0] not in self.equations:
+        if equation.kind not in JOINED or 0 in equation.literals or names[0] not in self.equations:
             return equation, names
         before, operands = self.equations[names[0]]
         if equation.kind == "pad":
