@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.trace import inline, nests
+from redistrib.backends.jax.trace.repeated import Repeated
 from redistrib.errors import CutError
 from redistrib.programs.program import Compute
 from tests.distribution.models import recurrent, whole
@@ -278,3 +280,47 @@ def test_equations_of_other_numbers_have_nests_of_their_own() -> None:
     for ours, expected in zip(f(x), jax.jit(function)(x), strict=True):
         np.testing.assert_array_equal(np.signbit(ours), np.signbit(expected))
         np.testing.assert_array_equal(ours, expected)
+
+
+def test_a_jaxpr_that_is_called_again_becomes_what_it_would_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where bounds of its operands are known then, or they are numbers, and where other equations look at them."""
+
+    @jax.jit
+    def layer(x: Any, y: Any, wide: Any, row: Any, at: Any) -> Any:
+        near = lax.reduce_window(wide, 0.0, lax.add, (3, 3), (1, 1), "VALID")
+        rows = x[row, at] + x.at[row, at].add(1.0)[:, 0]
+        chosen = jnp.where((x > y) | jnp.any(x > 1, axis=0), near, jnp.cumsum(y, axis=0))
+        return jax.nn.softmax(chosen @ y) * rows[:, None] + jnp.sort(x, axis=1)
+
+    def function(x: Any, wide: Any, at: Any) -> Any:
+        squashed, counted = jax.nn.sigmoid(x), lax.broadcasted_iota(jnp.float32, (8, 8), 1)
+        x = layer(layer(x, x, wide, at, at), x, wide, at, jnp.arange(8))
+        for y in (squashed, counted, x, jnp.zeros((8, 8)), lax.optimization_barrier(x)):
+            x = layer(x, y, jnp.pad(y, 1), jnp.arange(8), at)
+            x = layer(y, x, wide, at, jnp.arange(8))
+        return layer(x, layer(x, x, wide, at, at), wide, at, at)
+
+    def traced() -> tuple[object, ...]:
+        args = (whole(8, 8), whole(10, 10), jax.ShapeDtypeStruct((8,), jnp.int32))
+        got = inline.trace(function, args, ["x", "wide", "at"], parts=4, divided=frozenset({1}))
+        operations = [
+            (
+                replace(operation.nest, body=None),
+                *(operation.kind, operation.ins, operation.outs, operation.source, operation.opaque),
+            )
+            for operation in got.graph.operations
+        ]
+        return got.graph.inputs, got.graph.outputs, operations, got.divisible
+
+    asked: list[bool] = []
+    find = Repeated.find
+
+    def noted(self: Repeated, *args: Any) -> Any:
+        asked.append((seen := find(self, *args)) is not None)
+        return seen
+
+    monkeypatch.setattr(Repeated, "find", noted)
+    again = traced()
+    assert asked.count(True) > 100
+    monkeypatch.setattr(Repeated, "find", lambda self, *args: None)
+    assert again == traced()
