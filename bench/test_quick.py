@@ -164,7 +164,7 @@ def _anew(tree: Any) -> Any:
     [
         "tiny", "model", "disjoint 1", "disjoint 96", "transpose 0.01", "transpose 1", "transpose 16", "transpose 96",
         "swap 1", "swap 16", "replicate 1", "replicate 16",
-        "scatter 16",
+        pytest.param("scatter 16", marks=pytest.mark.xfail(reason="on some processors XLA copies columns more slowly")),
     ],
 )  # fmt: skip
 def test_reshard_beside_device_put(benchmark: Any, name: str) -> None:
