@@ -25,7 +25,7 @@ def meshes_of(devices: int, machine: Machine) -> list[Mesh]:
             yield (left,)
         for first in divisors(left) if most > 1 else ():
             if first >= least and left // first >= first:
-                yield from ((first, *rest) for rest in factors(left // first, first, most - 1))
+                yield from ((first, *further) for further in factors(left // first, first, most - 1))
 
     shapes = dict.fromkeys(factors(devices, 2, AXES))
     if machine.links.topology(Mesh((Axis("a", devices),))).hosts is not None:

@@ -205,9 +205,7 @@ class Propagation(GraphCuts):
             return False
         for access in (*nest.reads, *nest.writes):
             for names in access.dims:
-                if dim not in names or dim == names[0]:
-                    continue
-                if uncut_above(names, dim, lambda name: self._tile(number, name)) is not None:
+                if dim in names[1:] and uncut_above(names, dim, lambda name: self._tile(number, name)) is not None:
                     return False
         return all(may_combine(nest, write, (*cuts.values(), dim)) for write in range(len(nest.writes)))
 

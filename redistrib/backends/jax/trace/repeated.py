@@ -31,28 +31,28 @@ class Seen(NamedTuple):
 
 @dataclass
 class Repeated:
-    """The equations that are known, by `id`."""
+    """Equations that became one operation each, by `id`."""
 
     seen: dict[int, Seen] = field(default_factory=dict)
 
     def note(self, eqn: Any, parts: int, equation: Equation, derived: Derived) -> None:
-        """Remember an equation that became one operation by a rule of the library, its operands of no known bounds."""
+        """Remember an equation that became one operation by a rule of the library, its operands without bounds."""
         if not eqn.effects and eqn.primitive.name not in _UNLIKE:
             self.seen[id(eqn)] = Seen(eqn, parts, equation, derived)
 
-    def find(self, eqn: Any, parts: int, ins: Sequence[Atom], known: Container[str]) -> Seen | None:
+    def find(self, eqn: Any, parts: int, ins: Sequence[Atom], bounded: Container[str]) -> Seen | None:
         """What an equation became; None if it is new, or may become something else with these operands.
 
         Args:
             eqn: the equation.
             parts: devices that reductions may be cut over.
             ins: its operands.
-            known: names of values whose bounds are known.
+            bounded: names of values that have bounds.
         """
         seen = self.seen.get(id(eqn))
         if seen is None or seen.parts != parts:
             return None
         for atom in ins:
-            if not isinstance(atom, str) or atom in known:
+            if not isinstance(atom, str) or atom in bounded:
                 return None
         return seen
