@@ -10,10 +10,12 @@ from bench.problems import Problem
 from bench.programs import compared
 from bench.results import Record, Results
 from bench.sets import CASES, DIRECT, FOUR_A_HOST, HOST, SAME_TILES, SOCKETS, times_faster
-from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
+from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile, spearman
 from bench.summary import OURS, XLA, compiled, set_name, slower_than, speed, speed_of, timed, xla_gathers
-from bench.tables import summands_over_bound
+from bench.tables import CLOSE, close_of, summands_over_bound
 from bench.weights import FUSED, LATE, LOADS, over_floor
+
+PROGRAMS = 15  # whose prices are close to what compilers and processors say
 
 
 class Goal(NamedTuple):
@@ -257,6 +259,39 @@ def planning(results: Results) -> list[Goal]:
     ]
 
 
+def kernels(results: Results) -> list[Goal]:
+    """Bytes of kernels under the compiler for each TPU."""
+    goal = f"TPUs, bytes of kernels within {CLOSE} on {PROGRAMS} programs"
+    by_tpu: dict[str, list[Record]] = {}
+    for record in results.records("kernels"):
+        by_tpu.setdefault(record["tpu"], []).append(record)
+    if not by_tpu:
+        return [Goal(goal)]
+    close = {tpu: close_of(records, "ours", "theirs") for tpu, records in by_tpu.items()}
+    counts = ", ".join(f"{tpu} {count}" for tpu, count in close.items())
+    return [Goal(goal, f"{counts} of {max(map(len, by_tpu.values()))}", min(close.values()) >= PROGRAMS)]
+
+
+def predicted(label: str, records: list[Record], ours: str) -> Goal:
+    """Enough predicted seconds are close to those measured."""
+    goal = f"{label} within {CLOSE} on {PROGRAMS} programs"
+    close = close_of(records, ours, "measured")
+    return Goal(goal, f"{close} of {len(records)}", close >= PROGRAMS) if records else Goal(goal)
+
+
+def cpu_seconds(results: Results) -> list[Goal]:
+    records = results.records("cpu_seconds")
+    schedules = [s for r in records for s in r.get("schedules", ())]
+    ranks = "Spearman of schedules >= without kernels"
+    programs = [r for r in records if "schedules" not in r]
+    goals = [predicted("CPU, seconds", programs, "kernels")]
+    if not schedules:
+        return [*goals, Goal(f"CPU, {ranks}")]
+    measured = [s["measured"] for s in schedules]
+    fused, unfused = (spearman(measured, [s[name] for s in schedules]) for name in ("kernels", "unfused"))
+    return [*goals, Goal(f"CPU, {ranks}", f"{fused:.2f} against {unfused:.2f}", fused >= unfused)]
+
+
 def mutants(results: Results) -> list[Goal]:
     goal = f"mutants: >= {100 * survivors.LEAST:.0f}% killed in every folder"
     rooms = survivors.rooms(results.records("mutants"))
@@ -294,6 +329,11 @@ GOALS: dict[str, Callable[[Results], list[Goal]]] = {
     "programs_searched": programs_searched,
     "searched_cluster": searched_cluster,
     "planning": planning,
+    "kernels": kernels,
+    "cpu_seconds": cpu_seconds,
+    "accelerator_seconds": lambda results: [
+        predicted("H200, seconds", results.records("accelerator_seconds"), "calibrated")
+    ],
     "mutants": mutants,
     "fuzz": fuzz,
 }

@@ -1,6 +1,7 @@
 """Bytes that kernels read and write: those that searches count, beside those that the TPU compiler of `libtpu` counts.
 
-Nothing runs, so that arrays have the sizes of models. Each program is compiled in a child process under a time limit.
+Nothing runs, so that arrays have the sizes of models. Each program is compiled for each TPU in a child process under a
+time limit.
 """
 
 from __future__ import annotations
@@ -15,23 +16,33 @@ from bench.results import Record
 from bench.suite import Settings, Suite, once
 from bench.tpu import ENVIRONMENT
 
-TOPOLOGY = "v5p:2x2x1"
-NAMES = tuple(programs())
+TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 
 
-def measure(names: list[Any], settings: Settings, limit: float) -> Generator[Record]:
-    """One record per program."""
+def problems_of(settings: Settings) -> dict[str, tuple[str, str]]:
+    """A TPU and a program, by the name of the record."""
+    return {f"{tpu} {name}": (tpu, name) for tpu in settings["sets"] for name in programs()}
+
+
+def measure(work: list[Any], settings: Settings, limit: float) -> Generator[Record]:
+    """One record per TPU and program."""
     with Child("bench.worker_kernels", ENVIRONMENT) as child:
-        for name in progress(names, "kernels"):
-            answer = child.ask({"name": name, "topology": TOPOLOGY}, limit)
-            yield {"name": name, **answer}
+        for tpu, name in progress(work, "kernels"):
+            answer = child.ask({"name": name, "topology": TOPOLOGIES[tpu]}, limit)
+            yield {"tpu": tpu, "name": name, **answer}
+
+
+def identity(record: Record) -> str:
+    """The TPU and the program of a record."""
+    return f"{record['tpu']} {record['name']}"
 
 
 SUITE = Suite(
     "kernels",
     measure,
-    once(NAMES),
-    problems=lambda settings: {name: name for name in settings["sets"]},
+    once(TOPOLOGIES),
+    problems=problems_of,
     missing=lambda _: None if importlib.util.find_spec("libtpu") else "it needs libtpu: pip install libtpu",
     limit=120.0,
+    identity=identity,
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import goals, tables
 from bench.children import ROOT
-from bench.distir import differing, figures, speedups, winners
+from bench.distir import differing, figures, speedups
 from bench.results import DIRECTORY, Results
 from bench.results import load as load_file
 from bench.stats import spearman
@@ -45,20 +45,17 @@ def counted(results: Results) -> str:
 
 
 def distir(results: Results) -> str:
-    """The number of DistIR's winners that are ours, and the rows where theirs is furthest behind."""
+    """The number of DistIR's winners that are ours."""
     records, memory = results.records("distir"), results.settings("distir").get("memory", 0)
     if not records:
         return ""
     n, (theirs, ours) = figures(records, memory), speedups(records)
-    behind = [row for row in winners(records, memory) if row[2] != row[3]]
-    worst_rows = sorted(behind, key=lambda row: row[4], reverse=True)[:2]
-    slowest = ", ".join(f"{row[4]} on {row[0]} at {row[1]} (theirs {row[2]}, ours {row[3]})" for row in worst_rows)
     return (
         f"Of the {n['rows']} rows of Table 2 ours is theirs on {n['same']}; theirs is within 5% of ours on "
         f"{n['near']}, among our ten fastest on {n['ten']}. Where theirs has no stages, ours receives the least on "
         f"{n['least']} of {n['flat']}. Of {n['cells']} cells of pure layouts {n['fit']} fit or do not as DistIR found. "
         f"What its winner gains on pure layouts has a Spearman correlation of {spearman(ours, theirs):.2f} with what "
-        f"it measured, over {len(theirs)} cells. Furthest behind: {slowest}.\n"
+        f"it measured, over {len(theirs)} cells.\n"
     )
 
 

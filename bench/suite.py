@@ -23,6 +23,7 @@ HELP = {
     "cost_model": "cost model, or profile in bench/profiles, for ours",
     "megabytes": "shrink arrays to this size",
     "null": "XLA against itself: the noise of the harness",
+    "passes": "times that all is measured, of which the least counts",
     "processes": "processes at a time",
     "profile": "machine that programs are searched for",
     "rate": "rate of each host's link, in each direction",

@@ -305,17 +305,32 @@ def answers(results: Results, name: str) -> Table:
     return Table(["question", "theirs", "ours"], rows)
 
 
+def close_of(records: Iterable[Record], ours: str, theirs: str) -> int:
+    """How many predictions are within `CLOSE` of the figures, on either side."""
+    ratios = (record[ours] / record[theirs] for record in records if ours in record and theirs in record)
+    return sum(1 / CLOSE <= ratio <= CLOSE for ratio in ratios)
+
+
 def kernels(results: Results, name: str) -> Table:
-    """Bytes of the kernels of programs, as searches count them and as the TPU compiler does."""
-    rows = []
-    for r in results.records(name):
-        if "theirs" not in r:
-            rows.append([r["name"], r["status"], *[""] * 3])
-            continue
-        mended = r["theirs"] - r["copies"] + r["custom_calls"]
-        sizes = [f"{size / MEGABYTE:,.0f}" for size in (r["ours"], r["theirs"])]
-        rows.append([r["name"], *sizes, f"{r['ours'] / r['theirs']:.2f}", f"{r['ours'] / mended:.2f}"])
-    return Table(["program", "ours, MB", "TPU compiler, MB", "ratio", "ratio to its kernels"], rows)
+    """Bytes of the kernels of programs as searches count them, over those of the TPU compilers."""
+    records = [r for r in results.records(name) if "ours" in r]
+    tpus, listed = list(dict.fromkeys(r["tpu"] for r in records)), list(dict.fromkeys(r["name"] for r in records))
+    found = {(r["tpu"], r["name"]): r for r in records}
+    ours = {r["name"]: f"{r['ours'] / MEGABYTE:,.0f}" for r in records}
+    rows = [[name, ours[name], *(_over_compiled(found.get((tpu, name), {})) for tpu in tpus)] for name in listed]
+    within = (close_of((r for r in records if r["tpu"] == tpu), "ours", "theirs") for tpu in tpus)
+    rows.append([f"**within {CLOSE}, of {len(listed)}**", "", *map(str, within)])
+    return Table(["program", "ours, MB", *(f"ours / {tpu}" for tpu in tpus)], rows)
+
+
+def _over_compiled(r: Record) -> str:
+    """Our bytes over the compiler's; in parentheses over those of its kernels alone."""
+    if "theirs" not in r:
+        return str(r.get("status", "not measured"))
+    ratio = f"{r['ours'] / r['theirs']:.2f}"
+    if "copies" not in r:
+        return ratio
+    return f"{ratio} ({r['ours'] / (r['theirs'] - r['copies'] + r['custom_calls']):.2f})"
 
 
 def _seconds(results: Results, name: str, prices: Mapping[str, str]) -> tuple[list[str], list[Record], list[list[str]]]:
@@ -328,7 +343,7 @@ def _seconds(results: Results, name: str, prices: Mapping[str, str]) -> tuple[li
     for r in records:
         rows.append([r["name"], *(f"{1e3 * r[key]:.2f}" for key in ("measured", first))])
         rows[-1] += [f"{r[price] / r['measured']:.2f}" for price in prices]
-    within = [sum(1 / CLOSE <= r[price] / r["measured"] <= CLOSE for r in records) for price in prices]
+    within = [close_of(records, price, "measured") for price in prices]
     rows.append([f"**within {CLOSE}, of {len(records)}**", "", "", *map(str, within)])
     return ["program", "measured, ms", f"{first}, ms", *prices.values()], records, rows
 
@@ -340,12 +355,19 @@ def _ranked(listed: Sequence[Record], what: str, prices: Iterable[str]) -> list[
 
 
 def cpu_seconds(results: Results, name: str) -> Table:
-    """Processor seconds of programs beside predictions; below, how well predictions rank programs and schedules."""
+    """Processor seconds of programs beside predictions; below, how well predictions rank programs and schedules.
+
+    The last column has the bytes of kernels over those that the compiler counts.
+    """
     prices = {"kernels": "kernels / measured", "unfused": "unfused / measured", "preset": "preset"}
     header, records, rows = _seconds(results, name, prices)
+    ratios = [f"{r['ours'] / r['theirs']:.2f}" if "theirs" in r else "-" for r in records]
+    ratios.append(str(close_of(records, "ours", "theirs")))
+    rows = [[*row, ratio] for row, ratio in zip(rows, ratios, strict=True)]
     schedules = [s for r in results.records(name) for s in r.get("schedules", ())]
-    rows += [_ranked(listed, what, prices) for what, listed in (("programs", records), ("schedules", schedules))]
-    return Table(header, rows)
+    for what, listed in (("programs", records), ("schedules", schedules)):
+        rows.append([*_ranked(listed, what, prices), ""])
+    return Table([*header, "bytes / XLA's"], rows)
 
 
 def accelerator_seconds(results: Results, name: str) -> Table:

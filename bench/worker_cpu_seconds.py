@@ -20,6 +20,7 @@ from bench.kernel_programs import ONE_CORE, Program, programs
 from bench.pairing import Part
 from bench.programs.all import cases
 from bench.programs.case import _IS_WHOLE
+from bench.worker_kernels import counted
 from redistrib.autoshard.entry import problem_of
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.starting import propagated
@@ -185,20 +186,26 @@ def timed_schedules(on: Mapping[str, Machine]) -> list[dict[str, Any]]:
 def handle(task: dict[str, Any], part: Part) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if task.get("calibrate"):
-        samples = tuple(OperationSample(*one) for one in measure_operations(clock=time.process_time))
+        part({"samples": [sample._asdict() for sample in measure_operations(clock=time.process_time)]})
+    elif "fit" in task:
+        samples = tuple(OperationSample(**sample) for sample in task["fit"])
         fit = RatesFit(fit_rates(samples, "roofline"), samples)
         part({"rates": fit.rates.to_json(), "fit": str(fit)})
-        return
-    on = machines(task["rates"])
-    if task["name"] == SCHEDULES:
-        part({"schedules": timed_schedules(on)})
-        return
-    program, values = program_of(task["name"])
-    with whole():
-        compiled = jax.jit(program.function).lower(*program.args).compile()
-        args = jax.device_put(values)
-        part({"measured": least(lambda: compiled(*args))})
-        part(prices(program.function, program.args, {"d": 1}, (), on))
+    elif "time" in task:
+        program, values = program_of(task["time"])
+        with whole():
+            compiled = jax.jit(program.function).lower(*program.args).compile()
+            args = jax.device_put(values)
+            part({"measured": least(lambda: compiled(*args))})
+    elif task["price"] == SCHEDULES:
+        part({"schedules": timed_schedules(machines(task["rates"]))})
+    else:
+        program, _ = program_of(task["price"])
+        with whole():
+            part(prices(program.function, program.args, {"d": 1}, (), machines(task["rates"])))
+            part({"ours": counted(program, products=False, several=False)})
+            compiled = jax.jit(program.function).lower(*program.args).compile()
+            part({"theirs": int(compiled.cost_analysis()["bytes accessed"])})
     jax.clear_caches()
 
 

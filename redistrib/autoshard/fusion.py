@@ -20,7 +20,10 @@ With `products=False`, as by XLA for GPUs and CPUs:
   reads it that is computed alone. An update is computed beside the copy, if kernels have several results.
 - An array of results of all steps is filled with zeros before the loop. XLA for TPUs allocates it as it is.
 
-With `several=False` too, a kernel has one result, as by XLA for CPUs.
+With `several=False` too, as by XLA for CPUs:
+
+- A kernel has one result.
+- An operation that a reduction is computed from is not computed again in another kernel, unless it is a broadcast.
 """
 
 from __future__ import annotations
@@ -241,6 +244,9 @@ def _inside(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int], produ
         if count > 1 and not slices(operation):
             written = sum([sizes[name] for name in names])
             if (count - 1) * least[k] > count * written or any(_ends(graph, name) for name in operation.ins):
+                continue
+            again = several or operation.kind == "broadcast_in_dim"
+            if not again and any(kinds[j].is_reduction for j in those):
                 continue
         kernels[k] = those
     return {*kernels}

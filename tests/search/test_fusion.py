@@ -58,6 +58,19 @@ def test_on_gpus_a_product_is_a_kernel_of_its_own_and_kernels_have_several_resul
     assert sum(kernel.share() for kernel in kernels) == (3 * 256 * 512 + 256) * 4
 
 
+def test_on_cpus_what_a_reduction_reads_is_computed_once() -> None:
+    def normed(x: Any, y: Any) -> Any:
+        centred = x * y
+        return centred - centred.sum(1, keepdims=True)
+
+    graph, size = graph_of(normed, X, X), 256 * 512 * 4
+    on_gpus = sum(kernel.share() for kernel in kernels_of(graph, products=False))
+    on_cpus = sum(kernel.share() for kernel in kernels_of(graph, products=False, several=False))
+    # GPUs multiply in both kernels, or store the product of one; CPUs store it and read it twice.
+    assert on_cpus == 2 * size + size + (size + 256 * 4) + (size + 256 * 4 + size)
+    assert on_gpus < on_cpus
+
+
 def test_on_gpus_a_product_transposes_its_operands_and_its_result() -> None:
     graph = graph_of(lambda x, w: (x.T @ w).T + 1, X_T, W)
     kernels = [kernel for kernel in kernels_of(graph, products=False) if kernel.runs]
