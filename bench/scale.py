@@ -69,7 +69,7 @@ import json, resource, sys, time
 import bench.language_models as models
 import redistrib as rd
 time.monotonic = time.process_time  # limits are of the processor
-problem, limit = json.loads(sys.argv[1]), float(sys.argv[2])
+problem, limit = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 model = getattr(models, problem["model"])
 function, args = models.training(model, problem["sequences"], problem["tokens"], stacked=problem["is_scanned"])
 def search(limit):
@@ -81,7 +81,7 @@ def search(limit):
     return result, time.perf_counter() - start, time.process_time() - processor
 
 first, first_s, first_processor_s = search(0.1)
-if not limit:
+if limit is None:
     print(first_processor_s)
     sys.exit()
 result, search_s, processor_s = search(limit)
@@ -101,7 +101,7 @@ print(json.dumps({
 def measure(problems: list[Any], settings: Settings, limit: float) -> Generator[Record]:
     """A record for each problem."""
     for problem in progress(problems, "searches"):
-        ran = [searched(problem, limit), searched(problem, 0), searched(problem, 0)]
+        ran = [searched(problem, limit), searched(problem, None), searched(problem, None)]
         failed = [process for process in ran if process.returncode]
         if failed:
             yield {"name": problem.name, "error": failed[0].stderr.strip().splitlines()[-1]}
@@ -110,9 +110,9 @@ def measure(problems: list[Any], settings: Settings, limit: float) -> Generator[
         yield {**record, "first_processor_s": statistics.median([record["first_processor_s"], *more])}
 
 
-def searched(problem: Problem, limit: float) -> subprocess.CompletedProcess[str]:
-    """The script in a new process; with a limit of 0 it prints the processor seconds to the first schedule alone."""
-    command = [sys.executable, "-c", SCRIPT, json.dumps(problem._asdict()), str(limit)]
+def searched(problem: Problem, limit: float | None) -> subprocess.CompletedProcess[str]:
+    """The script in a new process; without a limit it prints the processor seconds to the first schedule alone."""
+    command = [sys.executable, "-c", SCRIPT, json.dumps(problem._asdict()), json.dumps(limit)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.getcwd()}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -156,13 +156,12 @@ class SearchProblem:
 
     def _marks(self) -> list[tuple[object, ...]]:
         rated, sums, sharing, kernels = self.machine.operations, self.sums, self.sharing, self.kernels
-        has_loops = bool(self.graph.loops)
         marks: list[tuple[object, ...]] = [
             (
                 tuple([name in sums for name in operation.ins]),
                 operation.name if operation.name in rated else "",
                 *sharing.get(k, ()),
-                *(self._place(k) if has_loops else ()),
+                *self._place(k),
             )
             for k, operation in enumerate(self.graph.operations)
         ]
