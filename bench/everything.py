@@ -34,7 +34,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("programs-cluster", 4, 30),
     ("searched", 10, 20),
     ("searched-cluster", 12, 30),
-    ("kernels", 3, 3),
+    ("kernels", 3, 10),
     ("cpu-seconds", 3, 3),
     ("accelerator-seconds", 5, 5),
     ("planning", 2, 2),
