@@ -172,7 +172,8 @@ bench: $(VENV)/.bench ## a sample of every benchmark, in minutes; ARGS='--seed 7
 # Saved in .benchmarks, and held against the last run there.
 bench-quick: $(VENV)/.dev ## the parts of the library, in a minute, beside the last run
 	REDISTRIB_TESTS_OPTIMIZED=1 $(BIN)/python -m pytest -q -n 0 -p no:randomly bench/test_quick.py \
-		--benchmark-autosave --benchmark-compare --benchmark-max-time 0.5 --benchmark-min-rounds 3 --benchmark-columns min,median,rounds $(ARGS)
+		--benchmark-autosave --benchmark-compare --benchmark-max-time 0.5 --benchmark-min-rounds 3 \
+		--benchmark-columns min,median,rounds $(ARGS)
 
 bench-full: $(VENV)/.bench ## every benchmark, in hours
 	$(BIN)/python -m bench full $(ARGS)

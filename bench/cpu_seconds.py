@@ -37,22 +37,26 @@ def prepared(settings: Settings) -> Settings:
     Other work on the machine slows some passes down, and each measures both.
     """
     names = [name for name in settings["sets"] if name != SCHEDULES]
-    samples: dict[str, dict[str, Any]] = {}
-    measured: dict[str, float] = {}
+    samples: dict[str, Record] = {}
+    measured: dict[str, Record] = {}
     with Child("bench.worker_cpu_seconds", ENVIRONMENT) as child:
         for number in range(settings["passes"]):
             answer = child.ask({"calibrate": True}, 300)
             if "samples" not in answer:
                 raise RuntimeError(f"the rates could not be measured: {answer.get('log', answer['status'])}")
             for sample in answer["samples"]:
-                before = samples.get(sample["name"], sample)
-                samples[sample["name"]] = min(before, sample, key=lambda timed: timed["seconds"])
+                keep_least(samples, sample["name"], sample, "seconds")
             for name in progress(names, f"processor seconds, pass {number + 1}"):
                 answer = child.ask({"time": name}, settings["limit_s"])
-                if "measured" in answer:
-                    measured[name] = min(answer["measured"], measured.get(name, answer["measured"]))
+                if answer["status"] == "ok":
+                    keep_least(measured, name, answer, "measured")
         fit = child.ask({"fit": [*samples.values()]}, 60)
     return {**settings, "rates": json.loads(fit["rates"]), "fit": fit["fit"], "measured": measured}
+
+
+def keep_least(kept: dict[str, Record], name: str, timed: Record, seconds: str) -> None:
+    """Keep what was timed under a name, unless an earlier pass took less."""
+    kept[name] = min(kept.get(name, timed), timed, key=lambda one: one[seconds])
 
 
 def measure(names: list[Any], settings: Settings, limit: float) -> Generator[Record]:
@@ -65,8 +69,7 @@ def measure(names: list[Any], settings: Settings, limit: float) -> Generator[Rec
         for name in progress(names, "prices"):
             child = several if name == SCHEDULES else one
             answer = child.ask({"price": name, "rates": settings["rates"]}, limit)
-            seconds = {"measured": settings["measured"][name]} if name in settings["measured"] else {}
-            yield {"name": name, **seconds, **answer}
+            yield {"name": name, **settings["measured"].get(name, {}), **answer}
 
 
 SUITE = Suite(
