@@ -2,8 +2,8 @@
 
     python -m tests.jax.kept_lowered      # from the root of the repository: lowers them all anew
 
-The plans are among those of `tests/synthesis/kept_plans_long.jsonl`. Only the order, the kinds and the groups of collectives
-are kept, which do not depend on the version of JAX.
+The plans are among those of `tests/synthesis/kept_plans_long.jsonl`. Only the order, the kinds and the groups of
+collectives are kept, which do not depend on the version of JAX.
 """
 
 from __future__ import annotations
