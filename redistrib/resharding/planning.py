@@ -25,7 +25,6 @@ from redistrib.errors import MemoryLimitError
 from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.slabs import has_summands
 from redistrib.resharding import copies, leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
 from redistrib.resharding.events import cache_missed
@@ -344,7 +343,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     ]
     small = [
         max(group[0].source_bytes, group[0].target_bytes) <= COALESCED_BYTES
-        and not any(map(has_summands, group[0].plan.steps))
+        and not any(step.on_sums for step in group[0].plan.steps)
         for group in groups
     ]
     count: Counter[Any] = Counter()

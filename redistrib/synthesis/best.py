@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.cost.paper import PaperCost
-from redistrib.plans.crossing import crossing
 from redistrib.plans.steps import Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.paper.algorithm import paper_steps
@@ -99,7 +98,7 @@ def _least_busy(priced: list[Priced], most: float, prices: Prices, hosts: Int64)
     """
 
     def key(plan: Priced) -> tuple[float, int, Key]:
-        crosses = sum(crossing(step, hosts) for step in plan[1])
+        crosses = sum(step.crossing(hosts) for step in plan[1])
         return plan[0][0] + prices.links_busy(crosses), crosses, plan[0]
 
     return min((plan for plan in priced if plan[0][0] <= most), key=key)[1]

@@ -23,7 +23,6 @@ import numpy as np
 from redistrib.arith import divisors
 from redistrib.cost.model import CostModel, Prices
 from redistrib.errors import MemoryLimitError
-from redistrib.plans.crossing import crossing
 from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.best import best_steps
@@ -81,7 +80,7 @@ def _cheapest(problem: Problem, model: CostModel, candidates: Iterable[list[Step
 
 def _key(problem: Problem, model: CostModel, prices: Prices, steps: list[Step]) -> Key:
     side = sides_of(problem.before)
-    crosses = sum(crossing(step, side) for step in steps)
+    crosses = sum(step.crossing(side) for step in steps)
     most_sent = max(map(sum, zip(*(step.sent() for step in steps), strict=True)), default=0)
     price, *rest = prices.key(steps)
     return (price, crosses, most_sent, *rest) if model.counts_received else (price, *rest, crosses, most_sent)

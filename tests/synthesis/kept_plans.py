@@ -108,7 +108,7 @@ def _rank(plan: Plan, device: int) -> list[Any]:
         if isinstance(stage.step, AllReduce):  # the platform chooses its messages
             row += [stage.step.group_of(device), stage.step.parts]
         else:
-            table = stage.messages
+            table = stage.transfers
             columns = table.sender.tolist(), table.receiver.tolist(), table.round.tolist(), table.box.rows()
             row += [sorted([*ends, _box(box)] for *ends, box in zip(*columns, strict=True))]
             row += [[_box(box) for box in stage.retained]]

@@ -25,8 +25,8 @@ from redistrib.backends.jax.boxes import Offsets, box, put, ratio
 from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.ragged import carry
-from redistrib.plans.memory import SEQUENTIAL_SCRATCH, scratch_elements
-from redistrib.plans.slabs import has_summands, slabs_of, stacking
+from redistrib.plans.slabs import stacking
+from redistrib.plans.step import SEQUENTIAL_SCRATCH
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -68,7 +68,7 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
                 continue
             with jax.named_scope(f"{k + 1}.{step.kind}"):
                 # Shares are read from the larger tile. Partial sums may have other numbers there.
-                if pending is not None and not has_summands(step) and _in_rounds(step, context, between, tile):
+                if pending is not None and not step.on_sums and _in_rounds(step, context, between, tile):
                     tile = _rounds(pending.before, step, tile, context, limits)
                 else:
                     if pending is not None:
@@ -112,7 +112,7 @@ def _within(step: DynSlice) -> Int64:
 
 
 def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
-    if has_summands(step):
+    if step.on_sums:
         return _on_summands(step, tile, context, limits, between)
     if isinstance(step, AllPermute) and (not context.copies_results or step.before.tile_size <= limits.part):
         pairs = with_keepers(step.pairs, step.devices)
@@ -135,7 +135,7 @@ def _in_rounds(step: Step, context: LoweringContext, between: int, tile: jax.Arr
         return True
     if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False
-    if context.scratch is not None and scratch_elements(step) + between <= context.scratch:
+    if context.scratch is not None and step.scratch(sequential=False) + between <= context.scratch:
         return False
     return not (isinstance(step, AllGather) and is_leading(step))
 
@@ -173,7 +173,7 @@ def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: 
         if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.ragged)):
             return _added_in_place(step, tile, context, limits)
     else:
-        return _step(slabs_of(step), tile[None], context, limits, between)[0]
+        return _step(step.stacked(), tile[None], context, limits, between)[0]
     stack = stacking(step)
     slabs = _step(stack.step, tile[None], context, limits, between)
     count = None if stack.counts is None else context.lookup(stack.counts.astype(np.int32))

@@ -30,7 +30,6 @@ from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.backends.jax.xla_cpu.quirks import chooses, is_widened, quirks_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllToAll, Exchange
 
 
@@ -111,7 +110,7 @@ class CompiledBucket:
         self._packed = any(is_packed(entry.dtype) for entry in self.entries)
         self._quirks = quirks_of(self.devices[0].platform)
         plain = self._quirks.bfloat16_options is not None and not self._packed and any(map(_is_bfloat16, self.entries))
-        plain = plain and not any(has_summands(step) for entry in self.entries for step in entry.plan.steps)
+        plain = plain and not any(step.on_sums for entry in self.entries for step in entry.plan.steps)
         movers = self._movers(plain)
         most = max(mover.numbers for mover, _ in movers) if numbered else 0
         self._numbers = tuple(
