@@ -20,8 +20,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, Step
 from redistrib.plans.strided import Strided, runs_in_both
-from redistrib.plans.transfers import Transfers
-from redistrib.programs.direct import direct_sends_between
+from redistrib.plans.transfers import Transfers, lacking
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
 
@@ -171,14 +170,8 @@ def staged_directly(plan: Plan, device: int) -> StagedPlan:
     """A plan as one exchange from source to target, without memory between: every device receives its missing boxes."""
     before, after = plan.before, plan.after
     devices = range(before.devices)
-    sends = [p for p in direct_sends_between(before, devices, after.boxes.rows(), devices) if p.sender != p.receiver]
-    shares = Shares(
-        np.array([p.sender for p in sends]),
-        np.array([p.receiver for p in sends]),
-        np.array([p.start for p in sends]).reshape(-1, before.rank),
-        np.array([p.size for p in sends]).reshape(-1, before.rank),
-        np.arange(len(sends)),
-    )
+    sends = lacking(before, devices, after.boxes.rows(), devices).travelling
+    shares = Shares(sends.sender, sends.receiver, sends.box.start, sends.box.size, np.arange(len(sends)))
     step = Exchange(before, after, shares, "ragged")
     stage = Stage(step, "source", "target", before, after, device, dtype_of(plan.dtype))
     return StagedPlan((stage,), "target", after, after, (0, 0))
