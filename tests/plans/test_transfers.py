@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 
 from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
+from redistrib.plans import reference, verify
 from redistrib.plans.reduction import Accumulator
 from redistrib.plans.reference import Tile, run_step, scatter
 from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
@@ -199,3 +202,9 @@ def test_a_slice_moves_nothing() -> None:
 def test_nothing_travels_of_an_array_without_elements() -> None:
     table = AllToAll(place("[0{x}0, 4]", "x=2"), place("[0, 2{x}4]", "x=2"), [[0, 1]]).transfers()  # type: ignore[arg-type]
     assert (len(table.sender), table.rounds) == (0, 0)
+
+
+@pytest.mark.parametrize("path", sorted([*Path(verify.__file__).parent.glob("verify*.py"), Path(reference.__file__)]))
+def test_who_judges_a_step_does_not_ask_it_what_it_moves(path: Path) -> None:
+    asked = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    assert not asked & {"transfers", "retained", "received", "sent", "crossing"}
