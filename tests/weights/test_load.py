@@ -26,10 +26,10 @@ from safetensors.numpy import save_file
 import redistrib as rd
 from redistrib.backends.jax.rows import line_of
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
-from redistrib.weights import headers, reading
+from redistrib.weights import headers, open_files, reading
 from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import in_batches
-from redistrib.weights.headers import read_headers
+from redistrib.weights.opening import open_weights
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import runs_of
 from redistrib.weights.targets import target_tree
@@ -38,7 +38,7 @@ from tests.weights.files import CountingFile, arrays, same_bits, written
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    monkeypatch.setattr(reading, "open_file", CountingFile)
+    monkeypatch.setattr(open_files, "open_file", CountingFile)
     CountingFile.reads.clear()
     return CountingFile.reads
 
@@ -145,15 +145,15 @@ def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None:
-    files = read_headers(written(tmp_path, {"w": np.arange(2**19, dtype=np.float32).reshape(512, 1024)}))
-    tensor = files["w"]
+    weights = open_weights(written(tmp_path, {"w": np.arange(2**19, dtype=np.float32).reshape(512, 1024)}))
+    tensor = weights.files["w"]
     columns = [BoxPiece(tensor, ((0, 512), (k, k + 512)), (512, 512)) for k in (0, 512)]
     padded = BoxPiece(tensor, ((400, 512), (0, 1024)), (160, 1024))
     pieces = [*columns, padded, *columns]
     limit = 2 * 2**20 + 4096  # a box of columns, and the runs with gaps that are read at once
     tracemalloc.start()
     try:
-        with PieceReader(files, pieces, limit) as reader:
+        with PieceReader(weights, pieces, limit) as reader:
             for piece in pieces:
                 values = reader.next().view(np.float32).reshape(piece.shape)
                 inside = tuple(slice(*part) for part in piece.box)
@@ -164,7 +164,7 @@ def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None
                 reader.release(piece.nbytes)
             tracemalloc.reset_peak()
         _, before = tracemalloc.get_traced_memory()
-        with PieceReader(files, pieces, limit) as reader:
+        with PieceReader(weights, pieces, limit) as reader:
             for piece in pieces:
                 reader.next()
                 time.sleep(0.02)  # the reader goes on as far as it may
@@ -174,7 +174,7 @@ def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None
         tracemalloc.stop()
     assert 2**20 < peak - before <= limit + 2**16, peak - before
     with pytest.raises(MemoryLimitError):
-        PieceReader(files, pieces, 2**20 + 4096)
+        PieceReader(weights, pieces, 2**20 + 4096)
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -206,8 +206,8 @@ BAD: dict[str, tuple[Any, bytes, int | None, str]] = {
     "negative": ({"a": entry("F32", [-1], 0, 4)}, b"1234", None, "damaged"),
     "overflow": ({"a": entry("F32", [2**40, 2**40], 0, 4)}, b"1234", None, "damaged"),
     "other size": ({"a": entry("F32", [3], 0, 4)}, b"1234", None, "damaged"),
-    "unknown dtype": ({"a": entry("F31", [1], 0, 4)}, b"1234", None, "damaged"),
-    "half bytes": ({"a": entry("F4", [2], 0, 1)}, b"1", None, "its dtype F4 is none of"),
+    "unknown dtype": ({"a": entry("F31", [1], 0, 4)}, b"1234", None, "its dtype .F31. is none of"),
+    "half bytes": ({"a": entry("F4", [2], 0, 1)}, b"1", None, "its dtype .F4. is none of"),
     "twice": (TWICE, b"1234", None, "has this name twice"),
     "nested": (b"[" * 100_000, b"", None, "damaged"),
 }
@@ -286,8 +286,12 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(WeightsFileError, match=message):
             rd.load(folder, everywhere())
     index.unlink()
-    save_file({"a": np.zeros(3, np.float32)}, folder / second)
-    with pytest.raises(WeightsFileError, match=f"{first} and {second} both have it"):
+    with pytest.raises(WeightsFileError, match=f"{first} is one of several files, and no index says which"):
+        rd.load(folder, everywhere())
+    (folder / first).rename(folder / "one.safetensors")
+    (folder / second).unlink()
+    save_file({"a": np.zeros(3, np.float32)}, folder / "two.safetensors")
+    with pytest.raises(WeightsFileError, match=r"one.safetensors and two.safetensors both have it"):
         rd.load(folder, everywhere())
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -299,24 +303,24 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     tensors = {f"w{k}": np.ones((256, 1024), np.float32) for k in range(4)}
     path = written(tmp_path, tensors)
 
-    class Shrinking(reading.LocalFile):
+    class Shrinking(open_files.LocalFile):
         def read_into(self, buffer: memoryview, start: int) -> int:
             if start > 2**21:
                 with path.open("r+b") as file:
                     file.truncate(2**21)
             return super().read_into(buffer, start)
 
-    monkeypatch.setattr(reading, "open_file", Shrinking)
+    monkeypatch.setattr(open_files, "open_file", Shrinking)
     with pytest.raises(WeightsFileError, match="it shrank while it was read"):
         rd.load(path, everywhere())
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(reading.LocalFile):
+    class Broken(open_files.LocalFile):
         def read_into(self, buffer: memoryview, start: int) -> int:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(reading, "open_file", Broken)
+    monkeypatch.setattr(open_files, "open_file", Broken)
     with pytest.raises(WeightsFileError, match="cannot be read: Input/output error"):
         rd.load(written(tmp_path, {"w": np.ones(8, np.float32)}), everywhere())
 
@@ -350,12 +354,12 @@ class _Told:
 
 
 def test_other_processes_are_told_that_a_load_has_been_broken_off(tmp_path: Path) -> None:
-    files = read_headers(written(tmp_path, {f"w{k}": np.full((4096, 1024), k, np.float32) for k in range(6)}))
-    targets = target_tree(files, everywhere(), None).tensors
+    weights = open_weights(written(tmp_path, {f"w{k}": np.full((4096, 1024), k, np.float32) for k in range(6)}))
+    targets = target_tree(weights.files, everywhere(), None).tensors
     batches = in_batches(targets, line_of(jax.devices()[:8]))
     assert len(batches) == 2
     told: Any = _Told()
-    reader = PieceReader(files, [piece for batch in batches for piece in batch.pieces], None)
+    reader = PieceReader(weights, [piece for batch in batches for piece in batch.pieces], None)
     with contextlib.suppress(KeyboardInterrupt), reader, BatchesAhead(told, [*batches, batches[-1]], reader) as ahead:
         arrays, _ = ahead.next()
         assert same_bits(arrays[1], np.ones((4096, 1024), np.float32))

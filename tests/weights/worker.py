@@ -17,12 +17,12 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.weights import reading, saving
+from redistrib.weights import open_files, saving
 from redistrib.weights.landing import landing
 from tests.weights.files import CountingFile, arrays, drawn_sharding, drawn_tree, same_bits
 
 PATH, WHAT = Path(sys.argv[5]), sys.argv[6]
-reading.open_file = CountingFile
+open_files.open_file = CountingFile
 
 
 def cut(shape: tuple[int, ...], mesh: Mesh) -> P:
@@ -133,9 +133,9 @@ def refusals() -> None:
         other.write_bytes(PATH.read_bytes() + b"more")
     refused("another file in one process", PATH if rank != 1 else other, everywhere)
     refused("other options", PATH, {"embed.weight": everywhere}, dtype="bfloat16" if rank else "float16")
-    reading.open_file = Shrinking
+    open_files.open_file = Shrinking
     refused("shrinks", PATH, {"embed.weight": everywhere})
-    reading.open_file = CountingFile
+    open_files.open_file = CountingFile
     refused("memory", PATH, {"embed.weight": everywhere}, memory_limit=1000)
     loaded = rd.load(PATH, {"embed.weight": everywhere})  # and then it goes on
     print("RESULT", json.dumps(["after", False, wrong(loaded["embed.weight"], arrays()["embed.weight"]), []]))
