@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from redistrib.errors import WeightsFileError
 
-_TICK = 20_000_000  # nanoseconds in which two changes of a file may show the same time
+TICK = 20_000_000  # nanoseconds in which two changes of a file may show the same time
 
 
 class Stamp(NamedTuple):
@@ -76,8 +76,8 @@ def opened(path: Path) -> StorageFile:
 def settled_stamp(file: StorageFile) -> Stamp:
     """The stamp of a file, read when its last change is old enough for the next one to show another time."""
     stamp = file.stamp()
-    if abs(time.time_ns() - stamp.changed) < _TICK:
-        time.sleep(_TICK / 1e9)
+    if abs(time.time_ns() - stamp.changed) < TICK:
+        time.sleep(TICK / 1e9)
         stamp = file.stamp()
     return stamp
 

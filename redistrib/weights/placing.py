@@ -76,8 +76,8 @@ class NewFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
+        _remove(self._temporary)
         if self._locked is not None:
-            _remove(self._temporary)
             _unlock(self._locked)
 
     def _lock(self) -> None:
@@ -136,7 +136,7 @@ class NewFiles:
                     with contextlib.suppress(OSError):
                         os.unlink(path)
             raise
-        _sync_placed(self._folder)
+        _sync_placed(self._folder)  # an error leaves the earlier files: the earlier index may come back
 
     def _remove_earlier(self, names: set[str]) -> None:
         """Remove files that the index no longer names; other programs would take them for the weights."""
