@@ -42,6 +42,7 @@ SAMPLE = {
     "trees": 100,
     "functions": 100,
     "effects": 40,
+    "files": 500,
     "pipelines": 40,
 }
 FULL = {
@@ -51,6 +52,7 @@ FULL = {
     "trees": 2_000,
     "functions": 2_000,
     "effects": 500,
+    "files": 5_000,
     "pipelines": 500,
 }
 ENVIRONMENT = {
@@ -68,6 +70,7 @@ USUAL = {
     "trees": 3.0,
     "functions": 3.0,
     "effects": 5.0,
+    "files": 1.0,
     "pipelines": 10.0,
 }  # seconds a case, at most, on the average
 

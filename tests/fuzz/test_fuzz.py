@@ -36,9 +36,17 @@ from tests.plans.hand import GOOD
 from tests.plans.hand_partial import PARTIAL
 
 SEED = 1
-SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20, "functions": 12, "effects": 4}
-LARGER = {"problems": 2000, "forged": 3000, "texts": 1000, "trees": 60, "functions": 100, "effects": 40}
-LARGEST = {"problems": 10000, "forged": 10000, "texts": 2000, "trees": 200, "functions": 300, "effects": 80}
+SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20, "functions": 12, "effects": 4, "files": 60}
+LARGER = {"problems": 2000, "forged": 3000, "texts": 1000, "trees": 60, "functions": 100, "effects": 40, "files": 400}
+LARGEST = {
+    "problems": 10000,
+    "forged": 10000,
+    "texts": 2000,
+    "trees": 200,
+    "functions": 300,
+    "effects": 80,
+    "files": 2000,
+}
 # A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
 # numbers of its summands are no run.
 UNSEEN = {"unknown step", "tile above bound"}

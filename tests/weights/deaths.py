@@ -29,7 +29,7 @@ class Mortal:
     """
 
     def __init__(self, last: int | None) -> None:
-        self._last = last
+        self.last = last
         self._open: set[int] = set()
         self.calls: list[str] = []
 
@@ -55,7 +55,7 @@ class Mortal:
     def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **options: Any) -> Any:
             self.calls.append(name)
-            if self._last is not None and len(self.calls) > self._last:
+            if self.last is not None and len(self.calls) > self.last:
                 raise Death
             result = call(*arguments, **options)
             if name == "open":
