@@ -22,7 +22,7 @@ import redistrib as rd
 from redistrib.errors import RedistribError
 from redistrib.weights import open_files
 from tests.fuzz.guard import Failure, attempted
-from tests.weights.deaths import Mortal
+from tests.weights.deaths import CALLS, Mortal
 from tests.weights.files import read_by_safetensors, same_bits
 
 NAMES = (
@@ -56,7 +56,7 @@ def check(seed: int, index: int) -> str:
     rng = random.Random(f"files/{seed}/{index}")
     open_files.TICK = 0  # nothing here is rewritten in its place
     with tempfile.TemporaryDirectory() as folder:
-        return rng.choice((_tree, _deaths, _header, _index))(rng, Path(folder))
+        return rng.choice((_tree, deaths, _header, _index))(rng, Path(folder))
 
 
 def _load(path: Path) -> Any:
@@ -120,15 +120,18 @@ def _tree(rng: random.Random, folder: Path) -> str:
 # ------------------------------------------------------------------------------------------------------------ deaths
 
 
-def _deaths(rng: random.Random, folder: Path) -> str:
+def deaths(rng: random.Random, folder: Path) -> str:
     possible: set[int | None] = {None}
-    for version in range(rng.randint(1, 6)):
-        tree = {name: np.full(4, version, np.float32) for name in ("a", "b", "c")[: rng.randint(1, 3)]}
-        process = Mortal(rng.choice((None, rng.randint(0, 70))))
+    count, shard_bytes = 3, 1
+    for version in range(rng.randint(2, 7)):
+        if rng.random() < 0.4:
+            count, shard_bytes = rng.randint(1, 3), rng.choice((1, 32, 2**30))
+        tree = {name: np.full(4, version, np.float32) for name in ("a", "b", "c")[:count]}
+        among = rng.choice((("rename", "replace", "unlink"), CALLS))
+        process = Mortal(rng.choice((None, rng.randint(0, 60 if among is CALLS else 5))), among)
         with process.alive():
-            rd.save(tree, folder / "weights", shard_bytes=rng.choice((1, 32, "5GB")))
-        dead = process.last is not None and len(process.calls) > process.last
-        possible = possible | {version} if dead else {version}
+            rd.save(tree, folder / "weights", shard_bytes=shard_bytes)
+        possible = possible | {version} if process.is_dead else {version}
         arrays = _load(folder / "weights")
         if isinstance(arrays, RedistribError):
             found = None

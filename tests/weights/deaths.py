@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -26,12 +26,17 @@ class Mortal:
 
     Args:
         last: the number of the call that is not made; None for a process that lives.
+        among: the names of the calls that are counted.
     """
 
-    def __init__(self, last: int | None) -> None:
-        self.last = last
+    def __init__(self, last: int | None, among: Sequence[str] = (*CALLS, "flock")) -> None:
+        self.last, self._among = last, among
         self._open: set[int] = set()
         self.calls: list[str] = []
+
+    @property
+    def is_dead(self) -> bool:
+        return self.last is not None and len(self.calls) > self.last
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
@@ -54,8 +59,9 @@ class Mortal:
 
     def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **options: Any) -> Any:
-            self.calls.append(name)
-            if self.last is not None and len(self.calls) > self.last:
+            if name in self._among:
+                self.calls.append(name)
+            if self.is_dead:
                 raise Death
             result = call(*arguments, **options)
             if name == "open":

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import queue
 import time
 import tracemalloc
@@ -33,7 +34,7 @@ from redistrib.weights.opening import open_weights
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import runs_of
 from redistrib.weights.targets import target_tree
-from tests.weights.files import CountingFile, arrays, same_bits, written
+from tests.weights.files import CountingFile, arrays, read_by_safetensors, same_bits, written
 
 
 @pytest.fixture
@@ -248,7 +249,114 @@ def test_a_damaged_file_is_refused_or_read_as_it_is(tmp_path: Path, place: int, 
         loaded = rd.load(path, jax.devices()[0])
     except WeightsFileError:
         return
+    assert loaded.keys() >= read_by_safetensors(path).keys()  # which accepts it too
     assert all(array.nbytes <= len(whole) for array in loaded.values())
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ([2**63, 0], "its shape .9223372036854775808, 0. is above the 2.63 bytes"),
+        ([2**40, 2**40, 0], "is above the 2.63 bytes that arrays may span"),
+        ([2**62, 0], "is above the 2.63 bytes that arrays may span"),
+        ([1] * 70 + [0], "it has 71 dimensions, of 64 that an array may have"),
+        ([2**64, 0], "its shape is no list of sizes"),
+        ([True, 0], "its shape is no list of sizes"),
+    ],
+)
+def test_shapes_that_no_array_has(tmp_path: Path, shape: list[int], message: str) -> None:
+    header = {"a": entry("F32", shape, 0, 0), "b": entry("F32", [1], 0, 4)}
+    path = file_of(tmp_path / "bad.safetensors", header, bytes(4))
+    with pytest.raises(WeightsFileError, match=message):
+        rd.load(path, everywhere())
+    if "array" in message:  # what is not asked for does not matter
+        assert rd.load(path, {"b": everywhere()})["b"].tolist() == [0]
+        with pytest.raises(WeightsFileError, match=message):
+            rd.load_plan(path, {"a": everywhere()})
+
+
+def test_64_dimensions(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "file.safetensors", {"a": entry("F32", [1] * 64, 0, 4)}, bytes(4))
+    assert rd.load(path, jax.devices()[0])["a"].shape == (1,) * 64
+
+
+@pytest.mark.parametrize("size", [4, 2**17])
+def test_booleans_are_0_or_1(tmp_path: Path, size: int) -> None:
+    header = {"a": entry("BOOL", [size], 0, size), "b": entry("U8", [1], size, size + 1)}
+    path = file_of(tmp_path / "file.safetensors", header, bytes(size - 1) + b"\2" + b"\2")
+    with pytest.raises(WeightsFileError, match="tensor 'a': it is of booleans and has a byte 2; write 0 or 1"):
+        rd.load(path, everywhere())
+    assert rd.load(path, {"b": everywhere()})["b"].tolist() == [2]
+
+
+def test_paths_and_names_that_no_file_has(tmp_path: Path) -> None:
+    (tmp_path / "folder.safetensors").mkdir()
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    nul, long = "no path has NUL or half of a surrogate pair", "cannot be read: File name too long"
+    path: Any
+    for path, message in (
+        ("a\0b", nul), ("\ud800.safetensors", nul), (3, "int is no path"), (None, "NoneType is no path"),
+        (b"a", "bytes is no path"), ("x" * 5000, long), (tmp_path / ("x" * 300), long), ("", "no safetensors file"),
+        (tmp_path / "folder.safetensors", "no safetensors file"), (tmp_path / "pipe.safetensors", "no file of bytes"),
+        (tmp_path, "folder.safetensors: cannot be read: it is no file of bytes"), ("/dev/null", "no file of bytes"),
+    ):  # fmt: skip
+        for call in (rd.load, rd.load_plan):
+            with pytest.raises(WeightsFileError, match=message) as caught:
+                call(path, {})
+            assert len(str(caught.value)) < 1500
+    with pytest.raises(LeafError, match=r"leaf 'a.ud800': the name has half of a surrogate pair"):
+        rd.load(written(tmp_path, {"a": np.ones(3, np.float32)}), {"a\ud800": everywhere()})
+
+
+def test_indexes_that_name_what_is_no_file(tmp_path: Path) -> None:
+    folder = written(tmp_path, {"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)}, 2)
+    index = folder / "model.safetensors.index.json"
+    (folder / "folder.safetensors").mkdir()
+    os.mkfifo(folder / "pipe.safetensors")
+    for name in ("x" * 5000, "a\0b", "\ud800", "", ".", "..", "/", "a/b", "folder.safetensors", "pipe.safetensors"):
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        for path in (folder, index):
+            with pytest.raises(WeightsFileError, match=r"which is no file|File name too long|no file of bytes|no JSON"):
+                rd.load(path, everywhere())
+    for text in (
+        b"\xff",
+        b'{"weight_map": {"a": NaN}}',
+        b'{"weight_map": {"a": "b", "a": "b"}}',
+        "{}".encode("utf-16"),
+    ):
+        index.write_bytes(text)
+        with pytest.raises(WeightsFileError, match=r"the index (is no JSON|has this name twice)|has this name twice"):
+            rd.load(folder, everywhere())
+    index.unlink()
+    index.mkdir()
+    with pytest.raises(WeightsFileError, match=r"index.json: cannot be read: it is no file of bytes"):
+        rd.load(folder, everywhere())
+
+
+def test_ties_that_are_none(tmp_path: Path) -> None:
+    array = {"embed": np.ones(3, np.float32)}
+    path = tmp_path / "model.safetensors"
+    for text, message in (
+        ("{", "the text of redistrib.tied is no JSON"),
+        ('{"head": "gone"}', "tensor 'head': redistrib.tied ties it to 'gone'"),
+        ('{"embed": "embed"}', "tensor 'embed': redistrib.tied ties it to 'embed'"),
+        ('{"head": ["embed"]}', "tensor 'head': redistrib.tied ties it to"),
+    ):
+        save_file(array, path, metadata={"redistrib.tied": text})
+        with pytest.raises(WeightsFileError, match=message):
+            rd.load(path, everywhere())
+    save_file(array, path, metadata={"redistrib.tied": '{"head": "embed"}', "author": "embed", "format": "embed"})
+    assert rd.load(path, everywhere()).keys() == {"embed", "head"}
+    save_file(array, path, metadata={"head": "embed", "format": "embed"})  # as other programs write ties
+    assert rd.load(path, everywhere()).keys() == {"embed", "head"}
+
+
+def test_shards_beside_a_whole_file_belong_to_a_save_that_has_not_ended(tmp_path: Path) -> None:
+    save_file({"a": np.ones(3, np.float32)}, tmp_path / "model-0123456789abcdef-00001-of-00002.safetensors")
+    with pytest.raises(WeightsFileError, match="no index says which belong together: a save was broken off"):
+        rd.load(tmp_path, everywhere())
+    save_file({"a": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    assert rd.load(tmp_path, everywhere())["a"].tolist() == [0, 0, 0]
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
