@@ -41,22 +41,23 @@ def save(
 ) -> None:
     """Save arrays in safetensors files.
 
-    A process that holds a byte writes it, once, to its place in the file: nothing is gathered. Files are written under
-    temporary names and renamed when all of them are complete, so a crash leaves no torn file. With several processes of
-    a `jax.distributed` job, each process that owns a device of the arrays makes the same call, and all see the folder.
-    See docs/weights.md.
+    A process that holds a byte writes it, once, to its place in the file: nothing is gathered. Files take their places
+    when all of them are complete, so a crash leaves the earlier weights of the path, or the new ones. With several
+    processes of a `jax.distributed` job, each process that owns a device of the arrays makes the same call, and all see
+    the folder; a process that owns none returns at once. See docs/weights.md.
 
     Args:
         tree: any pytree of arrays. The name of a tensor is the keys on the path to its leaf, joined by dots. Leaves
             that are the same array, or share a buffer, are written once; the metadata name the tensor that they share.
         path: a file whose name ends in `.safetensors`, or a folder, which is created if it does not exist. A folder
-            gets `model.safetensors`, or several files and their index.
+            gets `model.safetensors`, or several files and their index, in the place of such files that it has.
         shard_bytes: bytes of the tensors in one file, unless one has more: an integer or a text such as `"5GB"`.
         metadata: texts for the headers; by default `{"format": "pt"}`, which some readers require.
 
     Raises:
-        LeafError: for a leaf that is no array, or of an element type that the format lacks.
-        WeightsFileError: in every process, if a file cannot be written; no file has changed then.
+        LeafError: for a leaf that is no array, has a mask, or is of an element type or a name that the format lacks.
+        WeightsFileError: for metadata that are no texts; in every process, if a file cannot be written. No file has
+            changed then, unless the error says so.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
     leaves, _ = named_leaves(tree)
@@ -77,6 +78,8 @@ def save(
     for _, value in distinct:
         devices |= value.sharding.device_set if isinstance(value, jax.Array) else set()
     processes = sorted({device.process_index for device in devices})
+    if processes and jax.process_index() not in processes:
+        return
     meeting = Meeting(processes or [jax.process_index()])
     call = digest_of([str(path), *(file.head for file in files), *(_where(value) for _, value in distinct)])
     _, calls = meeting.agreed(lambda: None, note=lambda _: call)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -322,6 +325,55 @@ def test_a_file_that_others_rewrite_in_its_place_is_of_one_version_or_refused(tm
 def _bytes_of(path: Path, version: int) -> bytes:
     save_file(tree(version), path)
     return path.read_bytes()
+
+
+WRITER = """
+import itertools, sys
+import numpy as np
+import redistrib as rd
+first, folder = int(sys.argv[1]), sys.argv[2]
+for count in itertools.count():
+    tree = {name: np.full(8, first + count % 50, np.float32) for name in "abc"}
+    rd.save(tree, folder, shard_bytes=(1, 64, "5GB")[count % 3])
+    if count == 0:
+        print("begun", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_processes_that_are_killed_while_they_save(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Two save into one folder at once; whenever one is killed the next begins."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "JAX_PLATFORMS": "cpu"}
+    folder = tmp_path / "weights"
+    rng = random.Random(0)
+    outcomes: Counter[int | None] = Counter()
+
+    def started(first: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", WRITER, str(first), str(folder)]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None and process.stdout.readline() == "begun\n", process.communicate()[1]
+        return process
+
+    writers = [started(100), started(200)]
+    try:
+        for kill in range(8):
+            end = time.monotonic() + rng.uniform(0.3, 0.6)
+            while time.monotonic() < end:
+                outcomes[loaded(folder)] += 1
+            writers[kill % 2].kill()
+            _, errors = writers[kill % 2].communicate()
+            assert not errors
+            writers[kill % 2] = started(100 + 100 * (kill % 2))
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    assert outcomes[None] == 0 and sum(outcomes.values()) > 20, outcomes
+    saved(folder, 3, ONE)
+    assert loaded(folder) == 3 and not [name for name in os.listdir(folder) if name.startswith(".")]
+    record_property("loads", sum(outcomes.values()))
 
 
 def test_a_file_that_is_replaced_between_its_header_and_its_data(
