@@ -20,6 +20,7 @@ INDEX = "model.safetensors.index.json"
 ALONE = "model.safetensors"
 _INDEX_SUFFIX = ".safetensors.index.json"
 _SHARD = re.compile(r"(.+?)(?:-[0-9a-f]{16})?-\d{5,}-of-\d{5,}\.safetensors", re.DOTALL)
+_TAGGED = re.compile(r"model-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.safetensors")
 
 
 def path_of(path: object) -> Path:
@@ -89,6 +90,11 @@ class FolderFiles:
                     "or goes on; add the index, or give the path of one file",
                 )
         return list(self.whole)
+
+    @property
+    def tagged(self) -> set[str]:
+        """The shards whose names only a save gives."""
+        return {name for name in self.shards if _TAGGED.fullmatch(name)}
 
     def foreign(self, named: Sequence[str]) -> list[str]:
         """The files that a save does not replace: neither named by the index, nor of the names that a save uses."""

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from redistrib.errors import WeightsFileError
 
 TICK = 20_000_000  # nanoseconds in which two changes of a file may show the same time
+_MOST_WAITS = 10  # for a file that changes
 
 
 class Stamp(NamedTuple):
@@ -73,13 +74,21 @@ def opened(path: Path) -> StorageFile:
         raise WeightsFileError(str(path), "", f"cannot be read: {error.strerror or error}") from None
 
 
-def settled_stamp(file: StorageFile) -> Stamp:
-    """The stamp of a file, read when its last change is old enough for the next one to show another time."""
+def settled_stamp(path: Path, file: StorageFile) -> Stamp:
+    """The stamp of a file, read when the next change will show another time.
+
+    Raises:
+        WeightsFileError: if the file goes on to change.
+    """
     stamp = file.stamp()
-    if abs(time.time_ns() - stamp.changed) < TICK:
+    if abs(time.time_ns() - stamp.changed) >= TICK:
+        return stamp
+    for _ in range(_MOST_WAITS):
         time.sleep(TICK / 1e9)
-        stamp = file.stamp()
-    return stamp
+        before, stamp = stamp, file.stamp()
+        if stamp == before:
+            return stamp
+    raise WeightsFileError(str(path), "", "another program writes the file; load it when that has ended")
 
 
 def whole(file: StorageFile, start: int, size: int) -> bytes:

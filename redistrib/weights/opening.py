@@ -262,7 +262,7 @@ def _opened(folder: Path, names: Sequence[str], index: Mapping[str, str]) -> Ope
         headers = []
         for name in names:  # all of them first, so that a save that removes them comes too late
             descriptors.append(_opened_within(stack, folder / name))
-            stamps.append(settled_stamp(descriptors[-1]))
+            stamps.append(settled_stamp(folder / name, descriptors[-1]))
         for number, name in enumerate(names):
             entries, texts = read_header(folder / name, descriptors[number], stamps[number].size)
             headers.append((folder / name, texts))

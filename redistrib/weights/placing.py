@@ -109,7 +109,8 @@ class NewFiles:
             if len(self._files) == 1 and not present.indexes and not present.shards:
                 self._place_alone()
                 return
-            earlier = _named_by_index(self._folder)
+            crashed = present.tagged if held else set()  # no other save is between its shards and its index
+            earlier = {*_named_by_index(self._folder), *crashed}
             tag = self.token if present.shards else ""
             names = shard_names(len(self._files), tag)
             self._place_with_index(names, index_of(names))
