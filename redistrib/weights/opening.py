@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from redistrib.errors import WeightsFileError
+from redistrib.errors.base import shown
 from redistrib.weights.folders import FolderFiles, files_in, is_name, kind_of
 from redistrib.weights.headers import (
     MOST_HEADER_BYTES,
@@ -141,14 +142,11 @@ class OpenWeights:
                 descriptors.append(file)
                 size, changed = file.stamp()
                 if [size, changed] != stamp:
-                    told = (
-                        f"{size} bytes here, and {stamp[0]}" if size != stamp[0] else "another time of change here than"
-                    )
-                    raise WeightsFileError(
-                        str(files.path(number)),
-                        "",
-                        f"the file has {told} where its header was read; all processes must see one file",
-                    )
+                    other = "another time of change here than"
+                    if size != stamp[0]:
+                        other = f"{size} bytes here, and {stamp[0]}"
+                    reason = f"the file has {other} where its header was read; all processes must see one file"
+                    raise WeightsFileError(str(files.path(number)), "", reason)
             stack.pop_all()
             return OpenWeights(files, [Stamp(*stamp) for stamp in stamps], descriptors)
 
@@ -208,7 +206,7 @@ def open_together(path: Path, meeting: Meeting) -> OpenWeights:
         with ExitStack() as stack:
             weights, notes = meeting.agreed(first, note=lambda weights: packed(weights.to_json()) if weights else "")
             if weights is None:
-                same = partial(_like, folder_of(path), unpacked(notes[0]), refuse=not attempts_left)
+                same = partial(_like, path, unpacked(notes[0]), refuse=not attempts_left)
                 weights, notes = meeting.agreed(same, note=lambda weights: "" if weights else "other")
             else:
                 stack.callback(weights.close)
@@ -222,10 +220,10 @@ def open_together(path: Path, meeting: Meeting) -> OpenWeights:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _like(folder: Path, text: str, *, refuse: bool) -> OpenWeights | None:
+def _like(path: Path, text: str, *, refuse: bool) -> OpenWeights | None:
     """`OpenWeights.like`; None instead of an error unless it is to refuse."""
     try:
-        return OpenWeights.like(folder, text)
+        return OpenWeights.like(folder_of(path), text)
     except WeightsFileError:
         if refuse:
             raise
@@ -316,11 +314,18 @@ def _read_index(path: Path) -> tuple[list[str], dict[str, str]]:
     weight_map = read_weight_map(path)
     names = sorted(set(weight_map.values()))
     for name in names:
-        if kind_of(path.parent / name) != "file":
-            raise WeightsFileError(str(path), "", f"the index names {name!r}, which is no file in its folder")
+        if not _is_file(path.parent / name):
+            raise WeightsFileError(str(path), "", f"the index names {shown(name)}, which is no file in its folder")
     if not names:
         raise WeightsFileError(str(path), "", "the index names no file")
     return names, weight_map
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return kind_of(path) == "file"
+    except WeightsFileError:  # its name is too long, or it cannot be asked for
+        return False
 
 
 def read_weight_map(path: Path) -> dict[str, str]:
@@ -341,5 +346,5 @@ def read_weight_map(path: Path) -> dict[str, str]:
         raise WeightsFileError(str(path), "", 'the index has no "weight_map" from tensors to files')
     for name in set(files.values()):
         if not is_name(name) or not name or Path(name).name != name or name == "..":
-            raise WeightsFileError(str(path), "", f"the index names {name!r}, which is no file in its folder")
+            raise WeightsFileError(str(path), "", f"the index names {shown(name)}, which is no file in its folder")
     return files

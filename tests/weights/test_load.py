@@ -316,7 +316,7 @@ def test_indexes_that_name_what_is_no_file(tmp_path: Path) -> None:
     for name in ("x" * 5000, "a\0b", "\ud800", "", ".", "..", "/", "a/b", "folder.safetensors", "pipe.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": name}}))
         for path in (folder, index):
-            with pytest.raises(WeightsFileError, match=r"which is no file|File name too long|no file of bytes|no JSON"):
+            with pytest.raises(WeightsFileError, match=r"which is no file|no file of bytes|is no JSON"):
                 rd.load(path, everywhere())
     for text in (
         b"\xff",
