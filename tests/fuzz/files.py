@@ -170,7 +170,7 @@ def _header(rng: random.Random, folder: Path) -> str:
             elif change == 3:
                 entry[rng.choice(("shape", "dtype", "data_offsets", "more"))] = None
             else:
-                entry.pop(rng.choice(("shape", "dtype", "data_offsets")))
+                entry.pop(rng.choice(("shape", "dtype", "data_offsets")), None)
     text = bytearray(json.dumps(header).encode() + b" " * rng.randint(0, 3))
     if rng.random() < 0.2:
         text[rng.randrange(len(text))] = rng.randrange(256)
