@@ -147,9 +147,7 @@ class NewFiles:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                reason = (
-                    f"the new weights are saved, but this earlier file cannot be removed: {error.strerror}; remove it"
-                )
+                reason = f"the new weights are saved, but this earlier file cannot be removed: {error.strerror}"
                 raise WeightsFileError(str(self._folder / name), "", f"{reason}; remove it") from None
 
 
