@@ -15,6 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.rows import line_of
+from redistrib.backends.jax.sharding import alone_on
+from redistrib.cache import Cache
 from redistrib.cost.model import CostModel
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
@@ -24,6 +26,7 @@ from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.progress import bytes_bar
 from redistrib.resharding.through.boxes import Backwards
+from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.ahead import BatchesAhead
@@ -154,7 +157,7 @@ class _LoadCall:
                 name: jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(every.tensors[place].dtype))
                 for name, place in zip(names, every.places, strict=True)
             }
-            used = Backwards(jax.make_jaxpr(function)(shapes)).used()
+            used = Backwards(TracedFunction(jax.make_jaxpr(function)(shapes))).used()
             chosen = {name: line_sharding(files[name].shape, line) for k, name in enumerate(names) if k in used}
 
             def of_chosen(tensors: Any) -> Any:
@@ -301,17 +304,21 @@ def cast(array: jax.Array, dtype: str, *, only_if_smaller: bool = False) -> jax.
     """An array cast in place of its tiles."""
     if str(array.dtype) == dtype or (only_if_smaller and itemsize_of(dtype) >= array.dtype.itemsize):
         return array
-    return _casts(jnp.dtype(dtype), array.sharding)(array)
+    result: jax.Array = _CASTS.get((array.aval, array.sharding, dtype), lambda: _cast_of(array, dtype))(array)
+    return result
 
 
-_CASTS: dict[Any, Any] = {}
+# Compiled, by abstract value and sharding of the array, and the element type of the result.
+_CASTS: Cache[Callable[[jax.Array], jax.Array]] = Cache(512)
 
 
-def _casts(dtype: Any, sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
-    if (dtype, sharding) not in _CASTS:
-        _CASTS[dtype, sharding] = jax.jit(lambda array: array.astype(dtype), out_shardings=sharding)
-    compiled: Callable[[jax.Array], jax.Array] = _CASTS[dtype, sharding]
-    return compiled
+def _cast_of(array: jax.Array, dtype: str) -> Callable[[jax.Array], jax.Array]:
+    where = array.sharding
+    mesh: Any = where.mesh if isinstance(where, NamedSharding) else line_of(where.device_set)
+    with alone_on(mesh):
+        jitted = jax.jit(lambda value: value.astype(jnp.dtype(dtype)), out_shardings=where)
+        compiled: Callable[[jax.Array], jax.Array] = jitted.lower(array).compile()
+        return compiled
 
 
 def _in_file_order(tree: TargetTree) -> list[int]:

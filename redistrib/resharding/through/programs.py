@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding, Sharding
+from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.dummies import on_some, over_all, without_shards
 from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
@@ -24,8 +24,9 @@ from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.compiling import compiling
+from redistrib.resharding.leaves import zeros_like
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
-from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound
+from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
 from redistrib.resharding.through.places import ReceivedBuffers, RelativeResults, SentBuffers
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
@@ -71,7 +72,9 @@ class ThroughProgram:
         source, target: the inputs' and the results' side.
         origins: for each input the first element of each device's tile.
         messages, rounds: the messages, and their order.
+        constants: boxes that the host puts on receivers.
         arrivals, forms: for each receiver its arrivals, and the forms of its results.
+        scalars: the element types of constants of one element that steps take, by the numbers of their leaves.
     """
 
     def __init__(
@@ -82,12 +85,15 @@ class ThroughProgram:
         origins: Sequence[Mapping[int, Sequence[int]]],
         messages: Sequence[BoxMessage],
         rounds: Sequence[BoxRound],
+        constants: Sequence[ConstantBoxes],
         arrivals: Mapping[int, Mapping[Fetch, Arrival]],
         forms: Mapping[int, Sequence[Form]],
+        scalars: Mapping[int, str],
     ) -> None:
         self._devices, self._source, self._target = tuple(devices), source, target
         self._messages, self._rounds = tuple(messages), tuple(rounds)
-        self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds)
+        self._constants, self._scalars = tuple(constants), dict(scalars)
+        self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds, constants)
         lowered: dict[str, Callable[[], Any]] = {}
         if source.here and rounds:
             lowered["pack"] = partial(self._packing, origins)
@@ -106,6 +112,7 @@ class ThroughProgram:
             for sizes in (self._sent.sizes, self._received.sizes)
             for wire, size in sizes.items()
         )
+        on_the_way += sum(each.size * jnp.dtype(each.wire).itemsize for each in self._constants)
         scratch = [_scratch(program) for program in (self._pack, self._exchange, self._unpack) if program is not None]
         return on_the_way + max(scratch, default=0)
 
@@ -115,9 +122,18 @@ class ThroughProgram:
         return "" if self._exchange is None else str(self._exchange.as_text())
 
     def __call__(
-        self, arrays: Sequence[jax.Array], shapes: Sequence[tuple[int, ...]], targets: Sequence[Sharding]
+        self,
+        arrays: Sequence[jax.Array],
+        values: Mapping[int, np.ndarray],
+        results: Sequence[jax.ShapeDtypeStruct],
     ) -> list[jax.Array]:
-        """The results, each of a global shape under a sharding."""
+        """The results, each with the global shape, the sharding and the weak type of a placeholder.
+
+        Args:
+            arrays: the inputs.
+            values: of the constants, by the numbers of their leaves.
+            results: the placeholders.
+        """
         source, target = self._source, self._target
         sent, received = self._sent.sizes, self._received.sizes
         buffers: list[Any] = []
@@ -126,7 +142,7 @@ class ThroughProgram:
                 with_sharding(array, each.shape, each.sharding, weak=False)
                 for array, each in zip(arrays, map(source.rows, source.tiles), strict=True)
             ]
-            buffers = list(self._pack(*rows))
+            buffers = list(self._pack(*self._scalars_on(source, values), *rows))
         else:
             buffers = [without_shards(each.shape, each.dtype, each.sharding) for each in source.buffers(sent)]
         if self._exchange is not None:
@@ -136,19 +152,46 @@ class ThroughProgram:
             buffers = list(self._exchange(*buffers_everywhere))
         if self._unpack is None:
             jax.block_until_ready(buffers)  # no result shows here that the exchange has ended
-            dtypes = [tile[1] for tile in target.tiles]
-            return [
-                without_shards(shape, jnp.dtype(dtype), sharding)
-                for shape, dtype, sharding in zip(shapes, dtypes, targets, strict=True)
-            ]
+            return [without_shards(each.shape, each.dtype, each.sharding) for each in results]
         arrived = [
             on_some(each, to.shape, to.sharding) for each, to in zip(buffers, target.buffers(received), strict=True)
         ]
-        unpacked = self._unpack(*arrived)
+        placed = [self._put(each, values) for each in self._constants]
+        unpacked = self._unpack(*self._scalars_on(target, values), *arrived, *placed)
         return [
-            with_sharding(array, shape, sharding, weak=False)
-            for array, shape, sharding in zip(unpacked, shapes, targets, strict=True)
+            with_sharding(array, each.shape, each.sharding, weak=each.weak_type)
+            if array.size
+            else zeros_like(array, each.sharding, each.shape)
+            for array, each in zip(unpacked, results, strict=True)
         ]
+
+    def _put(self, constants: ConstantBoxes, values: Mapping[int, np.ndarray]) -> jax.Array:
+        """The boxes of constants on the receivers of this process."""
+        where = self._target.rows(((constants.size,), constants.wire))
+
+        def boxes(index: tuple[slice, ...]) -> np.ndarray:
+            receiver = self._target.numbers[(index[0].start or 0) // constants.size]
+            flat = np.zeros(constants.size, constants.wire)
+            start = 0
+            for leaf, box in constants.boxes.get(receiver, ()):
+                part = np.ascontiguousarray(values[leaf][tuple(slice(*ends) for ends in box)]).reshape(-1)
+                flat[start : start + part.size] = part.view(constants.wire)
+                start += part.size
+            return flat
+
+        return _from_host(where, boxes)
+
+    def _scalars_on(self, side: ThroughSide, values: Mapping[int, np.ndarray]) -> list[jax.Array]:
+        """The scalars on the devices of a side, in the order of their leaves' numbers."""
+        return [_from_host(side.rows(((), dtype)), partial(_same, values[k])) for k, dtype in self._scalars.items()]
+
+    def _scalar_shapes(self, side: ThroughSide) -> list[jax.ShapeDtypeStruct]:
+        return [side.rows(((), dtype)) for dtype in self._scalars.values()]
+
+    def _split(self, args: Sequence[jax.Array]) -> tuple[dict[int, jax.Array], Sequence[jax.Array]]:
+        """The scalars by the numbers of their leaves, and the other arguments."""
+        count = len(self._scalars)
+        return dict(zip(self._scalars, args[:count], strict=True)), args[count:]
 
     @property
     def _all(self) -> ThroughSide:
@@ -174,13 +217,14 @@ class ThroughProgram:
             me = lax.axis_index(AXIS)
             return branches.chosen(me, jnp.asarray(table)[me], *tiles)
 
-        ins = [self._source.rows(tile) for tile in self._source.tiles]
+        ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
         return _lowered(run, self._source, ins, self._source.buffers(self._sent.sizes))
 
     def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
         """The work of a device that sends these messages, on the starts of their boxes and its tiles."""
 
-        def run(starts: jax.Array, *tiles: jax.Array) -> tuple[jax.Array, ...]:
+        def run(starts: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
+            scalars, tiles = self._split(args)
             flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent.sizes}
             for place, message in enumerate(messages):
                 tile = tiles[message.leaf]
@@ -190,7 +234,7 @@ class ThroughProgram:
                     where = [starts[place, k] for k in range(len(message.shape))]
                     part = lax.dynamic_slice(part, where, message.shape)
                 for step in message.steps:
-                    part = step(part)
+                    part = step(part, scalars)
                 part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
                 # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
                 flat[message.wire].append(lax.reshape(lax.optimization_barrier(part), (message.elements,)))
@@ -237,20 +281,22 @@ class ThroughProgram:
             return branches.chosen(me, jnp.asarray(table)[me], *buffers)
 
         outs = [self._target.rows(tile) for tile in self._target.tiles]
-        return _lowered(run, self._target, self._target.buffers(self._received.sizes), outs)
+        constants = [self._target.rows(((each.size,), each.wire)) for each in self._constants]
+        received = self._target.buffers(self._received.sizes)
+        return _lowered(run, self._target, [*self._scalar_shapes(self._target), *received, *constants], outs)
 
     def _joining(self, results: RelativeResults) -> Any:
         """The work of a device for its results, on the starts of the boxes in its buffers and on the buffers."""
 
-        def run(starts: jax.Array, *buffers: jax.Array) -> tuple[jax.Array, ...]:
-            by_wire = dict(zip(self._received.sizes, buffers, strict=True))
+        def run(starts: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
+            scalars, buffers = self._split(args)
 
             def fetched(fetch: Fetch) -> jax.Array:
                 arrival = results.arrivals[fetch.leaf]
                 shape = tuple(b - a for a, b in fetch.box)
                 parts = [
                     lax.reshape(
-                        lax.dynamic_slice(by_wire[part.wire], (starts[part.number],), (math.prod(part.shape),)),
+                        lax.dynamic_slice(buffers[part.buffer], (starts[part.number],), (math.prod(part.shape),)),
                         part.shape,
                     )
                     for part in arrival.parts
@@ -268,12 +314,21 @@ class ThroughProgram:
                 dtype = jnp.dtype(arrival.dtype)
                 whole = as_dtype(whole, None if whole.dtype == dtype else dtype)
                 for step in fetch.steps[arrival.early :]:
-                    whole = step(whole)
+                    whole = step(whole, scalars)
                 return whole
 
-            return tuple(evaluated(form, fetched) for form in results.forms)
+            return tuple(evaluated(form, fetched, scalars) for form in results.forms)
 
         return run
+
+
+def _from_host(like: jax.ShapeDtypeStruct, part: Callable[[Any], np.ndarray]) -> jax.Array:
+    with jax.transfer_guard_host_to_device("allow"):  # as for the constants of a compiled function
+        return jax.make_array_from_callback(like.shape, like.sharding, part)
+
+
+def _same(value: np.ndarray, _: Any) -> np.ndarray:
+    return value
 
 
 def _filled(parts: Sequence[jax.Array], size: int, wire: str) -> jax.Array:

@@ -29,6 +29,7 @@ from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.backends.jax.xla_cpu.quirks import chooses, is_widened, quirks_of
+from redistrib.cache import Cache
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllToAll, Exchange
 
@@ -297,30 +298,29 @@ def _moving(movers: Sequence[_Placed]) -> Callable[..., tuple[jax.Array, ...]]:
     return run
 
 
-# The numbers below a count, on all of some devices.
-_NUMBERS: dict[frozenset[Any], tuple[jax.Array, ...]] = {}
+# The numbers below a power of two, on all of some devices; programs hold those that they use.
+_NUMBERS: Cache[tuple[jax.Array, ...]] = Cache(256)
 
 
 def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
     """The numbers 0 to `count - 1`, each a scalar on every device, as arguments of programs."""
-    scalars = _NUMBERS.get(devices, ())
-    if len(scalars) < count:
+    if not count:
+        return ()
+    power = 1 << (count - 1).bit_length()
+
+    def scalars() -> tuple[jax.Array, ...]:
         everywhere = NamedSharding(line_of(sorted(devices, key=lambda device: device.id)), PartitionSpec())
         # A program that makes the numbers takes longer to compile than many programs that take them as arguments.
-        values = [np.int32(value) for value in range(1 << (count - 1).bit_length())]
         with jax.transfer_guard_host_to_device("allow"):  # a guard concerns arrays of users; these belong to programs
-            scalars = tuple(jax.make_array_from_callback((), everywhere, partial(_same, value)) for value in values)
-        _NUMBERS[devices] = scalars
-    return scalars[:count]
+            return tuple(
+                jax.make_array_from_callback((), everywhere, partial(_same, np.int32(value))) for value in range(power)
+            )
+
+    return _NUMBERS.get((devices, power), scalars)[:count]
 
 
 def _same(value: np.int32, _: Any) -> np.int32:
     return value
-
-
-def forget() -> None:
-    """Drop the numbers; programs keep those that they use."""
-    _NUMBERS.clear()
 
 
 def _is_bfloat16(entry: BucketEntry) -> bool:
