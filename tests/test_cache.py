@@ -21,6 +21,7 @@ STATE = {
     "backends/torch/channels.py _CHANNELS": "channels between processes, which end with their process group",
     "backends/torch/links.py _SUBGROUPS": "process groups, which end with that of all",
     "backends/torch/watch.py _WATCHES": "the watch of the process group that there is",
+    "plans/step.py KINDS": "filled when modules are imported",
     "report.py _renderers": "one function",
     "resharding/agreement.py _GROUPS": "the calls of processes so far; a process without them waits for others",
     "resharding/sharing.py _RELATIONS": "arrays that are alive, by weak references that remove them",

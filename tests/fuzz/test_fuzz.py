@@ -38,13 +38,32 @@ from tests.plans.hand import GOOD
 from tests.plans.hand_partial import PARTIAL
 
 SEED = 1
-SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20, "functions": 12, "effects": 4, "files": 60}
-LARGER = {"problems": 2000, "forged": 3000, "texts": 1000, "trees": 60, "functions": 100, "effects": 40, "files": 400}
+SAMPLE = {
+    "problems": 300,
+    "forged": 400,
+    "texts": 60,
+    "trees": 20,
+    "through": 6,
+    "functions": 12,
+    "effects": 4,
+    "files": 60,
+}
+LARGER = {
+    "problems": 2000,
+    "forged": 3000,
+    "texts": 1000,
+    "trees": 60,
+    "through": 40,
+    "functions": 100,
+    "effects": 40,
+    "files": 400,
+}
 LARGEST = {
     "problems": 10000,
     "forged": 10000,
     "texts": 2000,
     "trees": 200,
+    "through": 150,
     "functions": 300,
     "effects": 80,
     "files": 2000,
