@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-from weakref import ref
+from weakref import WeakSet
 
 Value = TypeVar("Value")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -73,7 +73,7 @@ class Key:
         return self._hash
 
 
-_CACHES: list[ref[Cache[Any]]] = []  # all that there have been
+_CACHES: WeakSet[Cache[Any]] = WeakSet()  # all that are alive
 _FUNCTIONS: list[Any] = []  # those made by `cached`, at import
 
 
@@ -90,7 +90,7 @@ class Cache(Generic[Value]):
         self._entries: OrderedDict[Hashable, Value] = OrderedDict()
         self._hits = self._misses = 0
         self._lock = threading.RLock()
-        _CACHES.append(ref(self))
+        _CACHES.add(self)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The entry of a key; if there is none, `make` makes it.
@@ -145,9 +145,7 @@ def clear_caches() -> None:
     Programs that you hold yourself, such as those of `to_jax` and `distribute`, stay as they are. With PyTorch call it
     on all ranks, which prepare their moves together.
     """
-    for each in _CACHES[:]:  # a module that another thread imports may add to it
-        cache = each()
-        if cache is not None:
-            cache.clear()
+    for cache in list(_CACHES):
+        cache.clear()
     for function in _FUNCTIONS:
         function.cache_clear()
