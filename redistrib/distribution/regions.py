@@ -36,7 +36,8 @@ from redistrib.backends.jax.trace.equation import (
 )
 from redistrib.backends.jax.trace.inline import trace
 from redistrib.backends.jax.trace.sums import can_be_summed, sum_identity
-from redistrib.errors import ProgramError
+from redistrib.errors import ProgramError, RedistribError
+from redistrib.errors.base import cut
 from redistrib.partitioning.factors import Factor, factors
 from redistrib.programs.graph import Array, CountedStep, Graph, Operation
 from redistrib.programs.nest import Nest
@@ -368,7 +369,13 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
                 equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
             )
         others = {kind: other for kind, other in equation.rules.items() if not isinstance(other, CallRule)}
-        region = _Region(pure, equation.ins, equation, rules=others)  # a function may call its operation
+        try:
+            region = _Region(pure, equation.ins, equation, rules=others)  # a function may call its operation
+        except RedistribError:
+            raise
+        except Exception as error:  # the user's function, which takes other operands
+            why = f"its proxy cannot be traced for {_listed(equation.ins)}: {cut(str(error).strip(), 200)}"
+            raise ProgramError(equation.kind, "", "Proxy", f"{why}; give a function of its operands") from error
         arrays = region.graph.arrays
         shapes = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
         expected = [(form.shape, form.dtype) for form in equation.outs]
@@ -388,7 +395,11 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
 
         return _nest(equation, region.factors, call, region.flops)
 
-    return CallRule(rule)
+    return CallRule(rule, run)
+
+
+def _listed(forms: Sequence[Form]) -> str:
+    return ", ".join(f"{form.dtype}{list(form.shape)}" for form in forms) or "no operands"
 
 
 LOOPS = ("scan", "while")

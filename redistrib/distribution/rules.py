@@ -79,7 +79,7 @@ def rule(
                 raise ProgramError(equation.kind, read.array, "Rule", f"{why}; give each its own")
         return nest
 
-    return CallRule(apply)
+    return CallRule(apply, run)
 
 
 def _fitting(

@@ -230,6 +230,15 @@ def _line_of(traceback: Any) -> str:
     return ""
 
 
+def has_names_of_a_function(jaxpr: Any) -> bool:
+    """Whether a jaxpr has the names of a function's arguments and results, as one has that JAX made nothing else of.
+
+    No public function says what a jaxpr was made from: a tangent or a transpose has the name of its function.
+    """
+    names = getattr(jaxpr, "debug_info", None)
+    return all(getattr(names, part, None) is not None for part in ("arg_names", "result_paths"))
+
+
 def notes_of_processes() -> Any:
     """The client by which processes of `jax.distributed` exchange texts and meet at barriers; None without one.
 

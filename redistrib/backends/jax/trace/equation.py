@@ -319,9 +319,10 @@ Rule: TypeAlias = Callable[[Equation], Nest | None]
 
 @dataclass(frozen=True)
 class CallRule:
-    """A rule that also applies to calls of jitted functions of its name."""
+    """A rule that also applies to calls of jitted functions of its name; `run`, if any, computes the function."""
 
     rule: Rule
+    run: Callable[..., Any] | None = None
 
     def __call__(self, equation: Equation) -> Nest | None:
         return self.rule(equation)

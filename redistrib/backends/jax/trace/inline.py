@@ -23,6 +23,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     reduce,
     windows,
 )
+from redistrib.backends.jax.trace.called import Calls
 from redistrib.backends.jax.trace.constraints import CUT, constrained, cut_here
 from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
 from redistrib.backends.jax.trace.dead import live_variables, read_results
@@ -187,6 +188,7 @@ class _Tracer:
     uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
     live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
     repeated: Repeated = field(default_factory=Repeated)
+    calls: Calls = field(default_factory=Calls)
 
     def __post_init__(self) -> None:
         self.nests = Nests(self.exact, self.trip_count)
@@ -244,7 +246,7 @@ class _Tracer:
         if kind == CUT:
             return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
-        if isinstance(self.rules.get(called), CallRule):
+        if isinstance(rule := self.rules.get(called), CallRule) and self.calls.is_call_of(eqn, called, rule):
             return self.equation(eqn, ins, source, called)
         if kind == "platform_index" and kind not in self.rules:  # of a function with a branch for each platform
             return [Lit(np.int32(of_platform(eqn.params["platforms"], self.platform)))]
