@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
+from redistrib.backends.jax.trace.shard_maps import REGION
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at
 from redistrib.distribution.devices import platform_of, require_devices
 from redistrib.distribution.prepared import Prepared
@@ -75,10 +76,15 @@ class Distributed:
         return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
 
     def __str__(self) -> str:
-        """The table of the program, then the choices and the operations that every device runs whole."""
+        """The table of the program, the choices, the operations that every device runs whole, and the regions."""
         chosen = [f"{choice.operation}, axis {choice.axis!r}: {choice.why}" for choice in self.choices]
         whole = [f"{name} ({source}) is run whole by every device: {why}" for name, source, why in self.opaque]
-        return "\n".join([str(self.program), *chosen, *whole])
+        regions = [
+            f"{op.name} ({op.source}) runs as it is written: what it moves by itself is not counted"
+            for op in self._traced.graph.operations
+            if op.kind == REGION
+        ]
+        return "\n".join([str(self.program), *chosen, *whole, *regions])
 
     @property
     def in_shardings(self) -> Any:

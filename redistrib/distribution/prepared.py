@@ -10,11 +10,13 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.trace.axes import MeshAxes
 from redistrib.backends.jax.trace.inline import UNROLLED, Traced, trace
+from redistrib.distribution import shard_maps  # noqa: F401  # its rule is in the table
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.collection import uncollected
+from redistrib.distribution.region import RULES as REGIONS
 from redistrib.distribution.regions import LOOPS
-from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
@@ -60,6 +62,7 @@ def prepare(
     names = leaf_names(function, args)
     how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
     how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}
+    how["axes"] = MeshAxes({axis.name: axis.size for axis in mesh.axes})
     retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
     with uncollected():
         traced = retrace()

@@ -6,183 +6,34 @@ loop on every device, its body once in the program, on the tiles of its carried 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
-from redistrib.backends.jax.program import TracedRange
 from redistrib.backends.jax.trace.equation import (
     At,
     CallRule,
     Equation,
-    EquationBody,
     Form,
-    Rule,
     access,
-    is_key,
     letters,
-    results,
     scan_counts,
-    whole,
     with_scalar_condition,
 )
-from redistrib.backends.jax.trace.inline import trace
-from redistrib.backends.jax.trace.sums import can_be_summed, sum_identity
+from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.distribution.region import Region, as_integers, nest_of, region_rule
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.errors.base import cut
-from redistrib.partitioning.factors import Factor, factors
+from redistrib.partitioning.factors import factors
 from redistrib.programs.graph import Array, CountedStep, Graph, Operation
 from redistrib.programs.nest import Nest
 
-
-class _Region:
-    """A function as a graph, with its factors.
-
-    Args:
-        function: takes and returns arrays.
-        forms: of the arguments.
-        equation: the operation that the function is part of.
-        carried: arguments, by number, that become a result once more.
-        rules: of the caller, by name of the primitive; they come before those of the library. By default those of
-            the operation.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        forms: Sequence[Form],
-        equation: Equation,
-        carried: Mapping[int, int] | None = None,
-        rules: Mapping[str, Rule] | None = None,
-    ) -> None:
-        args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
-        names = [f"a{k}" for k in range(len(args))]
-        traced = trace(
-            function,
-            args,
-            names,
-            {**RULES, **(equation.rules if rules is None else rules)},
-            exact=equation.exact,
-            trip_count=equation.trip_count,
-            unrolled_up_to=0,  # loops stay loops
-        )
-        self.graph: Graph = traced.graph.unpinned()  # nothing moves inside
-        self.constants = traced.constants
-        self.factors = [
-            factor for factor in factors(self.graph, carried) if all(dim is None for dim in factor.ins[len(args) :])
-        ]
-
-    @property
-    def flops(self) -> int:
-        return sum(operation.nest.work for operation in self.graph.operations)
-
-    def run(self, at: At, tiles: Sequence[Any]) -> list[Any]:
-        """The outputs' tiles, where `at` says which part of each factor runs."""
-        inputs = (array.name for array in self.graph.inputs)
-        held = dict(zip(inputs, [*tiles, *self.constants], strict=True))
-        for k, operation in enumerate(self.graph.operations):
-            parts = {name: TracedRange(over.start, len(over)) for name, over in operation.nest.ranges}
-            for number, factor in enumerate(self.factors):
-                if k in factor.work:
-                    dim, points = factor.work[k], at[f"f{number}"]
-                    times = operation.nest.size(dim) // factor.size
-                    parts[dim] = TracedRange(points.start * times, len(points) * times)
-            assert operation.nest.body is not None
-            results = operation.nest.body(parts, *(held[name] for name in operation.ins))
-            results = results if isinstance(results, tuple) else (results,)
-            held.update({array.name: tile for array, tile in zip(operation.outs, results, strict=True)})
-        return [held[name] for name in self.graph.outputs]
-
-
-def _nest(
-    equation: Equation,
-    shared: Sequence[Factor],
-    run: Callable[[At, Sequence[Any]], Sequence[Any]],
-    flops: int,
-    stacked_ins: Sequence[int] = (),
-    stacked_outs: Sequence[int] = (),
-    step: CountedStep | None = None,
-) -> Nest:
-    """The nest of an operation with these factors; it runs whole if none of them can be cut.
-
-    Args:
-        equation: the operation.
-        shared: the factors, of which those that cannot be cut here are left whole.
-        run: from tiles of all operands to those of all results.
-        flops: of the whole.
-        stacked_ins, stacked_outs: operands and results that have one more dimension before those of the factors.
-        step: see `EquationBody`.
-    """
-    ins: list[list[str | tuple[str, ...]]] = [[""] * len(form.shape) for form in equation.ins]
-    outs: list[list[str | tuple[str, ...]]] = [[""] * len(form.shape) for form in equation.outs]
-    sizes: dict[str, int] = {}
-    blocks: dict[str, int] = {}  # elements of a dimension that belong to one point of a factor, where there are several
-    without: dict[str, set[int]] = {}  # for each factor the results that it does not cut
-    replicated = [k for k in range(len(outs)) if not any(k in factor.summed for factor in shared)]
-    for number, factor in enumerate(shared):
-        left = [k for k in range(len(outs)) if factor.outs[k] is None and k not in replicated]
-        is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
-        if not is_added or any(factor.ins[k] is not None for k in equation.literals):
-            continue
-        name = f"f{number}"
-        sizes[name] = factor.size
-        without[name] = {k for k in range(len(outs)) if factor.outs[k] is None}
-        for forms, dims, cut, stacked in (
-            (equation.ins, ins, factor.ins, stacked_ins), (equation.outs, outs, factor.outs, stacked_outs)
-        ):  # fmt: skip
-            for k, dim in enumerate(cut[: len(dims)]):
-                if dim is not None:
-                    at = dim + (k in stacked)
-                    block = forms[k].shape[at] // factor.size
-                    dims[k][at] = name if block == 1 else (name, f"{name}of{block}")
-                    blocks |= {} if block == 1 else {f"{name}of{block}": block}
-    if not sizes and not equation.effectful and step is None:
-        return whole(equation, flops)
-    summed = [name for name in sizes if without[name] - {*replicated}]
-
-    def body(at: At, *tiles: Any) -> Any:
-        parts = {
-            f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(shared)
-        }
-        operands = [_as_integers(operand) for operand in equation.operands(tiles)]
-        cut = [name for name in sizes if len(parts[name]) < sizes[name]]
-        for k in range(len(operands)):
-            begun = [name for name in cut if k in shared[int(name[1:])].begins]
-            if begun and k in equation.literals:
-                operands[k] = jnp.asarray(operands[k], equation.ins[k].dtype)
-            operands[k] = _of_the_first(operands[k], begun, parts)
-        values = list(run(parts, operands))
-        for k in range(len(outs)):  # a value that is equal on all devices becomes one summand of it
-            alike = [name for name in cut if k in without[name] and k not in shared[int(name[1:])].summed]
-            values[k] = values[k] if k in replicated else _of_the_first(values[k], alike, parts)
-        return results(values)
-
-    return equation.nest(
-        sizes | blocks,
-        ins,
-        outs,
-        body=EquationBody(equation, body, step),
-        combine=dict.fromkeys(summed, "sum"),
-        whole=frozenset(blocks),
-        indexed=set(sizes),
-        replicated=replicated,
-        flops=Fraction(flops, math.prod([*sizes.values(), *blocks.values()])),
-    )
-
-
-def _of_the_first(tile: Any, names: Sequence[str], parts: At) -> Any:
-    """A tile where the first part of these factors runs, elsewhere the identity of the sum."""
-    for name in names:
-        tile = jnp.where(jnp.asarray(parts[name].start) == 0, tile, sum_identity(jnp.result_type(tile)))
-    return tile
+LOOPS = ("scan", "while")
 
 
 def _require_no_keys(equation: Equation) -> None:
@@ -194,10 +45,6 @@ def _require_no_keys(equation: Equation) -> None:
         )  # fmt: skip
 
 
-def _as_integers(array: Any) -> Any:
-    return jax.random.key_data(array) if hasattr(array, "dtype") and is_key(array) else array
-
-
 def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
     """A function of arrays in which keys of random numbers are their integers."""
     function = jex.jaxpr_as_fun(closed)
@@ -207,11 +54,12 @@ def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
             array if form.key is None else jax.random.wrap_key_data(array, impl=form.key)
             for array, form in zip(arrays, ins, strict=True)
         ]
-        return [_as_integers(result) for result in function(*operands)]
+        return [as_integers(result) for result in function(*operands)]
 
     return call
 
 
+@region_rule("scan")
 def _scan(equation: Equation) -> Nest | None:
     params = equation.params
     consts, carried = scan_counts(params["jaxpr"], equation.ins, equation.outs)
@@ -219,7 +67,9 @@ def _scan(equation: Equation) -> Nest | None:
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
     _require_no_keys(equation)
     again, literals = {consts + k: k for k in range(carried)}, equation.literals
-    region = _Region(_of_integers(params["jaxpr"], forms), forms, equation, again)
+    has_keys = any(form.key is not None for form in (*equation.ins, *equation.outs))
+    step_function = _of_integers(params["jaxpr"], forms) if has_keys else params["jaxpr"]
+    region = Region(step_function, forms, equation, again)
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
         def step(carry: Any, entries: Any) -> Any:
@@ -240,11 +90,20 @@ def _scan(equation: Equation) -> Nest | None:
     is_plain = are_numbers and not region.constants
     counted = CountedStep(region.graph, consts, carried, params["length"], bool(params["reverse"]), literals)
     stacks = range(carried, len(equation.outs))
-    return _nest(equation, region.factors, run, flops, stacked, stacks, counted if is_plain else None)
+    return nest_of(equation, region.factors, run, flops, stacked, stacks, counted if is_plain else None)
 
 
+@region_rule("while")
 def _while(equation: Equation) -> Nest | None:
-    params, is_other = with_scalar_condition(equation.params)
+    try:
+        params, is_other = with_scalar_condition(equation.params)
+    except (NameError, ValueError):
+        if not equation.axes.names:
+            raise
+        raise ProgramError(
+            equation.kind, "", "Region", "in a region of jax.shard_map it has a condition for each row that jax.vmap "
+            "maps over; map the region instead, or go on while any row does",
+        ) from None  # fmt: skip
     if is_other:
         return None
     tests, consts = params["cond_nconsts"], params["body_nconsts"]
@@ -252,9 +111,9 @@ def _while(equation: Equation) -> Nest | None:
     ins = equation.ins[tests:]
     _require_no_keys(equation)
     carried = {consts + k: k for k in range(carried_count)}
-    region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, equation, carried)
+    region = Region(params["body_jaxpr"], ins, equation, carried)
     tested = [*equation.ins[:tests], *equation.ins[tests + consts :]]
-    test = _Region(jex.jaxpr_as_fun(params["cond_jaxpr"]), tested, equation)
+    test = Region(params["cond_jaxpr"], tested, equation)
     test.factors = []  # it runs whole on every device
     inner = params["cond_jaxpr"].jaxpr
     read = {id(var) for eqn in inner.eqns for var in eqn.invars} | {id(var) for var in inner.outvars}
@@ -276,14 +135,15 @@ def _while(equation: Equation) -> Nest | None:
         )
 
     flops = equation.trip_count * (test.flops + region.flops)
-    return _nest(equation, while_factors, run, flops)
+    return nest_of(equation, while_factors, run, flops)
 
 
+@region_rule("cond")
 def _cond(equation: Equation) -> Nest | None:
     """Cut a `cond` along dimensions that all branches have in common; all devices run the same branch."""
     _require_no_keys(equation)
     branches = equation.params["branches"]
-    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:], equation) for branch in branches]
+    regions = [Region(branch, equation.ins[1:], equation) for branch in branches]
     joined = _joined([region.graph for region in regions], len(equation.ins) - 1, equation.outs)
     shared = [
         replace(factor, ins=factor.ins[: len(equation.ins) - 1])
@@ -308,7 +168,7 @@ def _cond(equation: Equation) -> Nest | None:
     cond_factors = [
         replace(factor, ins=(None, *factor.ins), begins=frozenset(k + 1 for k in factor.begins)) for factor in shared
     ]
-    return _nest(equation, cond_factors, run, max(region.flops for region in regions))
+    return nest_of(equation, cond_factors, run, max(region.flops for region in regions))
 
 
 def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[Form]) -> Graph:
@@ -370,7 +230,7 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
             )
         others = {kind: other for kind, other in equation.rules.items() if not isinstance(other, CallRule)}
         try:
-            region = _Region(pure, equation.ins, equation, rules=others)  # a function may call its operation
+            region = Region(pure, equation.ins, equation, rules=others)  # a function may call its operation
         except RedistribError:
             raise
         except Exception as error:  # the user's function, which takes other operands
@@ -393,14 +253,10 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
             results = equation.primitive.bind(*operands, **equation.params)
             return list(results) if equation.primitive.multiple_results else [results]
 
-        return _nest(equation, region.factors, call, region.flops)
+        return nest_of(equation, region.factors, call, region.flops)
 
     return CallRule(rule, run)
 
 
 def _listed(forms: Sequence[Form]) -> str:
     return ", ".join(f"{form.dtype}{list(form.shape)}" for form in forms) or "no operands"
-
-
-LOOPS = ("scan", "while")
-RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond}

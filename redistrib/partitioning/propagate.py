@@ -28,14 +28,17 @@ class Propagation(GraphCuts):
             self._hold_pin(k, operation)
 
     def _hold_pin(self, number: int, operation: Operation) -> None:
-        """Cut an operation as its constraint says."""
-        for axis, size, dim in operation.pinned.axes if operation.pinned else ():
+        """Cut an operation as its constraint says; its axes may cut factors of one dimension, in any order."""
+        if operation.pinned is None:
+            return
+        for axis, size, _ in operation.pinned.axes:
             if axis not in self.mesh.names or self.mesh.axis(axis).size != (size or self.mesh.axis(axis).size):
                 of = f" of {size}" if size else ""
                 why = f"its sharding is over an axis {axis!r}{of}, and the mesh is {self.mesh}; name its axes"
                 raise CutError(operation.name, "", "Schedule", why).at(operation.source)
-            if dim is None:
-                continue
+        asked = {axis: dim for axis, _, dim in operation.pinned.cut}
+        for axis, size, dim in operation.pinned.cut:
+            self.cuts[number] = {other: at for other, at in asked.items() if other != axis}
             if not size and self._tile(number, dim) % self.mesh.axis(axis).size:
                 into, elements = self.mesh.axis(axis).size, self._tile(number, dim)
                 why = (

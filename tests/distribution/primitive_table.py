@@ -16,14 +16,16 @@ import jax
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import INLINED, implementation
+from redistrib.backends.jax.trace.collectives import COLLECTIVES
 from redistrib.backends.jax.trace.effects import CALLBACKS
 from redistrib.backends.jax.trace.equation import RULES, Equation, ValueRange
 from redistrib.backends.jax.trace.in_parts import PARTED
 from redistrib.backends.jax.trace.inline import trace
 from redistrib.backends.jax.trace.opened import UNCHANGED
+from redistrib.backends.jax.trace.shard_maps import REGION
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.distribution.arguments import leaf_names
-from redistrib.distribution.regions import RULES as REGIONS
+from redistrib.distribution.prepared import REGIONS
 from redistrib.programs.nest import Access, Nest
 from tests.distribution.test_shardy import ALL
 
@@ -35,15 +37,17 @@ MODULES = (
 )  # fmt: skip
 DTYPES = {"integers": "int32", "floats": "float32", "complex": "complex64"}
 APART = re.compile("pallas|mosaic|cudnn|hijax|export|tpu")  # kernels and tools, imported or not
-TRACED = ("device_put", "platform_index", "pvary", "random_unwrap", "random_wrap", "sharding_constraint")
+TRACED = ("device_put", "platform_index", "random_unwrap", "random_wrap", "reshard", "sharding_constraint")
 
 BECOMES = {
-    "traced": "inlined, or the operand itself; `device_put` and `sharding_constraint` pin a layout",
+    "traced": "inlined, or the operand itself; `device_put`, `reshard` and `sharding_constraint` pin a layout",
     "loops": "stays a loop or a branch, see [loops](distribute.md)",
+    "regions": "pinned to its specs, and its body runs as it is written, see [regions](distribute.md)",
+    "collectives": "runs in such a region; dimensions that it does not exchange may be cut by further axes",
     "effects": "called on whole arrays by the first device",
     "opened": "replaced by the operations that it is made of, where it can be traced; else as those below",
     "whole": "runs whole on every device, and `f.opaque` lists its name, or is refused by name if it has an effect; "
-    "among these are references, and collectives, which belong into `shard_map`",
+    "among these are references",
 }
 
 HEAD = """# Primitives: what may be cut
@@ -151,12 +155,16 @@ def primitives() -> dict[str, Any]:
 
 def classes() -> dict[str, list[str]]:
     """Every primitive without a rule, by what becomes of it; each in one class."""
-    found: dict[str, list[str]] = {"traced": [], "loops": [], "opened": [], "effects": [], "whole": []}
+    found: dict[str, list[str]] = {name: [] for name in BECOMES}
     for name, primitive in sorted(primitives().items()):
         if name in RULES and name not in CALLBACKS:
             continue
         if name in INLINED or name in UNCHANGED or name in TRACED:
             found["traced"].append(name)
+        elif name == REGION:
+            found["regions"].append(name)
+        elif name in COLLECTIVES:
+            found["collectives"].append(name)
         elif name in REGIONS:
             found["loops"].append(name)
         elif name in CALLBACKS:

@@ -21,7 +21,7 @@ from redistrib.errors import ProgramError
 from redistrib.programs.nest import Nest
 
 CALLBACKS = ("debug_print", "debug_callback", "io_callback")
-REGIONS = ("scan", "while", "cond")  # an effect inside is that of an operation of the function inside
+REGIONS = ("scan", "while", "cond", "shard_map")  # an effect inside is that of an operation of the function inside
 
 _WAYS_OUT = {
     "check": "give the function that jax.experimental.checkify.checkify returns",
@@ -43,6 +43,11 @@ def require_arrays(operation: str, avals: Sequence[Any]) -> None:
             )  # fmt: skip
 
 
+def effects_of(eqn: Any) -> tuple[Any, ...]:
+    """The effects of an equation; that it names an axis of a mesh, as collectives do, is none."""
+    return tuple(effect for effect in eqn.effects if type(effect).__name__ != "NamedAxisEffect")
+
+
 def require_known(eqn: Any, has_rule: bool) -> None:
     """Refuse an equation with an effect that is not supported.
 
@@ -51,14 +56,28 @@ def require_known(eqn: Any, has_rule: bool) -> None:
     """
     kind = eqn.primitive.name
     require_arrays(kind, [var.aval for var in (*eqn.invars, *eqn.outvars)])
-    if eqn.effects and not has_rule and kind not in (*CALLBACKS, *REGIONS):
-        names = ", ".join(sorted({type(effect).__name__ for effect in eqn.effects}))
+    effects = effects_of(eqn)
+    if effects and not has_rule and kind not in (*CALLBACKS, *REGIONS):
+        names = ", ".join(sorted({type(effect).__name__ for effect in effects}))
         way_out = _WAYS_OUT.get(kind, "leave the operation out, or give a rule for it in rules=")
         raise ProgramError(kind, "", "Effect", f"it has the effect {names}, which is not carried; {way_out}")
     if kind in CALLBACKS and not has_rule and eqn.params.get("partitioned"):
         raise ProgramError(
             kind, "", "Effect", "with partitioned=True it shows the part of each device, and how arrays are cut is not "
             "known before they are distributed; leave partitioned=False",
+        )  # fmt: skip
+
+
+def require_no_axes(eqn: Any) -> None:
+    """Refuse an equation without a rule that names axes of a mesh, in a region: it would run along other axes.
+
+    Raises:
+        ProgramError: names the operation.
+    """
+    if len(effects_of(eqn)) < len(eqn.effects):
+        raise ProgramError(
+            eqn.primitive.name, "", "Region", "it has collectives of a region of jax.shard_map inside, and no rule "
+            "says how it runs; write it with jax.lax operations, or call it outside of the region",
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.backends.jax.trace.axes import MeshAxes
 from redistrib.cache import cached
 from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Access, Nest
@@ -85,6 +86,7 @@ class Equation:
         ranges: known bounds of operands, by position.
         exact: whether no partial sum may pass an operation inside a loop or a branch.
         trip_count: steps that a `while` counts as.
+        axes: the mesh axes that a function inside may name.
     """
 
     primitive: Any
@@ -98,6 +100,7 @@ class Equation:
     ranges: Mapping[int, ValueRange] = field(default_factory=dict)
     exact: bool = False
     trip_count: int = 1
+    axes: MeshAxes = field(default_factory=MeshAxes, compare=False)
 
     @cached_property
     def kind(self) -> str:
@@ -239,6 +242,11 @@ def results(values: Sequence[Any]) -> Any:
 def is_key(array: Any) -> bool:
     """Whether an array, or an abstract value, has random keys as elements."""
     return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def literal(value: Any) -> Lit:
+    """A literal of a jaxpr; JAX gives arrays among them the mesh of the function, which is not that of the program."""
+    return Lit(np.asarray(value) if hasattr(value, "aval") and not is_key(value) else value)
 
 
 def form_of(aval: Any) -> Form:

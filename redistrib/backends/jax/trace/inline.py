@@ -23,6 +23,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     reduce,
     windows,
 )
+from redistrib.backends.jax.trace.axes import MeshAxes
 from redistrib.backends.jax.trace.called import Calls
 from redistrib.backends.jax.trace.constraints import CUT, constrained, cut_here
 from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
@@ -37,6 +38,7 @@ from redistrib.backends.jax.trace.equation import (
     Rule,
     ValueRange,
     form_of,
+    literal,
 )
 from redistrib.backends.jax.trace.in_parts import in_parts
 from redistrib.backends.jax.trace.indexed import bits_looked_up
@@ -44,8 +46,9 @@ from redistrib.backends.jax.trace.nests import Derived, Nests, renamed
 from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
 from redistrib.backends.jax.trace.padding import Paddings
 from redistrib.backends.jax.trace.ranges import of_constant
-from redistrib.backends.jax.trace.reduce import of_booleans
+from redistrib.backends.jax.trace.reduce import by_integers, of_booleans
 from redistrib.backends.jax.trace.repeated import Repeated
+from redistrib.backends.jax.trace.shard_maps import REGION, region
 from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
@@ -90,7 +93,7 @@ def _is_wide() -> bool:
 
 
 def trace(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | jex.ClosedJaxpr,
     args: Sequence[Any],
     names: Sequence[str],
     rules: Mapping[str, Rule] | None = None,
@@ -102,11 +105,12 @@ def trace(
     unrolled_up_to: int = UNROLLED,
     parts: int = 1,
     divided: frozenset[int] = frozenset(),
+    axes: MeshAxes | None = None,
 ) -> Traced:
     """Trace a function of arrays.
 
     Args:
-        function: as for `jax.jit`.
+        function: as for `jax.jit`; or one that is traced.
         args: its arguments, arrays or `jax.ShapeDtypeStruct`.
         names: of the leaves of the arguments, in order.
         rules: rules of primitives that override the library's.
@@ -117,14 +121,18 @@ def trace(
         unrolled_up_to: steps of the longest scan that is unrolled where loops do not become loops of the graph.
         parts: devices that reductions and cumulative operations may be cut over, see `in_parts`.
         divided: numbers among `Traced.divisible` of those that are made so that they can be cut.
+        axes: the mesh axes that the function may name; by default none.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    if isinstance(function, jex.ClosedJaxpr):
+        closed, shapes = function, [*function.out_avals]
+    else:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     tracer = _Tracer(
         {**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend(), trip_count,
-        unrolled_up_to, parts, divided,
+        unrolled_up_to, parts, divided, axes or MeshAxes(),
     )  # fmt: skip
     constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
@@ -171,6 +179,7 @@ class _Tracer:
     unrolled_up_to: int = UNROLLED
     parts: int = 1
     divided: frozenset[int] = frozenset()
+    axes: MeshAxes = field(default_factory=MeshAxes)
     divisible: list[str] = field(default_factory=list)  # the operations; "" for one that is divided
     operations: list[Operation] = field(default_factory=list)
     loops: list[LoopScope] = field(default_factory=list)
@@ -191,10 +200,10 @@ class _Tracer:
     calls: Calls = field(default_factory=Calls)
 
     def __post_init__(self) -> None:
-        self.nests = Nests(self.exact, self.trip_count)
+        self.nests = Nests(self.exact, self.trip_count, self.axes)
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
-        return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
+        return literal(var.val) if isinstance(var, jex.Literal) else env[var]
 
     def named(self, kind: str) -> str:
         while True:
@@ -229,7 +238,7 @@ class _Tracer:
 
     def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
         kind = eqn.primitive.name
-        if kind in ("random_wrap", "random_unwrap", "pvary") and not isinstance(ins[0], Lit):
+        if kind in ("random_wrap", "random_unwrap") and not isinstance(ins[0], Lit):
             return ins
         if kind == "reshape" and isinstance(ins[0], Lit) and eqn.params["dimensions"] is None:
             return [Lit(jax.numpy.reshape(ins[0].value, eqn.outvars[0].aval.shape))]
@@ -240,9 +249,10 @@ class _Tracer:
             return [constrained(self, atom, var.aval, to, frozenset(), source) for atom, var, to in triples]
         if kind == "optimization_barrier":  # a barrier for each operand suffices
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
-        if kind == "sharding_constraint" and kind not in self.rules:
-            unconstrained = frozenset(eqn.params["unconstrained_dims"])
-            return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["sharding"], unconstrained, source)]
+        if kind in ("sharding_constraint", "reshard") and kind not in self.rules:
+            to = eqn.params["sharding" if kind == "sharding_constraint" else "dst_sharding"]
+            unconstrained = frozenset(eqn.params.get("unconstrained_dims", ()))
+            return [constrained(self, ins[0], eqn.invars[0].aval, to, unconstrained, source)]
         if kind == CUT:
             return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
@@ -260,6 +270,8 @@ class _Tracer:
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source, self.used(eqn))
         effects.require_known(eqn, kind in self.given_rules)
+        if kind == REGION and kind in self.rules:
+            return region(self, eqn, ins, source)
         if kind == "add_any":  # where a scan begins to add up gradients
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
             if len(others) < len(ins):
@@ -273,6 +285,7 @@ class _Tracer:
         if kind not in self.rules:
             inner = opened(eqn)
             if inner is None:
+                effects.require_no_axes(eqn)
                 return self.equation(eqn, ins, source)
             return self.made_of(inner, ins, source, self.parts, self.used(eqn))
         if kind == "cond" and (read := read_results(eqn, self.used(eqn))):
@@ -323,7 +336,7 @@ class _Tracer:
             return [self.unary(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
         integers = of_booleans(equation) if is_ours else None
         if integers is not None:
-            return [self.by_integers(equation, integers, names[0], source)]
+            return [by_integers(self, equation, integers, names[0], source)]
         if is_ours:
             is_alone = bool(eqn.invars) and self.uses[id(eqn.invars[0])] < 2
             equation, names = self.paddings.joined(equation, names, self.ranges, is_alone=is_alone)
@@ -333,17 +346,6 @@ class _Tracer:
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
         return list(outs)
-
-    def by_integers(self, equation: Equation, reduction: Any, name: str, source: str) -> str:
-        """A reduction of booleans as one of integers, parts of which can be combined."""
-        (before,), (after,) = equation.ins, equation.outs
-        small, result = (form._replace(dtype="uint8") for form in (before, after))
-        to_integers, back = (
-            {"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool")
-        )
-        name = self.unary(jax.lax.convert_element_type_p, to_integers, before, small, name, source)
-        name = self.unary(reduction.primitive, reduction.params, small, result, name, source)
-        return self.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
 
     def again(self, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom] | None:
         """The results of an equation of a jaxpr that is called again; None where its operation may be another."""

@@ -10,9 +10,11 @@ from redistrib.backends.jax.trace.equation import At, Equation, Form, Rule, resu
 from redistrib.programs.nest import Access, Nest
 
 _AS_INTEGERS = {  # their rules count the integers as a dimension, or handle keys
-    "random_bits", "random_split", "random_fold_in", "random_seed", "reshape", "scan", "squeeze", "expand_dims"
+    "random_bits", "random_split", "random_fold_in", "random_seed", "reshape", "scan", "shard_map", "squeeze",
+    "expand_dims",
 }  # fmt: skip
 _AS_KEYS = {  # their rules see the shape of an array of keys
+    "all_gather", "all_gather_invariant", "all_to_all", "pbroadcast", "ppermute",
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "rev", "select_n",
     "slice", "split", "stack", "transpose", "unstack",
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redistrib.backends.jax.trace import effects
+from redistrib.backends.jax.trace.axes import MeshAxes
 from redistrib.backends.jax.trace.equation import (
     RULES,
     Equation,
@@ -50,10 +51,12 @@ class Nests:
     Attributes:
         exact: whether no partial sum may pass an operation.
         trip_count: steps that a `while` counts as.
+        axes: the mesh axes that functions may name.
     """
 
     exact: bool
     trip_count: int = 1
+    axes: MeshAxes = field(default_factory=MeshAxes)
     _derived: dict[Hashable, Derived] = field(default_factory=dict)
     _equations: dict[Key, Equation] = field(default_factory=dict)
     _keys: dict[int, Key] = field(default_factory=dict)  # of these equations, by `id`
@@ -69,10 +72,11 @@ class Nests:
         """
         params = effects.params_of(eqn)
         ins, outs = (tuple([form_of(var.aval) for var in side]) for side in (eqn.invars, eqn.outvars))
-        key = None if eqn.effects else _key(eqn.primitive, called, params, ins, outs, literals)
+        is_effect = bool(effects.effects_of(eqn))
+        key = None if is_effect else _key(eqn.primitive, called, params, ins, outs, literals)
         equation = None if key is None else self._equations.get(key)
         if equation is None:
-            equation = Equation(eqn.primitive, params, ins, outs, literals, called, bool(eqn.effects), rules)
+            equation = Equation(eqn.primitive, params, ins, outs, literals, called, is_effect, rules)
             if key is not None:
                 self._equations[key], self._keys[id(equation)] = equation, key
         return equation
@@ -89,8 +93,8 @@ class Nests:
         key = None if shared is None else (shared, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()])
         derived = self._derived.get(key) if key is not None else None
         if derived is None:
-            with_ranges = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count)
-            derived = self._by(with_ranges, rule)
+            common: dict[str, Any] = {"exact": self.exact, "trip_count": self.trip_count, "axes": self.axes}
+            derived = self._by(replace(equation, ranges=ranges, **common), rule)
             if key is not None:
                 self._derived[key] = derived
         return derived

@@ -10,7 +10,9 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.private import implementation
 
-UNCHANGED = ("name", "copy_to_host", "layout_constraint")  # the operand under another name
+UNCHANGED = (  # the operand under another name, or of another type of its region
+    "name", "copy_to_host", "layout_constraint", "pvary", "reduced_vary_cast_p", "mesh_cast",
+)  # fmt: skip
 _CLOSED = {
     "pure_callback",  # running it calls the callback
     "random_seed", "random_split", "random_fold_in", "random_clone", "random_wrap", "random_unwrap",  # small
@@ -44,6 +46,13 @@ def _avals(variables: Any) -> list[Any]:
 def _contains(jaxpr: Any, primitive: Any) -> bool:
     return any(
         eqn.primitive is primitive or any(_contains(inner, primitive) for inner in _inside(eqn)) for eqn in jaxpr.eqns
+    )
+
+
+def calls(eqn: Any, kind: str) -> bool:
+    """Whether an equation calls a function with a primitive of this name, directly or not."""
+    return any(
+        inner_eqn.primitive.name == kind or calls(inner_eqn, kind) for jaxpr in _inside(eqn) for inner_eqn in jaxpr.eqns
     )
 
 

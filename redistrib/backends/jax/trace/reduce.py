@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import jax
+import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import Equation, letters, name_the_rest, product_letters, rule
+from redistrib.backends.jax.trace.equation import Equation, Form, letters, name_the_rest, product_letters, rule
 from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
@@ -87,3 +88,21 @@ def _dot(equation: Equation) -> Nest:
     out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
     summed = [a[i] for i in left_sum]
     return equation.nest(sizes, [a, b], [out], **_added(equation, summed), flops=2)
+
+
+class UnaryTracer(Protocol):
+    """The part of a tracer that adds operations with one operand."""
+
+    def unary(
+        self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str
+    ) -> str: ...
+
+
+def by_integers(tracer: UnaryTracer, equation: Equation, reduction: Any, name: str, source: str) -> str:
+    """A reduction of booleans as one of integers, parts of which can be combined."""
+    (before,), (after,) = equation.ins, equation.outs
+    small, result = (form._replace(dtype="uint8") for form in (before, after))
+    to_integers, back = ({"new_dtype": np.dtype(to), "weak_type": False, "sharding": None} for to in ("uint8", "bool"))
+    name = tracer.unary(jax.lax.convert_element_type_p, to_integers, before, small, name, source)
+    name = tracer.unary(reduction.primitive, reduction.params, small, result, name, source)
+    return tracer.unary(jax.lax.convert_element_type_p, back, result, after, name, source)
