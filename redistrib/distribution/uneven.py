@@ -45,7 +45,8 @@ class Uneven(NamedTuple):
 
     Attributes:
         graph: the graph; inputs and results have their shapes, and their names where they are inputs.
-        tiles: for a dimension of an input the operations that cut it, by number, each with its iteration dimension.
+        tiles: for a dimension of an input the operations that cut it, by number, each with its iteration dimension;
+            none where nothing reads the input.
     """
 
     graph: Graph
@@ -74,9 +75,19 @@ def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
         size = graph.operations[number].nest.size(along)
         if size > 1 and size % parts:
             rewriting.spread(_Class(size, parts), [(number, along)])
+    unread = {place: () for place, parts in places.items() if _is_unread(graph, place, parts)}
     if not rewriting.dims:
-        return Uneven(graph, {})
-    return rewriting.result(places)
+        return Uneven(graph, unread)
+    uneven = rewriting.result(places)
+    cut = {place: tiles for place, tiles in uneven.tiles.items() if tiles}  # others are cut evenly, or refused
+    return uneven._replace(tiles=cut | unread)
+
+
+def _is_unread(graph: Graph, place: Place, parts: int) -> bool:
+    """Whether nothing reads an input, which is whole then: a function may need an argument that its gradient does not."""
+    name, dim = place
+    size = next(array.shape[dim] for array in graph.inputs if array.name == name)
+    return name not in graph.readers and size % parts > 0
 
 
 def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], dict[Point, int]]:

@@ -63,7 +63,7 @@ class Propagation(GraphCuts):
             if not -len(array.shape) <= dim < len(array.shape):
                 raise CutError("", name, "Schedule", f"there is no dimension {dim}; its shape is {list(array.shape)}")
             dim %= len(array.shape)
-            if tiles := self.uneven.get((name, dim)):
+            if (tiles := self.uneven.get((name, dim))) is not None:
                 for number, point in tiles:
                     if self.cuts[number].get(axis) != point:
                         self.cut_operation(number, axis, point)

@@ -283,6 +283,19 @@ def test_what_cannot_have_tails_refuses_the_cut() -> None:
     )
 
 
+def test_what_nothing_reads_is_whole_and_the_schedule_of_a_loss_is_that_of_its_gradient() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return (x @ w).sum()
+
+    w, x = rows(7, "float32"), rows(4, "float32")[:, :1] * np.ones(7, np.float32)
+    schedule = [rd.along("d", {"w": 0, "x": 1}), rd.along("t", {"x": 0})]
+    for function in (loss, jax.grad(loss), lambda w, x: (w, x.sum())):
+        f = rd.distribute(function, (w, x), {"d": 2, "t": 2}, schedule=schedule)
+        for found, wanted in zip(jax.tree.leaves(f(w, x)), jax.tree.leaves(function(w, x)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert f.in_shardings[1].spec[0] == "t"  # an even cut stays one
+
+
 def test_one_element_is_not_cut() -> None:
     with pytest.raises(ProgramError, match="do not divide it"):
         rd.distribute(lambda x: x + 1, (rows(1, "int32"),), {"d": 2}, schedule=rd.along("d", {"x": 0}))

@@ -1,9 +1,11 @@
 """Maxima and minima across devices, as maxima and minima of integers with the order of the elements.
 
-XLA's `maximum` gives NaN where an element is NaN, and orders 0.0 above -0.0. An all-reduce need not do so: on CPUs it
-loses NaNs, and the sign of a zero depends on the order of the devices; NCCL and the TPU compiler specify neither.
-Integers have the same order everywhere. So floats are mapped to integers of equal width, NaNs beyond all numbers, and
-the result is mapped back bit by bit.
+XLA's `maximum` of two elements gives NaN where one is NaN, and orders 0.0 above -0.0. An all-reduce need not do so: on
+CPUs it loses NaNs, and the sign of a zero depends on the order of the devices; NCCL and the TPU compiler specify
+neither. Integers have the same order everywhere. So floats are mapped to integers of equal width, NaNs beyond all
+numbers, and the result is mapped back bit by bit. That holds across devices: on one device XLA for CPUs reduces more
+than 32 elements of float32 or float64 in vectors, and the sign of a zero among zeros of both signs depends on their
+order.
 """
 
 from __future__ import annotations
