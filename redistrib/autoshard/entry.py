@@ -81,7 +81,8 @@ def search(
         pins: tactics that hold, of arguments and operations: `rd.along("d", {"batch": 0})`.
         state: arguments, by name, each with the number of the result that takes its place in the next call; the two
             have equal layouts. `{"params": 0}` is that of a training step.
-        memory_limit: bytes per device that the program may hold at its worst moment, predicted.
+        memory_limit: bytes per device that the program may hold at its worst moment, predicted. On a machine whose
+            compiler fuses operations, those of its kernels, see `Candidate.memory`; a printed result has both.
         profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
             machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
             dimensions is searched.

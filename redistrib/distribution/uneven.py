@@ -84,7 +84,7 @@ def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
 
 
 def _is_unread(graph: Graph, place: Place, parts: int) -> bool:
-    """Whether nothing reads an input, which is whole then: a function may need an argument that its gradient does not."""
+    """Whether nothing reads an input, so that it is whole; a function may read one that its gradient does not."""
     name, dim = place
     size = next(array.shape[dim] for array in graph.inputs if array.name == name)
     return name not in graph.readers and size % parts > 0

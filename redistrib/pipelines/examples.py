@@ -229,8 +229,9 @@ def _step(op: Compute, roles: Mapping[str, Role]) -> BatchStep:
     if kinds & {"summed", "final"}:
         raise ProgramError(
             op.name, "", "Batch", "it reads a sum over all examples beside examples, so microbatches would wait for "
-            "each other; sum at the end only",
-        )  # fmt: skip
+            "each other; combine the finished sums and gradients at the end (the gradient of a sum, over the count), "
+            "or compute this sum before the call and pass it as an argument without examples",
+        ).at(op.source)  # fmt: skip
     over = dict.fromkeys(_examples(op, nest, roles))
     if len(over) > 1:
         raise ProgramError(op.name, "", "Batch", f"examples run along {', '.join(over)}, so each meets all others")

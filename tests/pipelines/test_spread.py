@@ -224,7 +224,9 @@ def test_examples_that_meet_are_refused() -> None:
             {"x": 2},
             (
                 "operation 'norm': it reads a sum over all examples beside examples, so microbatches would "
-                "wait for each other; sum at the end only (rule Batch)"
+                "wait for each other; combine the finished sums and gradients at the end (the gradient of a sum, "
+                "over the count), or compute this sum before the call and pass it as an argument without examples "
+                "(rule Batch)"
             ),
         ),
     ):
