@@ -200,6 +200,7 @@ INLINED = {
 # A file of the library that binds an equation where the user calls it, and those that trace the user's function.
 _NOT_THE_USERS = str(Path("redistrib", "backends", "jax", "trace", "constraints.py"))
 _TRACING = (
+    str(Path("redistrib", "backends", "jax", "trace", "called.py")),
     str(Path("redistrib", "backends", "jax", "trace", "inline.py")),
     str(Path("redistrib", "resharding", "through", "prepared.py")),
 )
@@ -230,13 +231,15 @@ def _line_of(traceback: Any) -> str:
     return ""
 
 
-def has_names_of_a_function(jaxpr: Any) -> bool:
-    """Whether a jaxpr has the names of a function's arguments and results, as one has that JAX made nothing else of.
+def is_as_traced(eqn: Any) -> bool:
+    """Whether the jaxpr of a call has the names of a function's arguments and results: JAX made nothing else of it.
 
-    No public function says what a jaxpr was made from: a tangent or a transpose has the name of its function.
+    No public function says what a jaxpr was made from: a tangent or a transpose has the name of its function. Until
+    JAX 0.9 a mapped function has the names of its arguments too, and the equation alone says that it is mapped.
     """
-    names = getattr(jaxpr, "debug_info", None)
-    return all(getattr(names, part, None) is not None for part in ("arg_names", "result_paths"))
+    names = getattr(eqn.params["jaxpr"].jaxpr, "debug_info", None)
+    is_mapped = "vmap(" in str(getattr(eqn.source_info, "name_stack", ""))
+    return not is_mapped and all(getattr(names, part, None) is not None for part in ("arg_names", "result_paths"))
 
 
 def notes_of_processes() -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.extend import core as jex
 
-from redistrib.backends.jax.private import has_names_of_a_function
+from redistrib.backends.jax.private import is_as_traced
 from redistrib.backends.jax.trace.equation import CallRule
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -33,7 +33,7 @@ class Calls:
         """
         closed = eqn.params["jaxpr"]
         texts = self.texts.setdefault(name, set())
-        if has_names_of_a_function(closed.jaxpr):
+        if is_as_traced(eqn):
             texts.add(_text(closed))
             return True
         text = _text(closed)
