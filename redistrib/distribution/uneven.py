@@ -75,19 +75,13 @@ def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
         size = graph.operations[number].nest.size(along)
         if size > 1 and size % parts:
             rewriting.spread(_Class(size, parts), [(number, along)])
-    unread = {place: () for place, parts in places.items() if _is_unread(graph, place, parts)}
-    if not rewriting.dims:
-        return Uneven(graph, unread)
-    uneven = rewriting.result(places)
+    unread: dict[Place, tuple[Point, ...]] = {  # whole: a gradient may not read what its function does
+        (name, dim): () for (name, dim), parts in places.items()
+        if name not in graph.readers and arrays[name].shape[dim] % parts
+    }  # fmt: skip
+    uneven = rewriting.result(places) if rewriting.dims else Uneven(graph, {})
     cut = {place: tiles for place, tiles in uneven.tiles.items() if tiles}  # others are cut evenly, or refused
     return uneven._replace(tiles=cut | unread)
-
-
-def _is_unread(graph: Graph, place: Place, parts: int) -> bool:
-    """Whether nothing reads an input, so that it is whole; a function may read one that its gradient does not."""
-    name, dim = place
-    size = next(array.shape[dim] for array in graph.inputs if array.name == name)
-    return name not in graph.readers and size % parts > 0
 
 
 def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], dict[Point, int]]:
