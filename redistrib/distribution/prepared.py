@@ -11,7 +11,8 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.inline import UNROLLED, Traced, trace
+from redistrib.backends.jax.trace.inline import UNROLLED, trace
+from redistrib.backends.jax.trace.traced import Traced
 from redistrib.distribution import shard_maps  # noqa: F401  # its rule is in the table
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.collection import uncollected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,47 +48,12 @@ from redistrib.backends.jax.trace.ranges import of_constant
 from redistrib.backends.jax.trace.reduce import by_integers, of_booleans
 from redistrib.backends.jax.trace.repeated import Repeated
 from redistrib.backends.jax.trace.shard_maps import REGION, region
+from redistrib.backends.jax.trace.traced import Traced
 from redistrib.backends.jax.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
 
 UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
-
-
-@dataclass
-class Traced:
-    """A function as a graph.
-
-    Attributes:
-        graph: the operations; its inputs are the leaves of the arguments, then the constants.
-        constants: arrays that the function closes over.
-        keys: the implementation of random keys among inputs and outputs, by number.
-        out_tree: structure of the results.
-        divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
-        unstacked: arrays of which scans that are unrolled read an entry in each step.
-        unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
-        wide: whether JAX had elements of 64 bits then.
-    """
-
-    graph: Graph
-    constants: tuple[Any, ...]
-    in_keys: Mapping[int, Any]
-    out_keys: Mapping[int, Any]
-    out_tree: Any
-    outputs: tuple[Any, ...]
-    divisible: tuple[str, ...] = ()
-    unstacked: frozenset[str] = frozenset()
-    unrolled: tuple[tuple[str, int], ...] = ()
-    wide: bool = field(default_factory=lambda: _is_wide())
-
-    def mode(self) -> AbstractContextManager[Any]:
-        """A context in which operations have the element types that they were traced with, whatever is set now."""
-        return nullcontext() if _is_wide() == self.wide else jax.enable_x64(self.wide)
-
-
-def _is_wide() -> bool:
-    """Whether JAX has elements of 64 bits now."""
-    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 def trace(

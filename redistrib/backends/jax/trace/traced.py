@@ -1,0 +1,49 @@
+"""What a function is traced to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from redistrib.programs.graph import Graph
+
+
+@dataclass
+class Traced:
+    """A function as a graph.
+
+    Attributes:
+        graph: the operations; its inputs are the leaves of the arguments, then the constants.
+        constants: arrays that the function closes over.
+        keys: the implementation of random keys among inputs and outputs, by number.
+        out_tree: structure of the results.
+        divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
+        unstacked: arrays of which scans that are unrolled read an entry in each step.
+        unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
+        wide: whether JAX had elements of 64 bits then.
+    """
+
+    graph: Graph
+    constants: tuple[Any, ...]
+    in_keys: Mapping[int, Any]
+    out_keys: Mapping[int, Any]
+    out_tree: Any
+    outputs: tuple[Any, ...]
+    divisible: tuple[str, ...] = ()
+    unstacked: frozenset[str] = frozenset()
+    unrolled: tuple[tuple[str, int], ...] = ()
+    wide: bool = field(default_factory=lambda: _is_wide())
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """A context in which operations have the element types that they were traced with, whatever is set now."""
+        return nullcontext() if _is_wide() == self.wide else jax.enable_x64(self.wide)
+
+
+def _is_wide() -> bool:
+    """Whether JAX has elements of 64 bits now."""
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
