@@ -134,9 +134,8 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "manual reshard": "inside a shard_map over {axes!l} an array is already a tile along them; call "
         "redistrib.reshard outside, on the global array, or give a partition spec over Explicit axes beside them, "
         "without a memory limit, for an array that is no partial sum",
-        "batched reshard": "under this jax.vmap batches are cut along {axes!l}, and JAX moves what is in them: give a "
-        "partition spec over the other Explicit axes of the same mesh, without a memory limit, for an array that is no "
-        "summand",
+        "plan across a batch": "under this jax.vmap batches are cut along {axes!l}, and the plan moves between devices "
+        "that have different examples; plan for the whole batch, call redistrib.reshard, or leave spmd_axis_name out",
         "batch axis": "under this jax.vmap batches are cut along {axes!l}, so no dimension can be cut by {spec}; take "
         "other axes",
         "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "

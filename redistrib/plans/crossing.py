@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 
 from redistrib.errors import PlanFormError
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+)
 from redistrib.theory.placement import Int64
 
 
@@ -39,6 +49,19 @@ def crossing(step: Step, side: Int64) -> int:
             return sum(size for size, crosses in zip(sizes, away, strict=True) if crosses)
         case _:
             raise PlanFormError(f"a step {step.kind} moves sums, of which it is not known what crosses")
+
+
+def crosses(step: Step, side: Int64) -> bool:
+    """Whether a step, which may add or make partial sums, sends anything between devices of different sides."""
+    match step:
+        case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
+            return bool((side[step.groups] != side[step.groups[:, :1]]).any())
+        case AllPermute():
+            return bool((side[step.pairs[:, 0]] != side[step.pairs[:, 1]]).any())
+        case Exchange() | ReduceExchange():
+            return bool((side[step.shares.src] != side[step.shares.dst]).any())
+        case _:
+            return False
 
 
 def _crossing_pairs(side: Int64) -> int:

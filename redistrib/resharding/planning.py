@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax import dummies, with_sharding
+from redistrib.backends.jax import dummies, primitive, with_sharding
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
@@ -70,7 +70,7 @@ def clear_caches() -> None:
     """Drop all plans and compiled programs of `reshard`."""
     for cache in _CACHES:
         cache.clear()
-    for module in (compiled, dummies, with_sharding, leaves, copies):
+    for module in (compiled, dummies, primitive, with_sharding, leaves, copies):
         module.forget()
 
 
@@ -107,6 +107,12 @@ class Planner:
     def key(self) -> Hashable:
         """All that decides about plans besides the leaves."""
         return (_hashable(self._model), self._accumulate, self._order)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Planner) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def plan(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
         """The plan between two types.

@@ -31,12 +31,6 @@ try:
 except ImportError:
     _distributed = None
 
-_axis_env: Any
-try:
-    from jax._src.core import get_axis_env as _axis_env
-except ImportError:
-    _axis_env = None
-
 _concrete_mesh: Any
 try:
     from jax._src.mesh import get_concrete_mesh as _concrete_mesh
@@ -117,21 +111,6 @@ def value_inside(array: Any) -> Any:
     while isinstance(array, jax.core.Tracer) and isinstance(inside := getattr(array, "primal", None), jax.Array):
         array = inside
     return array
-
-
-def batch_axes(*, explicit: bool = False) -> frozenset[str]:
-    """The mesh axes along which `jax.vmap` cuts batches of the traced arrays; none if JAX hides them.
-
-    There is no public function. JAX's own error comes only when the batch is added to the specs.
-
-    Args:
-        explicit: only the axes that JAX has read from the batch, on Explicit axes. Inside they belong to no mesh, and
-            collectives do not know them.
-    """
-    if _axis_env is None:
-        return frozenset()
-    attributes = ("explicit_mesh_axis_names",) if explicit else ("spmd_axis_names", "explicit_mesh_axis_names")
-    return frozenset().union(*(getattr(_axis_env(), name, None) or () for name in attributes))
 
 
 def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
