@@ -10,6 +10,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at
@@ -102,7 +103,10 @@ class Distributed:
         Arguments that lie elsewhere are put where the program needs them first.
         """
         require_devices(self.program.name, self.mesh)
-        placed = self._leaves(args)
+        with own_context(computes=True):
+            return self._called(self._leaves(args))
+
+    def _called(self, placed: list[Any]) -> Any:
         for k in self._traced.in_keys:
             if k < len(placed):
                 placed[k] = self._data(k, placed[k])
@@ -128,10 +132,11 @@ class Distributed:
             jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
             for value, to in zip(self.program.inputs, self._ins, strict=True)
         ]
-        if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
-            return self._compiled.lower(*forms)
-        chosen = platform or Platform.of(self.mesh).name
-        return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
+        with own_context(computes=True):
+            if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
+                return self._compiled.lower(*forms)
+            chosen = platform or Platform.of(self.mesh).name
+            return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
 
     @cached_property
     def cost(self) -> Cost:

@@ -138,6 +138,8 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "that have different examples; plan for the whole batch, call redistrib.reshard, or leave spmd_axis_name out",
         "batch axis": "under this jax.vmap batches are cut along {axes!l}, so no dimension can be cut by {spec}; take "
         "other axes",
+        "mesh of another size": "the current mesh has {current} devices, and inside a traced function nothing moves on "
+        "{size}; call it under jax.set_mesh(mesh) with a mesh of the devices of the arrays, or under none",
         "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
         "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
         "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
 from redistrib.backends.jax.xla_cpu.quirks import quirks_of
@@ -121,6 +122,10 @@ class Pipelined:
         """
         names = [array.name for array in self._traced.graph.inputs]
         leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
+        with own_context(computes=True):
+            return self._run(leaves)
+
+    def _run(self, leaves: Sequence[Any]) -> Any:
         arrays = self._placed([*leaves, *self._traced.constants])
         self._agree()
         for item in self._items:

@@ -9,6 +9,7 @@ import jax
 from jax.sharding import AbstractMesh
 
 from redistrib.arguments import dtype_name
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.errors import ThroughError, TracedError
@@ -158,17 +159,13 @@ def move_tree(
     if donate and any(inside):
         raise TracedError("traced donation")
     outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
-    prepared = (
-        PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
-        if outside
-        else None
-    )
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
-    if prepared is not None:
+    if outside:
         # Where leaves are donated none is traced, and the moved leaves are the whole tree.
         partial = (lambda: structure.unflatten(placed)) if donate else None
-        with SignalsPutOff(partial) as pause:
+        with own_context(), SignalsPutOff(partial) as pause:
+            prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
             prepared.run(placed, progress, pause, agreed)
             if donate:
                 return structure.unflatten(placed)

@@ -74,7 +74,7 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         raise SpecError("sharding form", value=source)
     check_names(source.mesh)
     _check_order(source.mesh, target.mesh)
-    return bind(array, TracedMove(source, target, leaf.padding, planner, memory_limit), target)
+    return bind(array, TracedMove(source, target, leaf.padding, planner, memory_limit))
 
 
 def _is_on_no_mesh(array: jax.Array) -> bool:

@@ -94,7 +94,7 @@ class TracedMove:
             NamedSharding(side.mesh, remarked(side.spec, spec_entries(side.spec), cotangent=True))
             for side in (self.target, self.source)
         )
-        return bind(array, replace(self, source=source, target=target), target)
+        return bind(array, replace(self, source=source, target=target))
 
     def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, Move, int]:
         """The move of a batch, whose dimension stays where it is.

@@ -15,7 +15,7 @@ import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import Platform, context_of
-from redistrib.backends.jax.meshes import abstract
+from redistrib.backends.jax.contexts import abstract
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import constrained

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.primitive import Move, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
@@ -143,9 +144,9 @@ class Redistribution:
         self._check_value(array)
         if isinstance(array, jax.core.Tracer):
             self._check_type(array)
-            return bind(array, self._move, self.target_sharding)
+            return bind(array, self._move)
         self._check_sharding(array)
-        with jax.disable_jit(False):  # a program of tiles has no meaning outside `jit`
+        with own_context():
             if any(end.partial for end in self._ends):
                 return self._by_tiles(array)
             result: jax.Array = self._compiled(array)
@@ -212,6 +213,11 @@ class PlanMove:
     stacked: bool = False
     behind: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def target(self) -> NamedSharding:
+        """The sharding of the moved array, with all its dimensions."""
+        return NamedSharding(self.mesh, self._whole(self.specs[1]))
+
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array; XLA first moves it to the source's sharding, if it is elsewhere."""
         before, after = map(self._whole, self.specs)
@@ -233,7 +239,7 @@ class PlanMove:
         """The abstract value of the moved array."""
         examples = aval.shape[len(aval.shape) - len(self.behind) :]
         shape = (*self._end(self.plan.target).padded_shape, *examples)
-        return moved_type(aval, shape, self.mesh, self._whole(self.specs[1]))
+        return moved_type(aval, shape, self.mesh, self.target.spec)
 
     def cotangent(self, array: jax.Array) -> jax.Array:
         """A cotangent, moved from the target's sharding to the source's; all partial sums have the same cotangent."""
@@ -245,8 +251,7 @@ class PlanMove:
         plan = self.reverse if isinstance(self.reverse, Plan) else self.reverse()
         plan.require_whole("a plan for cotangents")
         require_mesh_and_arrays(plan)
-        back = replace(self, plan=plan, specs=(before, after), reverse=self.plan, stacked=False)
-        return bind(array, back, NamedSharding(self.mesh, back._whole(after)))
+        return bind(array, replace(self, plan=plan, specs=(before, after), reverse=self.plan, stacked=False))
 
     def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, Move, int]:
         """The same plan on a batch, whose examples lie behind all other dimensions.

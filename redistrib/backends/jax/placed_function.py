@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.context import Schedule
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.program_function import (
     ProgramFunction,
     accepted,
@@ -126,7 +127,11 @@ class PlacedFunction:
                     self.program.name, value.name, "Arguments", "it is traced, and a program on several places is one "
                     "compiled function for each; call it outside of jit",
                 )  # fmt: skip
-        env = {value.name: self._padded(array, value) for value, array in zip(values, checked, strict=True)}
+        with own_context(computes=True):
+            return self._run(checked)
+
+    def _run(self, arrays: list[jax.Array]) -> list[jax.Array]:
+        env = {value.name: self._padded(array, value) for value, array in zip(self.program.inputs, arrays, strict=True)}
         for item in self._items:
             if isinstance(item, Launch):
                 env |= self._launched(item, env)

@@ -13,7 +13,7 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.meshes import abstract
+from redistrib.backends.jax.contexts import abstract, own_context
 from redistrib.backends.jax.sharding import constrained
 from redistrib.cache import Cache
 from redistrib.lang.specs import spec_entries
@@ -23,6 +23,10 @@ NAME = "redistribute"
 
 class Move(Protocol):
     """A move of a global array to another sharding, as a value: equal moves are lowered and compiled once."""
+
+    @property
+    def target(self) -> NamedSharding:
+        """The sharding of the moved array."""
 
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array, by operations of JAX."""
@@ -50,16 +54,20 @@ class Move(Protocol):
         """
 
 
-def bind(array: jax.Array, move: Move, target: NamedSharding) -> jax.Array:
+def bind(array: jax.Array, move: Move) -> jax.Array:
     """The moved array, as one operation that JAX differentiates, batches and lowers by the move's own rules.
 
     On Auto axes a constraint follows, which the target fulfils: JAX finds the devices of a function without arguments
     in constraints.
     """
     moved = _bound(array, move)
-    if AxisType.Explicit in target.mesh.axis_types or not isinstance(moved, jax.core.Tracer):
+    if _is_in_type(move.target) or not isinstance(moved, jax.core.Tracer):
         return moved
-    return constrained(moved, target.mesh, target.spec)
+    return constrained(moved, move.target.mesh, move.target.spec)
+
+
+def _is_in_type(sharding: NamedSharding) -> bool:
+    return AxisType.Explicit in sharding.mesh.axis_types
 
 
 def _bound(array: jax.Array, move: Move) -> jax.Array:
@@ -109,9 +117,15 @@ def forget() -> None:
 
 
 def _implementation(array: jax.Array, *, move: Move) -> jax.Array:
-    with jax.disable_jit(False):  # a program of tiles has no meaning outside `jit`
-        moved: jax.Array = _COMPILED.get(move, lambda: jax.jit(move.run))(array)
+    with own_context():
+        moved: jax.Array = _COMPILED.get(move, lambda: _compiled(move))(array)
     return moved
+
+
+def _compiled(move: Move) -> Any:
+    if _is_in_type(move.target) or not isinstance(move.target.mesh, jax.sharding.Mesh):
+        return jax.jit(move.run)
+    return jax.jit(move.run, out_shardings=move.target)
 
 
 def _jvp(primals: Any, tangents: Any, *, move: Move) -> Any:
@@ -149,6 +163,4 @@ _redistribute_p.def_abstract_eval(lambda aval, *, move: move.result(aval))
 ad.deflinear2(_redistribute_p, _transpose)
 ad.primitive_jvps[_redistribute_p] = _jvp
 batching.fancy_primitive_batchers[_redistribute_p] = _batcher
-mlir.register_lowering(
-    _redistribute_p, mlir.lower_fun(lambda array, *, move: move.run(array), multiple_results=False)
-)
+mlir.register_lowering(_redistribute_p, mlir.lower_fun(lambda array, *, move: move.run(array), multiple_results=False))

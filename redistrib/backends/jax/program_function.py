@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import LoweringContext, Schedule
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.execute import described, other_spec
 from redistrib.backends.jax.numpy_arrays import traced
 from redistrib.backends.jax.program import mapped, require_tiles_apart
@@ -68,7 +69,8 @@ class ProgramFunction:
             TracedError: inside a `shard_map` over axes of the mesh.
         """
         checked = accepted(self.program, self.in_shardings, arrays)
-        results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(checked)), checked))
+        with own_context(computes=True):
+            results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(checked)), checked))
         return results
 
     def _whole(self, *arrays: jax.Array) -> list[jax.Array]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.meshes import entered
+from redistrib.backends.jax.contexts import entered
 
 AXIS = "devices"
 

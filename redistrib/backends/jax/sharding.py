@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.meshes import entered
+from redistrib.backends.jax.contexts import entered
 from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import to_partition_entries, to_unreduced
