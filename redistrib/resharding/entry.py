@@ -125,7 +125,9 @@ def reshard(
             raise ThroughError("", "through= goes with arrays outside jit; under jit, reshard the function's result")
         if check:
             check_replicas(tree)
-        return _prepared_through(tree, shardings, through, mesh, donate, limit).run(progress)
+        prepared = _prepared_through(tree, shardings, through, mesh, donate, limit)
+        with own_context():
+            return prepared.run(progress)
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress, via=chosen,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.primitive import bind, names_in
 from redistrib.backends.jax.sharding import check_names
 from redistrib.errors import SpecError, TracedError
@@ -35,7 +36,9 @@ def staged(leaf: Leaf) -> Leaf:
     on_host = isinstance(value, HostValue)
     if not on_host and (not isinstance(value, jax.Array) or isinstance(value.sharding, NamedSharding)):
         return leaf
-    if not is_traced(jnp.zeros((), bool)):  # nothing is traced
+    with own_context():
+        nothing_is_traced = not is_traced(jnp.zeros((), bool))
+    if nothing_is_traced:
         return leaf
     if on_host:
         check_host_value(leaf.path, value)

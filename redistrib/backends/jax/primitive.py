@@ -63,7 +63,8 @@ def bind(array: jax.Array, move: Move) -> jax.Array:
     moved = _bound(array, move)
     if _is_in_type(move.target) or not isinstance(moved, jax.core.Tracer):
         return moved
-    return constrained(moved, move.target.mesh, move.target.spec)
+    with own_context():
+        return constrained(moved, move.target.mesh, move.target.spec)
 
 
 def _is_in_type(sharding: NamedSharding) -> bool:
