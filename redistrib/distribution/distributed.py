@@ -13,7 +13,7 @@ from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
-from redistrib.distribution.arguments import forms_of, leaves_like, lies_at
+from redistrib.distribution.arguments import forms_of, leaves_like, lies_at, put
 from redistrib.distribution.devices import platform_of, require_devices
 from redistrib.distribution.prepared import Prepared
 from redistrib.distribution.received import compiled_received_bytes
@@ -97,27 +97,26 @@ class Distributed:
         ends = [_of_keys(sharding) if k in keys_at else sharding for k, sharding in enumerate(self._outs)]
         return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
+    @own_context(computes=True)
     def __call__(self, *args: Any) -> Any:
         """The results of the function, each placed as `out_shardings` says.
 
         Arguments that lie elsewhere are put where the program needs them first.
         """
         require_devices(self.program.name, self.mesh)
-        with own_context(computes=True):
-            return self._called(self._leaves(args))
-
-    def _called(self, placed: list[Any]) -> Any:
+        placed = self._leaves(args)
         for k in self._traced.in_keys:
             if k < len(placed):
                 placed[k] = self._data(k, placed[k])
         # A call of `jax.device_put` takes longer for an array that is there than `jax.jit` takes for an argument.
         away = [k for k, leaf in enumerate(placed) if not lies_at(leaf, self._ins[k])]
         if away:
-            moved = jax.device_put([placed[k] for k in away], [self._ins[k] for k in away])
+            moved = put([placed[k] for k in away], [self._ins[k] for k in away])
             for k, array in zip(away, moved, strict=True):
                 placed[k] = array
         return self._compiled(*placed, *self._constants)
 
+    @own_context(computes=True)
     def lower(self, *args: Any, platform: str | None = None) -> Any:
         """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for.
 
@@ -132,11 +131,10 @@ class Distributed:
             jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
             for value, to in zip(self.program.inputs, self._ins, strict=True)
         ]
-        with own_context(computes=True):
-            if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
-                return self._compiled.lower(*forms)
-            chosen = platform or Platform.of(self.mesh).name
-            return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
+        if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
+            return self._compiled.lower(*forms)
+        chosen = platform or Platform.of(self.mesh).name
+        return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
 
     @cached_property
     def cost(self) -> Cost:

@@ -109,6 +109,7 @@ first: jax.device_put(value, f.source_sharding)
     wordings: ClassVar = {
         "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
         "place the value first: jax.device_put(value, f.source_sharding)",
+        "deleted": "the array has been donated or deleted; pass one that is alive",
         "source array": "the plan starts from an array of {subject} {expected}, got {given}; {remedy}",
     }
 

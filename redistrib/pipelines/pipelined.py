@@ -19,6 +19,7 @@ from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.distribution.arguments import forms_of, leaves_like
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
+from redistrib.errors.base import shown
 from redistrib.lang.types import DimType, DistType
 from redistrib.pipelines.layout import Spread
 from redistrib.pipelines.parts import GraphInParts, Pieces
@@ -112,6 +113,7 @@ class Pipelined:
 
     # ------------------------------------------------------------------------------------------- running
 
+    @own_context(computes=True)
     def __call__(self, *args: Any) -> Any:
         """The results of the function.
 
@@ -122,10 +124,13 @@ class Pipelined:
         """
         names = [array.name for array in self._traced.graph.inputs]
         leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
-        with own_context(computes=True):
-            return self._run(leaves)
-
-    def _run(self, leaves: Sequence[Any]) -> Any:
+        for name, leaf in zip(names, leaves, strict=False):  # constants are no arguments
+            if isinstance(leaf, jax.core.Tracer):
+                why = "it is traced, and each stage is a compiled function of its own; call it outside of jit"
+                raise ProgramError(self._name, name, "Arguments", why)
+            if isinstance(leaf, jax.ShapeDtypeStruct) and (leaf.sharding is None or leaf.sharding.addressable_devices):
+                why = f"it is {shown(leaf)}, which has no elements here; give an array"
+                raise ProgramError(self._name, name, "Arguments", why)
         arrays = self._placed([*leaves, *self._traced.constants])
         self._agree()
         for item in self._items:

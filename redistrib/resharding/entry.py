@@ -125,9 +125,7 @@ def reshard(
             raise ThroughError("", "through= goes with arrays outside jit; under jit, reshard the function's result")
         if check:
             check_replicas(tree)
-        prepared = _prepared_through(tree, shardings, through, mesh, donate, limit)
-        with own_context():
-            return prepared.run(progress)
+        return _prepared_through(tree, shardings, through, mesh, donate, limit).run(progress)
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress, via=chosen,

@@ -36,7 +36,7 @@ def staged(leaf: Leaf) -> Leaf:
     on_host = isinstance(value, HostValue)
     if not on_host and (not isinstance(value, jax.Array) or isinstance(value.sharding, NamedSharding)):
         return leaf
-    with own_context():
+    with own_context(), jax.transfer_guard("allow"):
         nothing_is_traced = not is_traced(jnp.zeros((), bool))
     if nothing_is_traced:
         return leaf

@@ -145,6 +145,8 @@ class Redistribution:
         if isinstance(array, jax.core.Tracer):
             self._check_type(array)
             return bind(array, self._move)
+        if array.is_deleted():
+            raise SourceArrayError("deleted")
         self._check_sharding(array)
         with own_context():
             if any(end.partial for end in self._ends):

@@ -112,6 +112,7 @@ class PlacedFunction:
         places = dict.fromkeys(value.place for value in self.program.values.values())
         return f"PlacedFunction({self.program.name} on {len(places)} places of {dict(self.mesh.shape)})"
 
+    @own_context(computes=True)
     def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
         """An array for each output, with its sharding of `out_shardings`.
 
@@ -127,11 +128,7 @@ class PlacedFunction:
                     self.program.name, value.name, "Arguments", "it is traced, and a program on several places is one "
                     "compiled function for each; call it outside of jit",
                 )  # fmt: skip
-        with own_context(computes=True):
-            return self._run(checked)
-
-    def _run(self, arrays: list[jax.Array]) -> list[jax.Array]:
-        env = {value.name: self._padded(array, value) for value, array in zip(self.program.inputs, arrays, strict=True)}
+        env = {value.name: self._padded(array, value) for value, array in zip(values, checked, strict=True)}
         for item in self._items:
             if isinstance(item, Launch):
                 env |= self._launched(item, env)

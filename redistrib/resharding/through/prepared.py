@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
+from redistrib.backends.jax.contexts import own_context
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, MemoryLimitError
 from redistrib.plans.dtypes import itemsize_of
@@ -68,12 +69,14 @@ class PreparedThrough:
             if self.plan.peak_bytes > memory_limit:
                 raise MemoryLimitError(memory_limit, self.plan.peak_bytes)
 
+    @own_context()
     def _plan(self, key: Any, closed: Any, leaves: Sequence[Leaf], one_by_one: bool) -> ThroughPlan:
         plan: ThroughPlan = _PLANS.get(
             (key, one_by_one), lambda: plan_of(closed, self._inputs, leaves, self._targets, self._donate, one_by_one)
         )
         return plan
 
+    @own_context()
     def run(self, progress: bool | None = None) -> Any:
         """The results, each under its sharding.
 
