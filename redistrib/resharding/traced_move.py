@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.cross_mesh import emptied, moved_across
 from redistrib.backends.jax.execute import PlanMove
-from redistrib.backends.jax.primitive import Move, bind, moved_type, names_in, remarked
+from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.sharding import constrained, with_auto_axes
 from redistrib.errors import TracedError
 from redistrib.lang.mesh import Mesh
@@ -96,7 +96,7 @@ class TracedMove:
         )
         return bind(array, replace(self, source=source, target=target))
 
-    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, Move, int]:
+    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
         """The move of a batch, whose dimension stays where it is.
 
         Raises:

@@ -197,6 +197,7 @@ def test_every_private_name_may_be_missing(monkeypatch: pytest.MonkeyPatch, modu
     equation = jax.make_jaxpr(lambda x: x + 1)(1.0).eqns[0]
     assert isinstance(lacking.source_line(equation), str)
     assert lacking.notes_of_processes() is None
+    assert lacking.new_primitive("of_a_test").name == "of_a_test"
     assert (lacking.virtual_devices(16) is None) == (name == "xla_client")
     assert jax.jit(lacking.weakly_typed).eval_shape(jnp.ones(2)).weak_type
     with jax.set_mesh(MESH):

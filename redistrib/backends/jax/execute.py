@@ -16,7 +16,7 @@ from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.padding import require_arrays, tile_program
-from redistrib.backends.jax.primitive import Move, bind, moved_type, names_in, remarked
+from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, stacked_type
 from redistrib.backends.jax.values import as_integer_bits
@@ -255,7 +255,7 @@ class PlanMove:
         require_mesh_and_arrays(plan)
         return bind(array, replace(self, plan=plan, specs=(before, after), reverse=self.plan, stacked=False))
 
-    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, Move, int]:
+    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
         """The same plan on a batch, whose examples lie behind all other dimensions.
 
         Raises:

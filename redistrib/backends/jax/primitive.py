@@ -1,7 +1,7 @@
 """The primitive of a move: an identity on global arrays, with all of JAX's rules for transformations.
 
-Its one parameter is a `Move`, which knows how to run, what results and cotangents are, and what a batch changes. The
-rules here are the same for all moves.
+Its one parameter is a `GlobalMove`, which knows how to run, what results and cotangents are, and what a batch changes.
+The rules here are the same for all moves.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import jax
-from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax import private
 from redistrib.backends.jax.contexts import abstract, own_context
 from redistrib.backends.jax.sharding import constrained
 from redistrib.cache import Cache
@@ -21,7 +21,7 @@ from redistrib.lang.specs import spec_entries
 NAME = "redistribute"
 
 
-class Move(Protocol):
+class GlobalMove(Protocol):
     """A move of a global array to another sharding, as a value: equal moves are lowered and compiled once."""
 
     @property
@@ -37,7 +37,7 @@ class Move(Protocol):
     def cotangent(self, array: jax.Array) -> jax.Array:
         """A cotangent of the result, as a cotangent of the argument."""
 
-    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, Move, int]:
+    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
         """The move of a batch: the array that it takes, the move, and the dimension of the batch in its result.
 
         Args:
@@ -54,7 +54,7 @@ class Move(Protocol):
         """
 
 
-def bind(array: jax.Array, move: Move) -> jax.Array:
+def bind(array: jax.Array, move: GlobalMove) -> jax.Array:
     """The moved array, as one operation that JAX differentiates, batches and lowers by the move's own rules.
 
     On Auto axes a constraint follows, which the target fulfils: JAX finds the devices of a function without arguments
@@ -71,7 +71,7 @@ def _is_in_type(sharding: NamedSharding) -> bool:
     return AxisType.Explicit in sharding.mesh.axis_types
 
 
-def _bound(array: jax.Array, move: Move) -> jax.Array:
+def _bound(array: jax.Array, move: GlobalMove) -> jax.Array:
     moved: jax.Array = _redistribute_p.bind(array, move=move)
     return moved
 
@@ -117,19 +117,19 @@ def forget() -> None:
     _COMPILED.clear()
 
 
-def _implementation(array: jax.Array, *, move: Move) -> jax.Array:
+def _implementation(array: jax.Array, *, move: GlobalMove) -> jax.Array:
     with own_context():
         moved: jax.Array = _COMPILED.get(move, lambda: _compiled(move))(array)
     return moved
 
 
-def _compiled(move: Move) -> Any:
+def _compiled(move: GlobalMove) -> Any:
     if _is_in_type(move.target) or not isinstance(move.target.mesh, jax.sharding.Mesh):
         return jax.jit(move.run)
     return jax.jit(move.run, out_shardings=move.target)
 
 
-def _jvp(primals: Any, tangents: Any, *, move: Move) -> Any:
+def _jvp(primals: Any, tangents: Any, *, move: GlobalMove) -> Any:
     (array,), (tangent,) = primals, tangents
     moved = _bound(array, move)
     if type(tangent) is ad.Zero:
@@ -138,11 +138,11 @@ def _jvp(primals: Any, tangents: Any, *, move: Move) -> Any:
     return moved, _bound(tangent, move)
 
 
-def _transpose(cotangent: Any, array: Any, *, move: Move) -> list[Any]:
+def _transpose(cotangent: Any, array: Any, *, move: GlobalMove) -> list[Any]:
     return [move.cotangent(cotangent)]
 
 
-def _batcher(axis: Any, arrays: Any, dims: Any, *, move: Move) -> tuple[jax.Array, int | None]:
+def _batcher(axis: Any, arrays: Any, dims: Any, *, move: GlobalMove) -> tuple[jax.Array, int | None]:
     (array,), (dim,) = arrays, dims
     if dim is None:
         return _bound(array, move), None
@@ -158,7 +158,7 @@ def _axes_of_batch(axis: Any, array: jax.Array, dim: int) -> tuple[str, ...]:
     return () if sharding.mesh.empty else names_of(spec_entries(sharding.spec)[dim])
 
 
-_redistribute_p = jex.Primitive(NAME)
+_redistribute_p = private.new_primitive(NAME)
 _redistribute_p.def_impl(_implementation)
 _redistribute_p.def_abstract_eval(lambda aval, *, move: move.result(aval))
 ad.deflinear2(_redistribute_p, _transpose)

@@ -25,6 +25,12 @@ try:
 except ImportError:
     _convert_element_type = None
 
+_Primitive: Any
+try:
+    from jax._src.core import Primitive as _Primitive
+except ImportError:
+    _Primitive = None
+
 _distributed: Any
 try:
     from jax._src import distributed as _distributed
@@ -50,6 +56,18 @@ except ImportError:
     _dce_jaxpr = None
 
 Buffer = tuple[int, int]  # device id, address
+
+
+def new_primitive(name: str) -> Any:
+    """A primitive without rules.
+
+    `jax.extend.core` has the class, and imports of it take a tenth of a second.
+    """
+    if _Primitive is not None:
+        return _Primitive(name)
+    from jax.extend.core import Primitive
+
+    return Primitive(name)
 
 
 def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Sequence[int]) -> jax.Array | None:
