@@ -14,11 +14,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.contexts import abstract, own_context
+from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.sharding import constrained
 from redistrib.cache import Cache
 from redistrib.lang.specs import spec_entries
-
-NAME = "redistribute"
 
 
 class GlobalMove(Protocol):
@@ -158,7 +157,7 @@ def _axes_of_batch(axis: Any, array: jax.Array, dim: int) -> tuple[str, ...]:
     return () if sharding.mesh.empty else names_of(spec_entries(sharding.spec)[dim])
 
 
-_redistribute_p = private.new_primitive(NAME)
+_redistribute_p = private.new_primitive(REDISTRIBUTE)
 _redistribute_p.def_impl(_implementation)
 _redistribute_p.def_abstract_eval(lambda aval, *, move: move.result(aval))
 ad.deflinear2(_redistribute_p, _transpose)

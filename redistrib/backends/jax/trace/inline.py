@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     effects,
@@ -229,6 +230,8 @@ class _Tracer:
         if kind == "sharding_constraint" and kind not in self.rules:
             unconstrained = frozenset(eqn.params["unconstrained_dims"])
             return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["sharding"], unconstrained, source)]
+        if kind == REDISTRIBUTE and kind not in self.rules and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape:
+            return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["move"].target, frozenset(), source)]
         if kind == CUT:
             return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
