@@ -88,13 +88,14 @@ class TracedMove:
         shape = aval.shape if self.padding is None else self.padding.target
         return moved_type(aval, shape, self.target.mesh, self.target.spec)
 
-    def cotangent(self, array: jax.Array) -> jax.Array:
+    def cotangent(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """A cotangent, moved back. All partial sums have the same; of a reduced source, cotangents are partial sums."""
         source, target = (
             NamedSharding(side.mesh, remarked(side.spec, spec_entries(side.spec), cotangent=True))
             for side in (self.target, self.source)
         )
-        return bind(array, replace(self, source=source, target=target))
+        padding = None if self.padding is None else Padding(self.padding.logical, shape)
+        return bind(array, replace(self, source=source, target=target, padding=padding))
 
     def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
         """The move of a batch, whose dimension stays where it is.

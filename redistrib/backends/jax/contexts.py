@@ -17,7 +17,8 @@ _GUARDED = ("host_to_device", "device_to_host", "device_to_device")
 
 def abstract(mesh: Any) -> AbstractMesh:
     """The mesh without its devices."""
-    return mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
+    bare: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
+    return bare
 
 
 @contextmanager
@@ -47,16 +48,17 @@ def own_context(*, computes: bool = False) -> Iterator[None]:
     Args:
         computes: whether the program computes new values too, in which the modes that find NaNs do look for them.
     """
+    config: Any = jax.config
     with ExitStack() as stack:
         if not jax.sharding.get_abstract_mesh().empty:
             with suppress(ValueError):  # while something is traced
                 stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
-        if jax.config.jax_disable_jit:
+        if config.jax_disable_jit:
             stack.enter_context(jax.disable_jit(False))
-        if any(getattr(jax.config, f"jax_transfer_guard_{way}") in ("log", "disallow") for way in _GUARDED):
+        if any(getattr(config, f"jax_transfer_guard_{way}") in ("log", "disallow") for way in _GUARDED):
             stack.enter_context(jax.transfer_guard("allow"))
-        if jax.config.jax_debug_nans and not computes:
+        if config.jax_debug_nans and not computes:
             stack.enter_context(jax.debug_nans(False))
-        if jax.config.jax_debug_infs and not computes:
+        if config.jax_debug_infs and not computes:
             stack.enter_context(jax.debug_infs(False))
         yield

@@ -67,7 +67,8 @@ def _across(
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
     rows = over_tiles(lambda tile: tile[None], source, source_spec, over_source)(array)
     rows = constrained(_named_finely(rows, source, target), target, over_target)
-    return over_tiles(lambda row: program(row[0]), target, over_target, target_spec)(rows)
+    moved: jax.Array = over_tiles(lambda row: program(row[0]), target, over_target, target_spec)(rows)
+    return moved
 
 
 def _named_finely(rows: jax.Array, source: Any, target: Any) -> jax.Array:

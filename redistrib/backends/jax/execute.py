@@ -243,7 +243,7 @@ class PlanMove:
         shape = (*self._end(self.plan.target).padded_shape, *examples)
         return moved_type(aval, shape, self.mesh, self.target.spec)
 
-    def cotangent(self, array: jax.Array) -> jax.Array:
+    def cotangent(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """A cotangent, moved from the target's sharding to the source's; all partial sums have the same cotangent."""
         after, before = (remarked(spec, spec_entries(spec), cotangent=True) for spec in self.specs)
         if self.reverse is None and self.plan.source.padded_shape != self.plan.target.padded_shape:

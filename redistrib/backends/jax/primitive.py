@@ -6,6 +6,7 @@ The rules here are the same for all moves.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 import jax
@@ -20,7 +21,7 @@ from redistrib.cache import Cache
 from redistrib.lang.specs import spec_entries
 
 
-class GlobalMove(Protocol):
+class GlobalMove(Hashable, Protocol):
     """A move of a global array to another sharding, as a value: equal moves are lowered and compiled once."""
 
     @property
@@ -33,8 +34,8 @@ class GlobalMove(Protocol):
     def result(self, aval: Any) -> Any:
         """The abstract value of the moved array."""
 
-    def cotangent(self, array: jax.Array) -> jax.Array:
-        """A cotangent of the result, as a cotangent of the argument."""
+    def cotangent(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """A cotangent of the result, as a cotangent of the argument, which has this global shape."""
 
     def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
         """The move of a batch: the array that it takes, the move, and the dimension of the batch in its result.
@@ -132,13 +133,13 @@ def _jvp(primals: Any, tangents: Any, *, move: GlobalMove) -> Any:
     (array,), (tangent,) = primals, tangents
     moved = _bound(array, move)
     if type(tangent) is ad.Zero:
-        return moved, ad.Zero.from_primal_value(moved)
+        return moved, ad.Zero.from_primal_value(moved)  # type: ignore[attr-defined]  # JAX does not type it
     move.require_derivative(array)
     return moved, _bound(tangent, move)
 
 
 def _transpose(cotangent: Any, array: Any, *, move: GlobalMove) -> list[Any]:
-    return [move.cotangent(cotangent)]
+    return [move.cotangent(cotangent, array.aval.shape)]
 
 
 def _batcher(axis: Any, arrays: Any, dims: Any, *, move: GlobalMove) -> tuple[jax.Array, int | None]:

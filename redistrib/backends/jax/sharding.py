@@ -99,7 +99,7 @@ def check_names(mesh: Any) -> None:
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
     """A traced array under a partition spec over a mesh; XLA moves it there if necessary."""
-    move = jax.sharding.reshard if AxisType.Explicit in mesh.axis_types else lax.with_sharding_constraint
+    move: Any = jax.sharding.reshard if AxisType.Explicit in mesh.axis_types else lax.with_sharding_constraint
     with entered(mesh):
         moved: jax.Array = move(array, NamedSharding(mesh, spec))
     return moved
