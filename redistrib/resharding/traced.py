@@ -42,7 +42,14 @@ def staged(leaf: Leaf) -> Leaf:
         return leaf
     if on_host:
         check_host_value(leaf.path, value)
-    return replace(leaf, value=jnp.array(value, copy=True), source=_everywhere(target))
+    return replace(leaf, value=_constant(value), source=_everywhere(target))
+
+
+def _constant(value: Any) -> Any:
+    """A value as a constant of the traced function; JAX does not copy keys."""
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_constant(jax.random.key_data(value)), impl=jax.random.key_impl(value))
+    return jnp.array(value, copy=True)
 
 
 def _everywhere(target: NamedSharding) -> NamedSharding:

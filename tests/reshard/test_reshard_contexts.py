@@ -129,6 +129,13 @@ def test_keys(implementation: str) -> None:
     alike(rd.reshard(keys, target), jax.device_put(keys, target))
 
 
+def test_a_key_that_is_a_constant() -> None:
+    key = jax.random.key(3)
+    with jax.set_mesh(EXPLICIT):
+        ours, theirs = (jax.jit(lambda move=move: move(key, P()))() for move in (rd.reshard, jax.sharding.reshard))
+    alike(ours, theirs)
+
+
 def test_keys_of_the_old_style_and_on_auto_axes() -> None:
     old, target = placed(jax.random.PRNGKey(0), spec=P()), on(EXPLICIT, "y")
     ours, theirs = (jax.jit(lambda k, move=move: move(k, target))(old) for move in (rd.reshard, jax.sharding.reshard))
