@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.boxes import box, put
+from redistrib.backends.jax.buckets.compiled import can_exist
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dummies import on_some, over_all, without_shards
 from redistrib.backends.jax.offsets import LARGEST_INDEX
@@ -103,11 +104,14 @@ class ThroughProgram:
         self._constants, self._scalars = tuple(constants), dict(scalars)
         self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds, constants)
         lowered: dict[str, Callable[[], Any]] = {}
-        if source.here and rounds:
+        buffers = [each for sizes in (self._sent.sizes, self._received.sizes) for each in self._all.buffers(sizes)]
+        every = [*map(source.rows, source.tiles), *map(target.rows, target.tiles), *buffers]
+        exists = all(can_exist(each.shape, each.dtype.itemsize) for each in every)
+        if source.here and rounds and exists:
             lowered["pack"] = partial(self._packing, origins)
-        if rounds:
+        if rounds and exists:
             lowered["exchange"] = self._exchanging
-        if target.here:
+        if target.here and exists:
             lowered["unpack"] = partial(self._unpacking, arrivals, forms)
         programs = {name: wait() for name, wait in compiling(lowered).items()}
         self._pack, self._exchange, self._unpack = map(programs.get, ("pack", "exchange", "unpack"))
