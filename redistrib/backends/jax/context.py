@@ -53,7 +53,8 @@ class LoweringContext:
         adding: the additions of partial sums; None if there are none.
         links: half-duplex links between processes; None if links carry data in both directions at a time.
         numbers_groups: whether collectives name devices by number where mesh axes would do. XLA of JAX 0.12 ends the
-            process at such axes if a program has two meshes, and axes of one are parts of an axis of the other.
+            process at such axes if a program has two meshes, and axes of one are parts of an axis of the other. A
+            function that calls ours may have other meshes too.
         largest_index: by which the program indexes arrays; see `offsets`.
     """
 
@@ -74,7 +75,7 @@ class LoweringContext:
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None
     links: HalfDuplexLinks | None = None
-    numbers_groups: bool = False
+    numbers_groups: bool = jax.__version_info__ >= (0, 12)
     largest_index: int = LARGEST_INDEX
     position: Int64 = field(init=False, repr=False, compare=False)
 

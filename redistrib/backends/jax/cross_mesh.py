@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -77,7 +76,6 @@ class CrossMeshRedistribution:
         default = partition_spec(self.plan.source, reduced=self.reduced), partition_spec(self.plan.target)
         source, target = specs or default
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
-        context = replace(context, numbers_groups=True)
         program = as_integer_bits(tile_program(self.plan, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
         return constrained(moved, self.target, target)

@@ -92,8 +92,8 @@ class CompiledBucket:
     time. A `numbered` program takes numbers as arguments, so that the compiler does not see their values, if it then
     compiles faster. The numbers stay on the devices, in 4 bytes each.
 
-    XLA ends the process at arrays of 2^63 bytes. No machine has any, so their program is not lowered; its memory is what
-    plans predict.
+    XLA ends the process at arrays of 2^63 bytes. No machine has any, so their program is not lowered, and its memory is
+    what plans predict.
 
     Attributes:
         entries: the arrays of one call, one entry after the other.
