@@ -21,8 +21,9 @@ def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
     full = (*size, *tile.shape[len(size) :])
     if full == tile.shape:
         return tile
-    if all(isinstance(offset, int) for offset in offsets):
-        return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]
+    fixed = [offset for offset in offsets if isinstance(offset, int)]
+    if len(fixed) == len(offsets):
+        return tile[tuple(slice(o, o + n) for o, n in zip(fixed, size, strict=True))]
     for dim, offset in enumerate(offsets := _large(offsets, size, tile)):
         if isinstance(offset, LargeOffset):
             if isinstance(offset.which, int):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
@@ -101,11 +100,19 @@ class LoweringContext:
             table: the offsets.
             steps: along each dimension the most that is added to them later.
         """
-        return [self._entry(column, step) for column, step in zip_longest(table.T, steps, fillvalue=0)]
+        most = [*steps, *[0] * (table.shape[1] - len(steps))]
+        return [self._entry(column, step) for column, step in zip(table.T, most, strict=True)]
 
     def parts(self, table: Int64) -> list[Offset]:
         """As `offsets`, for the number of a part along each dimension; among `numbers` if all rows are equal."""
         return [self.number(entry) if isinstance(entry, int) else entry for entry in self.offsets(table)]
+
+    def number_of(self, column: Int64) -> int | jax.Array:
+        """The number of the running device in `[devices]` numbers that fit in 32 bits."""
+        if (column == column[0]).all():
+            return int(column[0])
+        entry: jax.Array = self.lookup(column.astype(np.int32))
+        return entry
 
     def branch(self, rows: Int64, run: Callable[[tuple[int, ...]], jax.Array]) -> jax.Array:
         """What runs on the row of the running device in `[devices, columns]` numbers, which the compiler then knows."""
@@ -126,8 +133,7 @@ class LoweringContext:
         if column.max() + step > self.largest_index:
             values, which = np.unique(column, return_inverse=True)
             return LargeOffset(values.tolist(), self.lookup(which.astype(np.int32)), self.largest_index)
-        entry: jax.Array = self.lookup(column.astype(np.int32))
-        return entry
+        return self.number_of(column)
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective, by mesh axes if the groups follow any and may.

@@ -74,8 +74,7 @@ def _placed(copies: Iterable[HaloRound], held: Reach, tile: jax.Array, dim: int,
     result = jnp.zeros((*tile.shape[:dim], held.length, *tile.shape[dim + 1 :]), tile.dtype)
     for message in copies:
         part = _message(message, tile, context)
-        (at,) = context.offsets(message.placed[:, None])
-        low, high = context.offsets(message.wanted)
+        at, low, high = map(context.number_of, (message.placed, *message.wanted.T))
         moved = jnp.take(part, jnp.clip(rows - at, 0, message.length - 1), axis=dim)
         result = jnp.where(((rows >= low) & (rows < high)).reshape(shape), moved, result)
     return result

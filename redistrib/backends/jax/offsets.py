@@ -18,6 +18,11 @@ import numpy as np
 LARGEST_INDEX = 2**31 - 1  # by which JAX indexes arrays, unless 64-bit types are enabled
 
 
+def integers_for(size: int) -> Any:
+    """Signed integers in which JAX counts the elements along a dimension."""
+    return jnp.int32 if size <= LARGEST_INDEX else jnp.int64
+
+
 @dataclass(frozen=True, eq=False)
 class LargeOffset:
     """An offset that may be larger than an index.

@@ -15,7 +15,7 @@ from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, 
 from redistrib.backends.jax.halos import part_of_halos, with_halos
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
-from redistrib.backends.jax.offsets import LARGEST_INDEX
+from redistrib.backends.jax.offsets import integers_for
 from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
@@ -183,10 +183,9 @@ def _counted(starts: Int64, over: range, name: str, op: Compute) -> npt.NDArray[
     Raises:
         ProgramError: if they need 64 bits, and JAX has none.
     """
-    if over.stop - 1 <= LARGEST_INDEX:
-        return starts.astype(np.int32)
-    if jax.dtypes.canonicalize_dtype(np.int64) == np.int64:
-        return starts
+    wide = integers_for(over.stop)
+    if jax.dtypes.canonicalize_dtype(wide) == wide:
+        return starts.astype(wide)
     raise ProgramError(
         op.name, "", "Nest", f"its body counts along {name!r}, of {len(over):,} points, which takes 64 bits; set "
         f"jax_enable_x64, or do not cut {name!r}",
