@@ -161,8 +161,10 @@ def test_boxes_on_the_way_through_a_function(monkeypatch: pytest.MonkeyPatch) ->
 def test_bodies_that_count_need_64_bits_or_are_refused(wide: bool) -> None:
     """A program counts beyond 32 bits where JAX does; else it says so before it runs."""
     shape = jax.ShapeDtypeStruct((2**33,), jnp.int8)
-    f = rd.distribute(lambda x: x + lax.iota(jnp.int8, 2**33), (shape,), {"x": 4}, schedule=[rd.along("x", {"x": 0})])
-    with jax.enable_x64(wide):
+    with jax.enable_x64(wide):  # a function runs in the mode in which it was traced
+        f = rd.distribute(
+            lambda x: x + lax.iota(jnp.int8, 2**33), (shape,), {"x": 4}, schedule=[rd.along("x", {"x": 0})]
+        )
         if wide:
             assert "s64" in f.lower().as_text("hlo")
         else:

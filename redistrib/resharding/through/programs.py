@@ -185,8 +185,8 @@ class ThroughProgram:
             receiver = self._target.numbers[(index[0].start or 0) // constants.size]
             flat = np.zeros(constants.size, constants.wire)
             start = 0
-            for leaf, box in constants.boxes.get(receiver, ()):
-                part = np.ascontiguousarray(values[leaf][tuple(slice(*ends) for ends in box)]).reshape(-1)
+            for leaf, bounds in constants.boxes.get(receiver, ()):
+                part = np.ascontiguousarray(values[leaf][tuple(slice(*ends) for ends in bounds)]).reshape(-1)
                 flat[start : start + part.size] = part.view(constants.wire)
                 start += part.size
             return flat
