@@ -18,8 +18,9 @@ from bench.library import model_of
 from bench.summary import OURS
 from bench.weights import EACH, EARLY, FUSED, LATE, ONE
 from bench.worker_cluster import barrier, start
-from redistrib.weights import reading
-from redistrib.weights.headers import read_headers
+from redistrib.weights import open_files
+from redistrib.weights.headers import PREFIX_BYTES
+from redistrib.weights.opening import read_headers
 from redistrib.weights.planning import cut_by_axes
 
 RUN = 2**20  # bytes of one read, between which the reader may wait
@@ -28,7 +29,7 @@ FUSED_LAYERS, FUSED_WIDTH = 6, 1024
 Ways = dict[str, Callable[[], Any]]
 
 
-class SlowFile(reading.LocalFile):
+class SlowFile(open_files.LocalFile):
     """A file with a limited read rate, which counts the bytes that this process reads."""
 
     rate = float("inf")
@@ -37,7 +38,8 @@ class SlowFile(reading.LocalFile):
 
     def read_into(self, buffer: memoryview, start: int) -> int:
         count = super().read_into(buffer[:RUN], start)
-        SlowFile.read += count
+        if start > PREFIX_BYTES:  # what comes before is the header
+            SlowFile.read += count
         ahead = SlowFile.read / SlowFile.rate - (time.perf_counter() - SlowFile.began)
         if ahead > 0:
             time.sleep(ahead)
@@ -61,7 +63,7 @@ def loads(path: Path, layout: str, model: Any) -> Ways:
     """The methods that load a file onto a layout, with plans under a cost model."""
     names = {name: stored.shape for name, stored in read_headers(path).tensors.items()}
     targets = shardings(names, layout)
-    reading.open_file = SlowFile
+    open_files.open_file = SlowFile
     return {
         OURS: lambda: rd.load(path, targets, cost_model=model),
         EACH: lambda: rd.load(path, targets, local=True),

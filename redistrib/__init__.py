@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from redistrib.autoshard.entry import search
     from redistrib.backends.jax.trace.constraints import cut
+    from redistrib.cache import clear_caches
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
     from redistrib.distribution.diagnosis import diagnose
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from redistrib.programs.spec import nest
     from redistrib.resharding.entry import reshard, reshard_plan
     from redistrib.resharding.paths import like
-    from redistrib.resharding.planning import cache_info, clear_caches
+    from redistrib.resharding.planning import cache_info
     from redistrib.resharding.value import TreePlan
     from redistrib.simulator.entry import simulate
     from redistrib.theory.subsets import subset
@@ -69,7 +70,7 @@ _HOME = {
     "TreePlan": "redistrib.resharding.value",
     "along": "redistrib.partitioning.tactics",
     "cache_info": "redistrib.resharding.planning",
-    "clear_caches": "redistrib.resharding.planning",
+    "clear_caches": "redistrib.cache",
     "cut": "redistrib.backends.jax.trace.constraints",
     "diagnose": "redistrib.distribution.diagnosis",
     "distribute": "redistrib.api",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from redistrib.cache import cached
 
 Int64 = npt.NDArray[np.int64]
 
@@ -24,7 +25,7 @@ def as_integer(value: object) -> int | None:
         return None
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def prime_factors(n: int) -> tuple[int, ...]:
     """Prime factors of `n >= 1` with multiplicity, ascending; the empty tuple for 1.
 
@@ -49,7 +50,7 @@ def _prime_factors(n: int) -> Iterator[int]:
         yield n
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def divisors(n: int) -> tuple[int, ...]:
     """All divisors of `n >= 1`, ascending.
 

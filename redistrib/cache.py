@@ -1,5 +1,7 @@
-"""Bounded caches of plans and executables that drop the least recently used entry, and results kept with instances.
+"""Bounded caches that drop the least recently used entry, all of which `clear_caches` empties, and results kept with
+instances.
 
+A key tells its parts apart by value, or holds those that it tells apart by identity: an id alone outlives its object.
 `cachetools` has the dropping, which is three lines, but neither the counts nor the lock.
 """
 
@@ -11,8 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 Value = TypeVar("Value")
+Function = TypeVar("Function", bound=Callable[..., Any])
 Argument = TypeVar("Argument", bound=Hashable)
 
 
@@ -69,8 +73,12 @@ class Key:
         return self._hash
 
 
+_CACHES: WeakSet[Cache[Any]] = WeakSet()  # all that are alive
+_FUNCTIONS: list[Any] = []  # those made by `cached`, at import
+
+
 class Cache(Generic[Value]):
-    """A mapping that keeps the `limit` most recently used entries; safe for several threads.
+    """A mapping that keeps the `limit` most recently used entries until `clear_caches`; safe for several threads.
 
     Args:
         limit: the most entries.
@@ -82,6 +90,7 @@ class Cache(Generic[Value]):
         self._entries: OrderedDict[Hashable, Value] = OrderedDict()
         self._hits = self._misses = 0
         self._lock = threading.RLock()
+        _CACHES.add(self)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The entry of a key; if there is none, `make` makes it.
@@ -114,3 +123,29 @@ class Cache(Generic[Value]):
         """The statistics of the cache."""
         with self._lock:
             return CacheInfo(self._hits, self._misses, len(self._entries), self.limit)
+
+
+def cached(limit: int) -> Callable[[Function], Function]:
+    """A decorator of functions of hashable arguments that keeps the `limit` most recently used results.
+
+    Equal arguments give the same result. It is for functions of modules, and quicker than a `Cache`.
+    """
+
+    def decorator(function: Function) -> Function:
+        remembering: Any = functools.lru_cache(maxsize=limit)(function)
+        _FUNCTIONS.append(remembering)
+        return remembering  # type: ignore[no-any-return]
+
+    return decorator
+
+
+def clear_caches() -> None:
+    """Drop all plans, compiled programs and other results that the library keeps from one call to the next.
+
+    Programs that you hold yourself, such as those of `to_jax` and `distribute`, stay as they are. With PyTorch call it
+    on all ranks, which prepare their moves together.
+    """
+    for cache in list(_CACHES):
+        cache.clear()
+    for function in _FUNCTIONS:
+        function.cache_clear()

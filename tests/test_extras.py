@@ -130,7 +130,6 @@ CALLS = {
     "rd.pipeline(len, [], {}, None)": "jax",
     "rd.search(len, [], 'x=2')": "jax",
     "rd.cache_info()": "jax",
-    "rd.clear_caches()": "jax",
     "rd.proxy": "jax",
     "rd.rule": "jax",
     "rd.api.calibrate()": "jax",

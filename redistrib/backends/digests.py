@@ -21,15 +21,8 @@ def digest_of(runnable: Plan | Program) -> str:
     sums = f"{plan.accumulate}|{plan.order}"
     digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
     for step in plan.steps:
-        digest.update(f"{step.kind}|{getattr(step, 'implementation', '')}|{getattr(step, 'splits', '')}".encode())
+        digest.update(f"{step.kind}|".encode() + step.field_bytes())
         for end in (step.before, step.after):
             digest.update(end.index.tobytes())
             digest.update(f"{end.grid}|{end.cuts}|{end.reduction}|{end.label.tolist()}".encode())
-        for name in ("groups", "pairs", "keeps"):
-            if hasattr(step, name):
-                array = getattr(step, name)
-                digest.update(f"{array.shape}".encode() + array.tobytes())
-        if hasattr(step, "shares"):
-            for name in ("src", "dst", "start", "size", "round"):
-                digest.update(getattr(step.shares, name).tobytes())
     return digest.hexdigest()

@@ -16,12 +16,11 @@ import numpy as np
 
 from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import dtype_of
-from redistrib.plans.messages import Messages, messages
 from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
-from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, ReduceExchange, Step
+from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, Step
 from redistrib.plans.strided import Strided, runs_in_both
-from redistrib.programs.direct import direct_sends_between
+from redistrib.plans.transfers import Transfers, lacking
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
 
@@ -66,26 +65,26 @@ class Stage:
         return self.target_placement.box(self.device if device is None else device)
 
     @cached_property
-    def messages(self) -> Messages:
-        """The messages from and to this device."""
-        return messages(self.step, self.device)
+    def transfers(self) -> Transfers:
+        """The transfers from and to this device."""
+        return self.step.transfers(self.device)
 
     @cached_property
     def sends(self) -> list[tuple[int, Box]]:
         """(receiver, box), one for each that this device sends."""
-        return self.messages.sends(self.device)
+        return self.transfers.sends(self.device)
 
     @cached_property
     def receives(self) -> list[tuple[int, Box]]:
         """(sender, box), one for each that this device receives."""
-        return self.messages.receives(self.device)
+        return self.transfers.receives(self.device)
 
     @property
     def retained(self) -> list[Box]:
         """The box that stays on this device, or none; none in an all-reduce."""
         if isinstance(self.step, AllReduce):
             return []
-        box = self.messages.retained.row(self.device)
+        box = self.step.retained().row(self.device)
         return [box] if box.volume else []
 
     def local_copies(self) -> list[tuple[Strided, Strided]]:
@@ -171,14 +170,8 @@ def staged_directly(plan: Plan, device: int) -> StagedPlan:
     """A plan as one exchange from source to target, without memory between: every device receives its missing boxes."""
     before, after = plan.before, plan.after
     devices = range(before.devices)
-    sends = [p for p in direct_sends_between(before, devices, after.boxes.rows(), devices) if p.sender != p.receiver]
-    shares = Shares(
-        np.array([p.sender for p in sends]),
-        np.array([p.receiver for p in sends]),
-        np.array([p.start for p in sends]).reshape(-1, before.rank),
-        np.array([p.size for p in sends]).reshape(-1, before.rank),
-        np.arange(len(sends)),
-    )
+    sends = lacking(before, devices, after.boxes.rows(), devices).travelling
+    shares = Shares(sends.sender, sends.receiver, sends.box.start, sends.box.size, np.arange(len(sends)))
     step = Exchange(before, after, shares, "ragged")
     stage = Stage(step, "source", "target", before, after, device, dtype_of(plan.dtype))
     return StagedPlan((stage,), "target", after, after, (0, 0))
@@ -191,11 +184,12 @@ def _line(placement: Placement) -> Placement:
 
 def _step_on_lines(step: Step) -> Step:
     """A step on scalars as a step on lines of one element."""
-    ends: dict[str, Any] = {"before": _line(step.before), "after": _line(step.after)}
-    if isinstance(step, Exchange | ReduceExchange):
-        shares, column = step.shares, np.ones((len(step.shares), 1), dtype=np.int64)
-        return replace(step, **ends, shares=replace(shares, start=0 * column, size=column))
-    return replace(step, **ends)
+
+    def on_lines(shares: Shares) -> Shares:
+        column = np.ones((len(shares), 1), dtype=np.int64)
+        return replace(shares, start=0 * column, size=column)
+
+    return step.placed(_line(step.before), _line(step.after), boxes=on_lines)
 
 
 def by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+
+from redistrib.cache import cached
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Latency:
         return self.launch + self.member * (members - 1)
 
 
-@lru_cache(maxsize=1 << 10)
+@cached(1 << 10)
 def calls_at_least(latency: Latency, product: int) -> float:
     """A lower bound on the seconds of collectives whose group sizes multiply to at least `product`."""
     least = latency.seconds(product)

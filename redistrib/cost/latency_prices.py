@@ -12,6 +12,7 @@ import numpy as np
 from redistrib.cost.collective import calls_at_least
 from redistrib.cost.figures import Figures
 from redistrib.cost.model import PhaseGrids, Prices
+from redistrib.errors import PlanFormError
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import (
     AllGather,
@@ -174,6 +175,7 @@ class LatencyPrices(Prices):
                 return self._rounds(step) + self._copy(sum(step.round_sizes()) * self.itemsize)  # each share is added
             case Unreduce():
                 return self._copy(step.after.tile_size * self.itemsize)
+        raise PlanFormError(f"models of latency and bandwidth have no price for a step {step.kind}")
 
     @property
     def _scatter(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from redistrib.cost.model import CostModel, Prices
+from redistrib.errors import PlanFormError
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -55,6 +56,7 @@ class _PaperPrices(Prices):
                 return 2 * step.before.tile_size
             case Exchange() | ReduceExchange():
                 return sum(step.round_sizes())
+        raise PlanFormError(f"the model paper has no price for a step {step.kind}")
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return min(space.local_size(grid) for grid in grids)

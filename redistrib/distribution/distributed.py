@@ -104,6 +104,10 @@ class Distributed:
         Arguments that lie elsewhere are put where the program needs them first.
         """
         require_devices(self.program.name, self.mesh)
+        with self._traced.mode():
+            return self._run(args)
+
+    def _run(self, args: tuple[Any, ...]) -> Any:
         placed = self._leaves(args)
         for k in self._traced.in_keys:
             if k < len(placed):
@@ -131,10 +135,11 @@ class Distributed:
             jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
             for value, to in zip(self.program.inputs, self._ins, strict=True)
         ]
-        if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
-            return self._compiled.lower(*forms)
-        chosen = platform or Platform.of(self.mesh).name
-        return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
+        with self._traced.mode():
+            if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
+                return self._compiled.lower(*forms)
+            chosen = platform or Platform.of(self.mesh).name
+            return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
 
     @cached_property
     def cost(self) -> Cost:

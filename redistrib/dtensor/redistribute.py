@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from redistrib.backends.torch.private import finished, local_of, of_spec, spec_of, strided_shard
-from redistrib.cache import Cache
+from redistrib.cache import Cache, cached
 from redistrib.dtensor.moves import DTensorLayout, Options, PreparedRedistribute, RedistributeSpec, move_of, tell
 from redistrib.errors import CommunicatorError, LeafError, RedistribError, SpecError
 from redistrib.errors.base import shown
@@ -176,6 +175,6 @@ def as_dtensor(local: torch.Tensor, layout: DTensorLayout, shape: tuple[int, ...
     return DTensor.from_local(local, layout.mesh, layout.placements, run_check=False, shape=size, stride=stride)
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def _size_and_stride(shape: tuple[int, ...]) -> tuple[torch.Size, tuple[int, ...]]:
     return torch.Size(shape), tuple(prod(shape[k + 1 :]) for k in range(len(shape)))

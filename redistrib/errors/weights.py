@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redistrib.errors.base import RedistribError
+from redistrib.errors.base import RedistribError, cut, shown
 
 
 class WeightsFileError(RedistribError):
@@ -23,7 +23,8 @@ safetensors file, or of a folder of them
 
     def __init__(self, path: str, tensor: str, reason: str) -> None:
         self.path, self.tensor, self.reason = path, tensor, reason
-        super().__init__(f"{path}: tensor {tensor!r}: {reason}" if tensor else f"{path}: {reason}")
+        place = cut(path, 1000)
+        super().__init__(f"{place}: tensor {shown(tensor, 200)}: {reason}" if tensor else f"{place}: {reason}")
 
 
 class ThroughError(RedistribError):

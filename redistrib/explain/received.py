@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redistrib.plans.crossing import crossing
-from redistrib.plans.messages import retained
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import step_name
@@ -48,7 +46,7 @@ def traffic(plan: Plan) -> list[Traffic]:
 
 def _by_reason(plan: Plan, step: Step) -> Traffic:
     # a device receives the elements of its new tile that it does not retain
-    tiles, local = step.after.boxes, retained(step)
+    tiles, local = step.after.boxes, step.retained()
     counts = [_difference(tiles, local)]
     for placement in (plan.after, plan.before):
         tiles, local = tiles.meet(placement.boxes), local.meet(placement.boxes)
@@ -115,7 +113,7 @@ def _between_devices(plan: Plan) -> list[str]:
     side = sides_of(plan.before)
     rows = []
     for number, step in enumerate(plan.steps, 1):
-        counts = (max(step.sent()), crossing(step, side))
+        counts = (max(step.sent()), step.crossing(side))
         rows.append([f"{number} {step_name(step)}", *(f"{count:,}" for count in counts)])
     table = rendered("elements sent", ["step", "most by one device", "crossing to other devices"], rows)
     bound = plan.crossing_bound

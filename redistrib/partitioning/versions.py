@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 from typing import TypeAlias
 
+from redistrib.cache import cached
 from redistrib.cost.model import CostModel
 from redistrib.errors import TypeFormError
 from redistrib.lang.mesh import Mesh
@@ -157,7 +157,7 @@ def distance(value: Value, target: Value) -> int:
     return reduced or max(1, _missing(value.type, value.place.mesh, target.type, target.place.mesh))
 
 
-@lru_cache(maxsize=1 << 14)
+@cached(1 << 14)
 def _missing(source: DistType, source_mesh: Mesh, target: DistType, target_mesh: Mesh) -> int:
     """Elements of the target that the devices do not have yet, all devices together."""
     return sum(lower_bound(placement_of(source, source_mesh), placement_of(target, target_mesh)))

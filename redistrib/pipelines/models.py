@@ -33,7 +33,7 @@ class Ops:
 
     def __call__(self, spec: str, *args: Value, name: str = "", fn: Any = None, **options: Any) -> Any:
         """One operation, see `redistrib.programs.spec.nest`; a function counts for one floating-point operation."""
-        key = (spec, name, id(fn), *sorted((key, str(value)) for key, value in options.items()))
+        key = (spec, name, fn, *sorted((key, str(value)) for key, value in options.items()))
         if key not in self.nests:
             letters = {c: self.sizes[c] for c in spec if c.isalpha()}
             flops = None if fn is None else 1

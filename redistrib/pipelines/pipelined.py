@@ -122,6 +122,10 @@ class Pipelined:
         stage. Arguments are moved to the layouts of the program's inputs. All processes call it with the same
         arguments, in the same order; a result on devices of other processes alone has no shards here.
         """
+        with self._traced.mode():
+            return self._run(args)
+
+    def _run(self, args: tuple[Any, ...]) -> Any:
         names = [array.name for array in self._traced.graph.inputs]
         leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
         for name, leaf in zip(names, leaves, strict=False):  # constants are no arguments

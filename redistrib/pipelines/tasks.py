@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeAlias
 
+from redistrib.cache import cached
 from redistrib.cost.model import CostModel
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -26,7 +26,7 @@ Key: TypeAlias = str | tuple[str, int]  # a value of the program, or the part of
 BEFORE = -1  # in the place of a microbatch: the sum over those before
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def planned(source: DistType, target: DistType, mesh: Mesh, dtype: str, model: CostModel | str) -> Plan:
     """The plan between two types on one mesh."""
     return synthesize(source, mesh, target, mesh, dtype=dtype, model=model)
@@ -184,7 +184,7 @@ class Writer:
         self.hold(name, out)
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def adding(form: DistType) -> ScheduledNest:
     """The sum of two values of a type, partial sums as well."""
     names = [f"i{k}" for k in range(form.rank)]

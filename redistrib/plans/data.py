@@ -16,9 +16,8 @@ import numpy as np
 from redistrib.errors import PartialTypeError, PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
-from redistrib.plans.crossing import crossing
 from redistrib.plans.memory import peak_bytes
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.step import Step
 from redistrib.theory.bounds import floors, least_received
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.placement import Int64, Placement, placement_of
@@ -179,7 +178,7 @@ class PlanData:
         if (side == side[0]).all():
             return 0, 0
         self.require_whole("what crosses from side to side")
-        crosses = sum(crossing(step, side) for step in self.steps)
+        crosses = sum(step.crossing(side) for step in self.steps)
         return crosses, least_crossing(self.before, self.after, side)
 
     @property
@@ -205,6 +204,5 @@ class PlanData:
         """
         require_whole(subject, self.source, self.target)
         for step in self.steps:
-            moves = isinstance(step, DynSlice | AllGather | AllToAll | AllPermute | Exchange)
-            if not moves or step.before.summands > 1 or step.after.summands > 1:
+            if step.reduces or step.on_sums:
                 raise PartialTypeError(subject, f"the step {step.kind}")

@@ -9,11 +9,11 @@ simulations: `packed_bytes`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from redistrib.cache import cached
 from redistrib.errors import DtypeError, ReductionError
 from redistrib.extras import need
 from redistrib.lang.notation import Reduction
@@ -36,7 +36,7 @@ _ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 by default
 _KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}  # JAX's random keys, by implementation
 
 
-@lru_cache
+@cached(128)
 def itemsize_of(dtype: str) -> int:
     """Bytes per element of a dtype given by name; a type of less than a byte takes one.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.cache import cached
 from redistrib.errors import TilesError
 from redistrib.lang.notation import Reduction
 
@@ -125,7 +125,7 @@ def combined_along(reduction: Reduction, values: Tile, axes: tuple[int, ...]) ->
     return result
 
 
-@lru_cache
+@cached(64)
 def _has_negative_zero(dtype: np.dtype[Any]) -> bool:
     """Whether an element type has two zeros; e8m0 has none and converts -0.0 to a NaN."""
     if dtype.kind in "biuc":

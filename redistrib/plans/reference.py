@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.errors import TilesError
+from redistrib.errors import PlanFormError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.data import PlanData
@@ -96,6 +96,7 @@ def run_step(step: Step, tiles: Sequence[Tile], accumulate: str | None = None) -
             return _reduce_exchange(step, tiles, accumulate)
         case Unreduce():
             return _unreduce(step, tiles)
+    raise PlanFormError(f"what a step {step.kind} does to tiles is not defined here; define it in run_step")
 
 
 def _dynslice(step: DynSlice, tiles: Sequence[Tile]) -> list[Tile]:

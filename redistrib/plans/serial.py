@@ -17,7 +17,7 @@ prices and limits of any size, ragged tables, positions out of range, a wrong di
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,34 +30,18 @@ from redistrib.plans._json import (
     LARGEST,
     digest_of,
     list_of,
-    numbers_of,
     object_of,
     parsed,
     placed_at,
     refuse,
     row_of,
     sealed,
-    table_of,
     text_of,
 )
 from redistrib.plans._placements import placement_form, placement_from
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.plans.steps import (
-    AllGather,
-    AllPermute,
-    AllReduce,
-    AllToAll,
-    DynSlice,
-    Exchange,
-    Implementation,
-    ReduceExchange,
-    ReduceScatter,
-    ReductionWay,
-    Shares,
-    Step,
-    Unreduce,
-)
+from redistrib.plans.steps import KINDS, Step
 from redistrib.theory.placement import Placement
 
 _Plan = TypeVar("_Plan", bound=PlanData)
@@ -72,24 +56,6 @@ _PLAN_FIELDS = (
     "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
     "placements", "steps", "digest",
 )  # fmt: skip
-_STEP_FIELDS: dict[str, tuple[str, ...]] = {
-    "dynslice": (),
-    "allgather": ("groups",),
-    "alltoall": ("groups",),
-    "allpermute": ("pairs",),
-    "exchange": ("implementation", "shares"),
-}
-_LATER_STEP_FIELDS: dict[str, tuple[str, ...]] = {
-    "reduce_scatter": ("implementation", "groups"),
-    "all_reduce": ("groups",),
-    "reduce_exchange": ("implementation", "shares", "splits"),
-    "unreduce": ("keeps",),
-}
-_IMPLEMENTATION = {1: "realisation", 2: "implementation"}  # its key in each version
-_FIELDS = {
-    1: _STEP_FIELDS | {"exchange": (_IMPLEMENTATION[1], "shares")},
-    2: _STEP_FIELDS | _LATER_STEP_FIELDS,
-}
 
 
 # ---------------------------------------------------------------------------------------------- writing
@@ -149,7 +115,7 @@ def _traffic_form(plan: PlanData) -> dict[str, Any]:
 def _least_version(plan: PlanData) -> int:
     later = plan.accumulate is not None or plan.order != "any" or plan.leaves_devices_out
     later |= any(end.partial or end.uneven for end in (plan.source, plan.target))
-    later |= any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
+    later |= any(step.version > 1 for step in plan.steps)
     placements = (placement for step in plan.steps for placement in (step.before, step.after))
     later |= any(placed.summands > 1 or placed.cuts or placed.nowhere.any() for placed in placements)
     return 2 if later else 1
@@ -162,23 +128,7 @@ def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:
 
 def _step_form(step: Step, place: Callable[[Placement], int], version: int) -> dict[str, Any]:
     form: dict[str, Any] = {"kind": step.kind, "before": place(step.before), "after": place(step.after)}
-    match step:
-        case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
-            form["groups"] = step.groups.tolist()
-            if isinstance(step, ReduceScatter):
-                form[_IMPLEMENTATION[version]] = step.implementation
-        case AllPermute():
-            form["pairs"] = step.pairs.tolist()
-        case Exchange() | ReduceExchange():
-            shares = step.shares
-            columns = (shares.src, shares.dst, shares.round, shares.start, shares.size)
-            form[_IMPLEMENTATION[version]] = step.implementation
-            form["shares"] = [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
-            if isinstance(step, ReduceExchange):
-                form["splits"] = list(step.splits)
-        case Unreduce():
-            form["keeps"] = step.keeps.tolist()
-    return form
+    return form | {field.key(version): field.form(getattr(step, field.name)) for field in step.fields}
 
 
 # ---------------------------------------------------------------------------------------------- reading
@@ -327,52 +277,18 @@ def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
 
 def _step(value: Any, where: str, placements: list[Placement], version: int) -> Step:
     entry = object_of(value, where, None)
-    kind, kinds = entry.get("kind"), _FIELDS[version]
+    kind, kinds = entry.get("kind"), [name for name, each in KINDS.items() if each.version <= version]
     if not isinstance(kind, str) or kind not in kinds:
         refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
-    object_of(entry, where, ("kind", "before", "after", *kinds[kind]), version)
+    fields = KINDS[kind].fields
+    object_of(entry, where, ("kind", "before", "after", *(field.key(version) for field in fields)), version)
     before = _reference(entry["before"], f"{where}.before", placements)
     after = _reference(entry["after"], f"{where}.after", placements)
-    if kind == "dynslice":
-        return DynSlice(before, after)
-    if kind == "allpermute":
-        return AllPermute(before, after, table_of(entry["pairs"], f"{where}.pairs", 2))
-    if kind == "unreduce":
-        return Unreduce(before, after, numbers_of(entry["keeps"], f"{where}.keeps"))
-    field = _IMPLEMENTATION[version]
-    implementation = entry.get(field)
-    if kind in ("exchange", "reduce_exchange"):
-        if implementation not in ("rounds", "ragged"):
-            refuse(f"{where}.{field}", f"is {shown(implementation)}, an exchange runs as 'rounds' or 'ragged'")
-        shares = _shares(entry["shares"], f"{where}.shares", len(before.shape))
-        if kind == "exchange":
-            return Exchange(before, after, shares, cast(Implementation, implementation))
-        splits = tuple(row_of(entry["splits"], f"{where}.splits"))
-        if not splits:
-            refuse(
-                f"{where}.splits", "is empty; split points rise from 0 to the number of partial sums before the step"
-            )
-        return placed_at(
-            where, lambda: ReduceExchange(before, after, shares, cast(Implementation, implementation), splits)
-        )
-    groups = table_of(entry["groups"], f"{where}.groups", None)
-    if kind == "reduce_scatter":
-        if implementation not in ("native", "alltoall"):
-            refuse(f"{where}.{field}", f"is {shown(implementation)}, a reduction runs as 'native' or 'alltoall'")
-        return ReduceScatter(before, after, groups, cast(ReductionWay, implementation))
-    if kind == "all_reduce":
-        return AllReduce(before, after, groups)
-    return AllGather(before, after, groups) if kind == "allgather" else AllToAll(before, after, groups)
-
-
-def _shares(value: Any, where: str, rank: int) -> Shares:
-    rows = list_of(value, where)
-    for k, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != 5:
-            refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
-    heads = table_of([row[:3] for row in rows], where, 3)
-    start, size = (table_of([row[k] for row in rows], where, rank) for k in (3, 4))
-    return Shares(heads[:, 0], heads[:, 1], start, size, heads[:, 2])
+    values = {
+        field.name: field.read(entry[field.key(version)], f"{where}.{field.key(version)}", len(before.shape))
+        for field in fields
+    }
+    return placed_at(where, lambda: KINDS[kind](before, after, **values))
 
 
 def _reference(value: Any, where: str, placements: list[Placement]) -> Placement:

@@ -8,36 +8,13 @@ brings every device all slabs of its partial sum, in ascending order; the device
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from redistrib.plans.steps import (
-    AllGather,
-    AllPermute,
-    AllToAll,
-    DynSlice,
-    Exchange,
-    ReduceExchange,
-    ReduceScatter,
-    Step,
-)
+from redistrib.plans.shares import Shares
+from redistrib.plans.steps import AllToAll, Exchange, ReduceExchange, ReduceScatter, Step
 from redistrib.theory.placement import Int64, Placement
-
-Move = DynSlice | AllGather | AllToAll | AllPermute | Exchange
-
-
-def has_summands(step: Step) -> bool:
-    """Whether tiles are partial sums before a step or after it."""
-    return step.before.summands > 1 or step.after.summands > 1
-
-
-def slabs_of(step: Move) -> Move:
-    """A step that moves partial sums, as a step on the slabs of their stack."""
-    before, after = step.before.stacked(), step.after.stacked()
-    if isinstance(step, Exchange):
-        return replace(step, before=before, after=after, shares=step.shares.stacked(step.before.label[step.shares.src]))
-    return replace(step, before=before, after=after)
 
 
 def tiles_of_slabs(steps: Sequence[Step], like: Placement) -> list[Step] | None:
@@ -46,13 +23,10 @@ def tiles_of_slabs(steps: Sequence[Step], like: Placement) -> list[Step] | None:
         return list(steps)
     result: list[Step] = []
     for step in steps:
-        if not isinstance(step, Move) or (step.before.grid[0], step.after.grid[0]) != (like.summands, like.summands):
+        if step.reduces or (step.before.grid[0], step.after.grid[0]) != (like.summands, like.summands):
             return None
         before, after = unstacked(step.before, like), unstacked(step.after, like)
-        if isinstance(step, Exchange):
-            result.append(replace(step, before=before, after=after, shares=step.shares.unstacked()))
-        else:
-            result.append(replace(step, before=before, after=after))
+        result.append(step.placed(before, after, boxes=Shares.unstacked))
     return result
 
 

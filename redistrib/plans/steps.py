@@ -1,7 +1,9 @@
 """The steps of a plan: frozen values, each one collective over explicit device groups.
 
 Every step has a placement before and after. The data that moves follows from these two and from the groups, pairs or
-shares alone: `received` and `sent` count it, `verify` checks it, `reference` and the backends move it.
+shares alone: `transfers` says it, `received` and `sent` count it, `verify` checks it, `reference` and the backends move
+it. All that is known of a kind of step stands in its class. Apart from it, on purpose, are `verify` and `reference`,
+the prices of cost models, what backends make of it, and the checker in Coq.
 
 ==============  =======================================================================================
 step            the tile of device d afterwards
@@ -50,125 +52,47 @@ import numpy.typing as npt
 
 from redistrib.errors import PlanFormError
 from redistrib.errors.base import shown
+from redistrib.plans.fields import DeviceField, Field, SplitField, WordField
 from redistrib.plans.shares import Shares as Shares
 from redistrib.plans.shares import frozen
-from redistrib.theory.boxes import summed_volumes
-from redistrib.theory.placement import Int64, Placement
+from redistrib.plans.step import KINDS as KINDS
+from redistrib.plans.step import NONE, GroupStep, LocalStep, MessageStep, ShareStep, kind_of_step
+from redistrib.plans.step import Step as Step
+from redistrib.plans.transfers import Transfers
+from redistrib.report import counted
+from redistrib.theory.placement import Int64
 
-Implementation: TypeAlias = Literal["rounds", "ragged"]
 ReductionWay: TypeAlias = Literal["native", "alltoall"]
 
 
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class _Step:
-    before: Placement
-    after: Placement
-
-    kind: ClassVar[str]
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
-            np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
-            for a, b in ((getattr(self, name), getattr(other, name)) for name in self.__match_args__)
-        )
-
-    def __hash__(self) -> int:
-        values = [getattr(self, name) for name in self.__match_args__]  # a dataclass lists its fields there
-        return hash((self.kind, *(v.tobytes() if isinstance(v, np.ndarray) else v for v in values)))
-
-    def received(self) -> list[int]:
-        """Elements each device takes in from other devices, exactly; one integer per device."""
-        raise NotImplementedError
-
-    def received_total(self) -> int:
-        """Elements received, summed over the devices."""
-        return sum(self.received())
-
-    def sent(self) -> list[int]:
-        """Elements each device sends to other devices, exactly; one integer per device."""
-        return self.received()  # members of a group send as much as they receive
-
-    @property
-    def collectives(self) -> int:
-        """Number of collective operations this step launches."""
-        return 1
-
-    @property
-    def devices(self) -> int:
-        return self.before.devices
-
-
-@dataclass(frozen=True, eq=False)
-class _LocalStep(_Step):
-    """A step without messages."""
-
-    def received(self) -> list[int]:
-        return [0] * self.devices
-
-    def received_total(self) -> int:
-        return 0
-
-    @property
-    def collectives(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True, eq=False)
-class DynSlice(_LocalStep):
+class DynSlice(LocalStep):
     """Every device keeps a box of its tile (T-DynSlice, over any number of dimensions at once)."""
 
     kind: ClassVar[str] = "dynslice"
 
 
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class _GroupStep(_Step):
-    """A collective over groups of equal size that partition the devices.
-
-    Attributes:
-        groups: `[groups, members]` device numbers. The order of members is the order of their tiles `before`:
-            row-major over the factors `before.grid[i] // after.grid[i]` of the dimensions that grow together.
-    """
-
-    groups: Int64
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", frozen(self.groups, None))
-        if self.groups.ndim != 2:
-            raise PlanFormError(f"groups form a table [groups, members], got {self.groups.ndim} dimensions")
-
-    @property
-    def group_size(self) -> int:
-        """Devices in a group."""
-        return int(self.groups.shape[1])
-
-    def group_of(self, device: int) -> list[int]:
-        """The group of a device, in the order of its members; the device alone if it is in none."""
-        rows: list[list[int]] = self.groups[(self.groups == device).any(axis=1)].tolist()
-        return rows[0] if rows else [device]
-
-    def _per_device(self, elements: int) -> list[int]:
-        """So many elements for each device, as often as it is in a group."""
-        if self.groups.size == self.devices:
-            return [elements] * self.devices
-        member = np.bincount(self.groups.ravel(), minlength=self.devices).tolist()
-        return [elements * times for times in member]
-
-
-@dataclass(frozen=True, eq=False)
-class AllGather(_GroupStep):
+class AllGather(MessageStep):
     """Every member receives the tiles of all members (T-AllGather, over any number of dimensions at once)."""
 
     kind: ClassVar[str] = "allgather"
 
-    def received(self) -> list[int]:
-        return self._per_device((self.group_size - 1) * self.before.tile_size)
+    @property
+    def message(self) -> int:
+        return self.before.tile_size
 
-    def received_total(self) -> int:
-        return (self.group_size - 1) * self.before.tile_size * self.groups.size
+    def scratch(self, sequential: bool) -> int:
+        grown = [i for i, (b, a) in enumerate(zip(self.before.grid, self.after.grid, strict=True)) if b != a]
+        leading = len(grown) <= 1 and all(self.before.tile[i] == 1 for i in range(max(grown, default=0)))
+        return 0 if leading else self.after.tile_size
 
 
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class AllToAll(_GroupStep):
+class AllToAll(MessageStep):
     """Every member receives one share from every member, itself included.
 
     The share from a to b is the box before(a) & after(b). Shares may repeat: where two members end with the same
@@ -182,15 +106,17 @@ class AllToAll(_GroupStep):
         """Shape of every share, in elements."""
         return tuple(min(b, a) for b, a in zip(self.before.tile, self.after.tile, strict=True))
 
-    def received(self) -> list[int]:
-        return self._per_device((self.group_size - 1) * math.prod(self.share))
+    @property
+    def message(self) -> int:
+        return math.prod(self.share)
 
-    def received_total(self) -> int:
-        return (self.group_size - 1) * math.prod(self.share) * self.groups.size
+    def scratch(self, sequential: bool) -> int:
+        return 2 * self.group_size * self.message
 
 
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class AllPermute(_Step):
+class AllPermute(Step):
     """Whole tiles change places (T-Permute).
 
     Attributes:
@@ -201,14 +127,25 @@ class AllPermute(_Step):
     pairs: Int64
 
     kind: ClassVar[str] = "allpermute"
+    fields: ClassVar[tuple[Field, ...]] = (DeviceField("pairs", 2),)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairs", frozen(self.pairs, 2))
         if self.pairs.ndim != 2 or self.pairs.shape[1] != 2:
             raise PlanFormError(f"pairs form a table [pairs, 2], got shape {self.pairs.shape}")
 
+    def _transfers(self, device: int | None) -> Transfers:
+        pairs = self.pairs if device is None else self.pairs[(self.pairs == device).any(axis=1)]
+        return self._between(pairs[:, 0], pairs[:, 1], np.zeros(len(pairs), dtype=np.int64))
+
+    def _replaced(self) -> Int64:
+        return self.pairs[:, 1]  # the whole tile arrives
+
     def received(self) -> list[int]:
         return self._tiles(self.pairs[:, 1])
+
+    def received_total(self) -> int:
+        return len(self.pairs) * self.before.tile_size
 
     def sent(self) -> list[int]:
         return self._tiles(self.pairs[:, 0])
@@ -217,49 +154,21 @@ class AllPermute(_Step):
         """A tile for every time that a device is named."""
         return [times * self.before.tile_size for times in np.bincount(devices, minlength=self.devices).tolist()]
 
-    def received_total(self) -> int:
-        return len(self.pairs) * self.before.tile_size
-
-
-@dataclass(frozen=True, eq=False)
-class _ShareStep(_Step):
-    """Shares travel from device to device.
-
-    Attributes:
-        shares: the boxes that travel.
-        implementation: `"rounds"`, one collective permute a round, in which every share takes as many elements as the
-            largest; `"ragged"`, one ragged all-to-all, in which every share takes its own.
-    """
-
-    shares: Shares
-    implementation: Implementation = "rounds"
-
-    def received(self) -> list[int]:
-        return self._summed(self.shares.dst)
-
-    def sent(self) -> list[int]:
-        return self._summed(self.shares.src)
-
-    def _summed(self, devices: Int64) -> list[int]:
-        """Elements of all shares of each device, `devices[k]` being that of share k, as large as they travel."""
-        if self.implementation == "ragged" or not self.shares.mixed:
-            return summed_volumes(self.shares.size, devices, self.devices)
-        sizes, result = self.round_sizes(), [0] * self.devices
-        for device, number in zip(devices.tolist(), self.shares.round.tolist(), strict=True):
-            result[device] += sizes[number]
-        return result
-
-    def round_sizes(self) -> list[int]:
-        """Elements that every share of each round takes, in rounds."""
-        return self.shares.largest()
-
     @property
     def collectives(self) -> int:
-        return self.shares.rounds if self.implementation == "rounds" else 1
+        return 1
+
+    @property
+    def participants(self) -> str:
+        return counted(len(self.pairs), "pair", "pairs")
+
+    def scratch(self, sequential: bool) -> int:
+        return self.before.tile_size
 
 
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class Exchange(_ShareStep):
+class Exchange(ShareStep):
     """Shares travel from devices that hold them to devices that lack them, in rounds.
 
     Device d starts from before(d) & after(d), which stays where it is.
@@ -267,9 +176,81 @@ class Exchange(_ShareStep):
 
     kind: ClassVar[str] = "exchange"
 
+    def _replaced(self) -> Int64:
+        if self.before.summands == 1:
+            return NONE
+        return np.flatnonzero(self.before.label != self.after.label)  # another partial sum of the tile may arrive
 
+
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class ReduceExchange(_ShareStep):
+class ReduceScatter(MessageStep):
+    """Member k of a group ends with part k of the sum of its members' tiles, row-major over the dimensions cut.
+
+    Attributes:
+        implementation: `"native"`, the platform's reduce-scatter, which adds in an order of its own; `"alltoall"`, an
+            all-to-all and a local sum in ascending order of partial sums.
+    """
+
+    implementation: ReductionWay = "native"
+
+    kind: ClassVar[str] = "reduce_scatter"
+    fields: ClassVar[tuple[Field, ...]] = (
+        WordField("implementation", ("native", "alltoall"), "a reduction"),
+        *GroupStep.fields,
+    )
+    version: ClassVar[int] = 2
+    reduces: ClassVar[bool] = True
+
+    @property
+    def message(self) -> int:
+        return self.after.tile_size
+
+    def scratch(self, sequential: bool) -> int:
+        return self.before.tile_size * (1 if self.implementation == "native" else 2)
+
+
+@kind_of_step
+@dataclass(frozen=True, eq=False)
+class AllReduce(GroupStep):
+    """Every member of a group ends with the sum of its members' tiles.
+
+    The received elements are those of a reduce-scatter over `parts` and a gather of the parts.
+    """
+
+    kind: ClassVar[str] = "all_reduce"
+    version: ClassVar[int] = 2
+    reduces: ClassVar[bool] = True
+
+    @property
+    def parts(self) -> list[int]:
+        """Elements of the tile, in row-major order, that each member adds up; as equal as can be."""
+        part, longer = divmod(self.before.tile_size, self.group_size)
+        return [part + (k < longer) for k in range(self.group_size)]
+
+    def _transfers(self, device: int | None) -> Transfers:
+        raise PlanFormError(
+            f"what travels in a step {self.kind} is left to the platform; "
+            "a reduce_scatter and an allgather do the same and say what travels"
+        )
+
+    def received(self) -> list[int]:
+        result = [0] * self.devices
+        for part, column in zip(self.parts, self.groups.T.tolist(), strict=True):
+            for device in column:
+                result[device] = self.before.tile_size + (self.group_size - 2) * part
+        return result
+
+    def received_total(self) -> int:
+        return 2 * (self.group_size - 1) * self.before.tile_size * len(self.groups)
+
+    def scratch(self, sequential: bool) -> int:
+        return self.before.tile_size
+
+
+@kind_of_step
+@dataclass(frozen=True, eq=False)
+class ReduceExchange(ShareStep):
     """An exchange whose receivers add: shares of different partial sums of one box become their sum.
 
     Attributes:
@@ -282,6 +263,10 @@ class ReduceExchange(_ShareStep):
     splits: tuple[int, ...] = ()
 
     kind: ClassVar[str] = "reduce_exchange"
+    fields: ClassVar[tuple[Field, ...]] = (*ShareStep.fields, SplitField("splits"))
+    version: ClassVar[int] = 2
+    reduces: ClassVar[bool] = True
+    compares_labels: ClassVar[bool] = True  # they decide whether a device adds its own partial sum
 
     def __post_init__(self) -> None:
         many, few = self.before.summands, self.after.summands
@@ -293,17 +278,6 @@ class ReduceExchange(_ShareStep):
             )
         object.__setattr__(self, "splits", splits)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ReduceExchange)
-            and super().__eq__(other)
-            # the numbers decide whether a device adds its own partial sum
-            and np.array_equal(self.before.label, other.before.label)
-            and np.array_equal(self.after.label, other.after.label)
-        )
-
-    __hash__ = _Step.__hash__
-
     def adds_own(self) -> npt.NDArray[np.bool_]:
         """`[devices]` whether the partial sum of each device belongs to its partial sum afterwards."""
         splits = np.array(self.splits, dtype=np.int64)
@@ -311,58 +285,13 @@ class ReduceExchange(_ShareStep):
         within: npt.NDArray[np.bool_] = (splits[after] <= before) & (before < splits[after + 1])
         return within
 
+    def _replaced(self) -> Int64:
+        return np.flatnonzero(~self.adds_own())
 
+
+@kind_of_step
 @dataclass(frozen=True, eq=False)
-class ReduceScatter(_GroupStep):
-    """Member k of a group ends with part k of the sum of its members' tiles, row-major over the dimensions cut.
-
-    Attributes:
-        implementation: `"native"`, the platform's reduce-scatter, which adds in an order of its own; `"alltoall"`, an
-            all-to-all and a local sum in ascending order of partial sums.
-    """
-
-    implementation: ReductionWay = "native"
-
-    kind: ClassVar[str] = "reduce_scatter"
-
-    def received(self) -> list[int]:
-        return [(self.group_size - 1) * self.after.tile_size] * self.devices
-
-    def received_total(self) -> int:
-        return (self.group_size - 1) * self.after.tile_size * self.devices
-
-
-@dataclass(frozen=True, eq=False)
-class AllReduce(_GroupStep):
-    """Every member of a group ends with the sum of its members' tiles.
-
-    The received elements are those of a reduce-scatter over `parts` and a gather of the parts.
-    """
-
-    kind: ClassVar[str] = "all_reduce"
-
-    @property
-    def parts(self) -> list[int]:
-        """Elements of the tile, in row-major order, that each member adds up; as equal as can be."""
-        part, longer = divmod(self.before.tile_size, self.group_size)
-        return [part + (k < longer) for k in range(self.group_size)]
-
-    def received(self) -> list[int]:
-        result = [0] * self.devices
-        for part, column in zip(self.parts, self.groups.T.tolist(), strict=True):
-            for device in column:
-                result[device] = self.before.tile_size + (self.group_size - 2) * part
-        return result
-
-    def sent(self) -> list[int]:
-        return self.received()
-
-    def received_total(self) -> int:
-        return 2 * (self.group_size - 1) * self.before.tile_size * len(self.groups)
-
-
-@dataclass(frozen=True, eq=False)
-class Unreduce(_LocalStep):
+class Unreduce(LocalStep):
     """Tiles become partial sums of tiles as large or larger, by identity elements around them or in their place.
 
     It makes a partial array of a replicated one (all holders but one of a tile replace it by zeros) and of a cut one
@@ -375,13 +304,14 @@ class Unreduce(_LocalStep):
     keeps: Int64
 
     kind: ClassVar[str] = "unreduce"
+    fields: ClassVar[tuple[Field, ...]] = (DeviceField("keeps", 0),)
+    version: ClassVar[int] = 2
+    reduces: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keeps", frozen(self.keeps, None))
         if self.keeps.ndim != 1:
             raise PlanFormError(f"devices that keep their tile form a list, got {self.keeps.ndim} dimensions")
 
-
-Step: TypeAlias = (
-    DynSlice | AllGather | AllToAll | AllPermute | Exchange | ReduceScatter | AllReduce | ReduceExchange | Unreduce
-)
+    def _replaced(self) -> Int64:
+        return np.setdiff1d(np.arange(self.devices), self.keeps)  # identity elements take the place of its tile

@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING
 
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import PlanData
-from redistrib.plans.steps import (
-    AllGather,
-    AllPermute,
-    AllReduce,
-    AllToAll,
-    DynSlice,
-    Exchange,
-    ReduceExchange,
-    ReduceScatter,
-    Step,
-    Unreduce,
-)
-from redistrib.report import ruled
+from redistrib.plans.step import Step
+from redistrib.report import counted, ruled
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement
 
@@ -42,7 +31,7 @@ def render(plan: PlanData, width: int = 118) -> str:
     received = plan.received
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("step", footer="total", no_wrap=True)
-    table.add_column("groups", footer=_count(plan.collectives, "collective"))
+    table.add_column("groups", footer=counted(plan.collectives, "collective", "collectives"))
     names = _Names(plan)
     after = [names.of(placement) for placement in (plan.before, *(step.after for step in plan.steps))]
     word = max(len(part) for name in after for part in name.split(" "))
@@ -56,7 +45,7 @@ def render(plan: PlanData, width: int = 118) -> str:
         table.add_row(
             str(number),
             step_name(step),
-            groups(step),
+            step.participants,
             name,
             _size(step.after.tile_size, plan.itemsize),
             _received(step.received(), plan.itemsize),
@@ -78,23 +67,6 @@ def step_name(step: Step) -> str:
     finer = [str(i) for i, (b, a) in enumerate(zip(step.before.grid, step.after.grid, strict=True)) if a > b]
     dims = "->".join(",".join(part) for part in (coarser, finer) if part)
     return f"{step.kind} {dims}".rstrip()
-
-
-def groups(step: Step) -> str:
-    """The participants of a step: `6 groups of 4`, `12 pairs`, `24 shares in 3 rounds`."""
-    match step:
-        case DynSlice() | Unreduce():
-            return ""
-        case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
-            return f"{_count(len(step.groups), 'group')} of {step.group_size}"
-        case AllPermute():
-            return _count(len(step.pairs), "pair")
-        case Exchange() | ReduceExchange():
-            shares = _count(len(step.shares), "share")
-            if step.implementation == "ragged":
-                return f"{shares}, ragged"
-            padded = ", padded" if step.received_total() > sum(step.shares.volumes()) else ""
-            return f"{shares} in {_count(step.shares.rounds, 'round')}{padded}"
 
 
 class _Names:
@@ -140,8 +112,9 @@ def _head(plan: PlanData) -> list[str]:
         target += f" on {plan.target_mesh}{_order(plan.target_mesh)}"
     return [
         f"{plan.source} -> {target}",
-        f"{plan.dtype} over {_count(plan.devices, 'device')}, mesh {plan.source_mesh}{_order(plan.source_mesh)}; "
-        f"algorithm {plan.algorithm}, cost in {plan.unit} by the model {plan.cost_model}",
+        f"{plan.dtype} over {counted(plan.devices, 'device', 'devices')}, "
+        f"mesh {plan.source_mesh}{_order(plan.source_mesh)}; algorithm {plan.algorithm}, "
+        f"cost in {plan.unit} by the model {plan.cost_model}",
     ]
 
 
@@ -200,10 +173,6 @@ def _plain(table: Table, width: int) -> str:
 
 def _folded(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _times(counts: Iterable[int]) -> str:

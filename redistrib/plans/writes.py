@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from redistrib.arith import distinct_rows
 from redistrib.errors import PartialTypeError
-from redistrib.plans.messages import Messages, messages
 from redistrib.plans.steps import ReduceExchange, ReduceScatter, Step
+from redistrib.plans.transfers import Transfers
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
 
@@ -102,7 +102,7 @@ def schedule(source: Placement, step: Step, split: Callable[[Write], list[Write]
     """
     if step.before.summands > 1 or step.after.summands > 1:
         raise PartialTypeError("a list of writes", f"the step {step.kind}")
-    after, table = step.after, messages(step)
+    after, table = step.after, step.transfers()
     boxes = source.boxes.meet(after.boxes)
     retained = _Retained(boxes, boxes.start - source.start, boxes.start - after.start)
     rounds = [write for r in range(table.rounds) for write in _round(source, after, table, r)]
@@ -121,8 +121,8 @@ def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
 
     A device without a box in a round must add none.
     """
-    before, after, table = step.before, step.after, messages(step)
-    retained = _Retained(table.retained, table.retained.start - before.start, table.retained.start - after.start)
+    before, after, table, boxes = step.before, step.after, step.transfers(), step.retained()
+    retained = _Retained(boxes, boxes.start - before.start, boxes.start - after.start)
     return retained.writes() + [write for r in range(table.rounds) for write in _round(before, after, table, r)]
 
 
@@ -153,7 +153,7 @@ class _Retained:
         return result
 
 
-def _round(before: Placement, after: Placement, table: Messages, number: int) -> list[Write]:
+def _round(before: Placement, after: Placement, table: Transfers, number: int) -> list[Write]:
     """One write for each shape of the boxes in a round, in one padded transfer for several."""
     rows = np.flatnonzero(table.round == number)
     shapes, _, shape, _ = distinct_rows(table.box.size[rows])

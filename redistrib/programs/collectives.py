@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from redistrib.programs.direct import direct_sends
+from redistrib.programs.direct import direct_transfers
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.program import Move, Program
@@ -62,8 +62,8 @@ def _together(flat: Program, run: list[int]) -> Sends:
         op = flat.ops[k]
         assert isinstance(op, Move)
         root = began[op.out.name] = began.get(op.value, op.value)
-        for send in direct_sends(flat.values[op.value], op.out):
-            box = (root, send.start, send.size)
+        for send in direct_transfers(flat.values[op.value], op.out).rows():
+            box = (root, send.box.start, send.box.size)
             if box not in origin:
                 tile = flat.values[root]
                 origin[box] = {send.sender} if send.sender in tile.place.devices else set(tile.place.devices)

@@ -8,33 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import product
 from typing import NamedTuple
 
+from redistrib.plans.transfers import Transfers, lacking
 from redistrib.programs.program import Value
-from redistrib.theory.boxes import Box
-from redistrib.theory.placement import Placement
 
 _Ints = tuple[int, ...]
 
 
-class DirectSend(NamedTuple):
-    """A box that one device takes from another, or keeps where both are one.
-
-    Attributes:
-        sender, receiver: numbers of the devices in the machine.
-        start: first element of the box, in global coordinates.
-        size: elements along each dimension.
-    """
-
-    sender: int
-    receiver: int
-    start: _Ints
-    size: _Ints
-
-
-def direct_sends(value: Value, out: Value) -> list[DirectSend]:
+def direct_transfers(value: Value, out: Value) -> Transfers:
     """The boxes that travel in a move without a plan, receiver by receiver.
 
     A device keeps the boxes that it holds already. Receivers of one tile are spread over the holders of that tile. The
@@ -44,41 +26,14 @@ def direct_sends(value: Value, out: Value) -> list[DirectSend]:
     >>> from redistrib.lang.types import DistType
     >>> from redistrib.programs.program import Place
     >>> root, both = Place(Mesh(()), (0,)), Place(Mesh.of("x=2"))
-    >>> direct_sends(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
-    [DirectSend(sender=0, receiver=0, start=(0,), size=(2,)), DirectSend(sender=0, receiver=1, start=(2,), size=(2,))]
+    >>> table = direct_transfers(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
+    >>> table.staying(0), table.receives(1)
+    ([Box(start=(0,), size=(2,))], [(0, Box(start=(2,), size=(2,)))])
     """
     if value.has_halos:  # a part of a device's tile
         boxes = zip(out.place.devices, out.boxes.rows(), strict=True)
-        return [DirectSend(device, device, box.start, box.size) for device, box in boxes]
-    return direct_sends_between(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)
-
-
-def direct_sends_between(
-    source: Placement, holders: Sequence[int], boxes: Sequence[Box], receivers: Sequence[int]
-) -> list[DirectSend]:
-    """The boxes that travel from devices with tiles of equal size to devices that need other boxes of the array.
-
-    Args:
-        source: the tiles.
-        holders: for each row of the placement the device that holds it.
-        boxes: boxes, each inside the array.
-        receivers: for each box the device that needs it.
-    """
-    holders_of: dict[_Ints, list[int]] = defaultdict(list)
-    for device, index in zip(holders, source.index.tolist(), strict=True):
-        holders_of[tuple(index)].append(device)
-    sends_of: dict[_Ints, int] = defaultdict(int)
-    result = []
-    for receiver, box in zip(receivers, boxes, strict=True):
-        touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(box.start, box.size, source.tile, strict=True))
-        for index in product(*touched):
-            part = box.meet(Box(tuple(i * n for i, n in zip(index, source.tile, strict=True)), source.tile))
-            sender = receiver
-            if receiver not in holders_of[index]:
-                sender = holders_of[index][sends_of[index] % len(holders_of[index])]
-                sends_of[index] += 1
-            result.append(DirectSend(sender, receiver, part.start, part.size))
-    return result
+        return Transfers.of_rows([(device, device, box) for device, box in boxes], len(out.shape))
+    return lacking(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)
 
 
 class Scattering(NamedTuple):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
+from redistrib.cache import cached
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.windows import Held, Reach
@@ -44,7 +44,7 @@ class HaloRound:
     wanted: Int64
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def halo_rounds(form: DistType, mesh: Mesh, windows: tuple[Held, ...]) -> tuple[HaloRound, ...]:
     """The messages, in order, after which devices with tiles of a type hold the halos of their windows too."""
     return tuple(copy for copy in halo_copies(form, mesh, windows) if copy.distance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from redistrib.errors import ProgramError
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
-from redistrib.programs.direct import direct_sends
+from redistrib.programs.direct import direct_transfers
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
@@ -204,15 +203,13 @@ def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankO
     old, new = (dict(zip(end.place.devices, end.corner.tolist(), strict=True)) for end in (value, out))
     boxes: dict[int, list[tuple[int, _Ints]]] = {device: [] for device in out.place.devices}
     stays: dict[int, list[tuple[_Ints, _Ints, _Ints]]] = {device: [] for device in out.place.devices}
-    for send in direct_sends(value, out):
-        if not math.prod(send.size):
-            continue
-        offset, goes = _minus(send.start, old[send.sender]), _minus(send.start, new[send.receiver])
-        if send.sender == send.receiver:
-            stays[send.receiver].append((offset, goes, send.size))
+    for sender, receiver, box, _ in direct_transfers(value, out).rows():
+        offset, goes = _minus(box.start, old[sender]), _minus(box.start, new[receiver])
+        if sender == receiver:
+            stays[receiver].append((offset, goes, box.size))
         else:
-            boxes[send.receiver].append((send.sender, goes))
-            ops[send.sender].append(Send(value.name, send.receiver, offset, send.size, tag))
+            boxes[receiver].append((sender, goes))
+            ops[sender].append(Send(value.name, receiver, offset, box.size, tag))
     for device in out.place.devices:
         own_value = value.name if device in old else ""
         parts = (tuple(boxes[device]), own_value, tuple(stays[device]))

@@ -80,8 +80,3 @@ def _is_plain(value: Any, target: Any) -> bool:
         if sharding.memory_kind not in (None, device.default_memory().kind):
             return False
     return True
-
-
-def forget() -> None:
-    """Drop the copies."""
-    _COPIES.clear()

@@ -23,6 +23,7 @@ from redistrib.resharding.leaves import matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
+from redistrib.resharding.wide import mode_of
 from redistrib.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -162,13 +163,14 @@ def move_tree(
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if outside:
-        # Where leaves are donated none is traced, and the moved leaves are the whole tree.
-        partial = (lambda: structure.unflatten(placed)) if donate else None
-        with own_context(), SignalsPutOff(partial) as pause:
-            prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
-            prepared.run(placed, progress, pause, agreed)
-            if donate:
-                return structure.unflatten(placed)
+        with own_context(), mode_of(outside) as ready:
+            prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
+            # Where leaves are donated none is traced, and the moved leaves are the whole tree.
+            partial = (lambda: structure.unflatten(placed)) if donate else None
+            with SignalsPutOff(partial) as pause:
+                prepared.run(placed, progress, pause, agreed)
+                if donate:
+                    return structure.unflatten(placed)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return structure.unflatten(results)
 
@@ -212,7 +214,8 @@ def reshard_plan(
         _refuse_with_through(None, logical_shape)
         return _prepared_through(tree, shardings, through, mesh, donate, limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
-    return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit, via=chosen).plan
+    with mode_of(list(map(on_devices, leaves))) as ready:
+        return PreparedReshard(ready, planner, donate=donate, memory_limit=limit, via=chosen).plan
 
 
 def _prepared_through(

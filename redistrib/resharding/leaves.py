@@ -109,12 +109,6 @@ def _paths(tree: Any, structure: Any) -> list[str]:
     return _PATHS.get(structure, lambda: [keystr(path) for path, _ in tree_flatten_with_path(tree)[0]])
 
 
-def forget() -> None:
-    """Drop the paths of leaves."""
-    _PATHS.clear()
-    _PATTERNS.clear()
-
-
 def _is_sharding(value: Any) -> bool:
     return isinstance(value, Sharding | PartitionSpec | jax.Device) or value is None
 
@@ -209,13 +203,14 @@ def present(leaf: Leaf) -> Leaf:
     return replace(leaf, value=without_shards(value.shape, value.dtype, sharding))
 
 
-def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
-    """An array without elements, on the target.
+def zeros_like(array: jax.Array, target: Sharding, shape: tuple[int, ...] | None = None) -> jax.Array:
+    """An array without elements, on the target, and of another shape if one is given.
 
     XLA replicates arrays without elements under any sharding. So a tile is replicated, and its buffers get the
     sharding.
     """
+    whole = array.shape if shape is None else shape
     if not target.addressable_devices:
-        return without_shards(array.shape, array.dtype, target)
-    result = zeros(array, target.shard_shape(array.shape), list(devices_of(target, array.shape)))
-    return with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))
+        return without_shards(whole, array.dtype, target)
+    result = zeros(array, target.shard_shape(whole), list(devices_of(target, whole)))
+    return with_sharding(result, whole, target, weak=bool(array.aval.weak_type))

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax import dummies, primitive, with_sharding
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
@@ -25,8 +24,6 @@ from redistrib.errors import MemoryLimitError
 from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.slabs import has_summands
-from redistrib.resharding import copies, leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
 from redistrib.resharding.events import cache_missed
 from redistrib.resharding.packing import buckets
@@ -52,26 +49,11 @@ PLANS: Cache[Plan] = Cache(2048, partial(cache_missed, "plans"))
 PROGRAMS: Cache[Any] = Cache(512, partial(cache_missed, "programs"))
 # (types and meshes, dtype, cost model): the least memory limit of any plan
 _LEAST: Cache[int] = Cache(2048)
-_CACHES: list[Cache[Any]] = [TREES, ROUTES, PLANS, PROGRAMS, _LEAST]
-
-
-def cleared_with_others(cache: Cache[Any]) -> Cache[Any]:
-    """A cache that `clear_caches` clears too."""
-    _CACHES.append(cache)
-    return cache
 
 
 def cache_info() -> dict[str, CacheInfo]:
     """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`."""
     return {"trees": TREES.info, "routes": ROUTES.info, "plans": PLANS.info, "programs": PROGRAMS.info}
-
-
-def clear_caches() -> None:
-    """Drop all plans and compiled programs of `reshard`."""
-    for cache in _CACHES:
-        cache.clear()
-    for module in (compiled, dummies, primitive, with_sharding, leaves, copies):
-        module.forget()
 
 
 def route_of(
@@ -350,7 +332,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     ]
     small = [
         max(group[0].source_bytes, group[0].target_bytes) <= COALESCED_BYTES
-        and not any(map(has_summands, group[0].plan.steps))
+        and not any(step.on_sums for step in group[0].plan.steps)
         for group in groups
     ]
     count: Counter[Any] = Counter()

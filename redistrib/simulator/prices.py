@@ -20,7 +20,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
 from redistrib.programs.data import Compute, Move, ProgramData
-from redistrib.programs.direct import direct_sends, gathering, scattering
+from redistrib.programs.direct import direct_transfers, gathering, scattering
 from redistrib.programs.halos import halo_rounds
 from redistrib.programs.live import renames
 from redistrib.programs.value import Place, Value
@@ -153,7 +153,7 @@ def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStag
     if len(ends[1]) == 1:
         root, *others = gathering(value, *ends[1]).members or ends[1]
         return links.at_root("gather", [(other, root) for other in others], math.prod(value.tile))
-    return links.sends([(math.prod(send.size), send.sender, send.receiver) for send in direct_sends(value, out)])
+    return links.sends((send.box.volume, send.sender, send.receiver) for send in direct_transfers(value, out).rows())
 
 
 class _Links:

@@ -12,7 +12,7 @@ from typing import Any
 
 from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
-from redistrib.plans.table import groups, step_name
+from redistrib.plans.table import step_name
 from redistrib.programs.program import Move, Place, Program, Value
 from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.simulator.clocks import Event, Run
@@ -137,7 +137,7 @@ class Simulation(ShownInNotebooks):
             rows.append(
                 [
                     f"{k} {step_name(stage.step)}",
-                    groups(stage.step),
+                    stage.step.participants,
                     timed.links,
                     _sizes([round(share * stage.itemsize) for share in timed.rounds]),
                     f"{stage.received:,}",

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from redistrib.errors import RedistribError
-from redistrib.plans.messages import messages
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.theory.topology import Topology
 
@@ -21,7 +20,7 @@ def rounds_of(step: Step, topology: Topology) -> tuple[bool, list[int]]:
         of = None if topology.hosts is None else topology.hosts[step.groups]
         return of is not None and bool((of != of[:, :1]).any()), []
     try:
-        table = messages(step)
+        table = step.transfers()
     except RedistribError:
         return False, []
     hosts = topology.hosts

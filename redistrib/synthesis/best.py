@@ -1,14 +1,27 @@
-"""The cheapest plan of all candidates, for `algorithm="best"`."""
+"""The cheapest plan of all candidates, for `algorithm="best"`.
+
+The state is a `Selection`: the cheapest candidate so far and its key, the price first. Two invariants hold throughout:
+every candidate in it runs from source to target and fits, and what is not built has a lower bound of its price that is
+no better than the key. Candidates come in this order, the cheap to build first, since each narrows what follows:
+
+1. one collective or none (`single`): a slice, a permute, a dense collective. At the bound of the price nothing follows.
+2. slice, exchange, gather (`three_phases`), for every choice of the two placements between them that can still win.
+3. where hosts are unequal, broadcasts by way of a relay; under a memory limit, one large gather, and rounds without it.
+4. where elements are counted and the bound is not met, the direct exchange, which meets it.
+5. the paper's own search, under this model and under the paper's.
+
+The cheapest is the plan. Where hosts are unequal, the plan is the candidate within `PRICE_TOLERANCE` of the cheapest
+that is least busy on the links between hosts.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from redistrib.cost.model import CostModel, PhaseGrids, Prices
+from redistrib.cost.model import CostModel, PhaseGrids
 from redistrib.cost.paper import PaperCost
-from redistrib.plans.crossing import crossing
 from redistrib.plans.steps import Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.paper.algorithm import paper_steps
@@ -17,7 +30,7 @@ from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.relay_broadcast import relay_broadcast
 from redistrib.synthesis.selection import Key, Priced, Selection
-from redistrib.theory.placement import Int64, lower_bound
+from redistrib.theory.placement import lower_bound
 
 # The paper's plan is a candidate too. Its search is slow and rarely wins, so a short search is enough.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
@@ -39,44 +52,111 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
         MemoryLimitError: if no candidate fits the memory limit.
         ProfileError: if the model gives no candidate a finite price.
     """
-    chosen = Selection(problem, model)
-    prices = chosen.prices
-    single_steps = single(problem)
-    at_least = prices.at_least(problem.before, problem.after)
-    hosts = problem.topology.hosts if problem.topology.unequal_hosts else None
-    least_alone = hosts is None and single_steps is not None and prices.total(single_steps) == at_least
-    if single_steps is not None and problem.memory_limit is None and (not _collectives(single_steps) or least_alone):
-        return single_steps  # one collective or none, at the lower bound of the price: no plan is cheaper
-    exact = model.counts_received and problem.memory_limit is None
-    enough = (at_least, 2) if exact else (-1, 0)  # no plan has one collective here
-    priced: list[Priced] = []
-    space = problem.space
+    return _Best(problem, model).steps(over_partition, waiting)
 
-    def keep(phases: PhaseGrids) -> bool:
-        price = max(at_least, prices.phases_at_least(space, phases))
-        if hosts is not None:
-            return price <= PRICE_TOLERANCE * chosen.key[0]
-        return (price, 0 if model.fused_exchange else phases.collectives) < chosen.key[:2]
 
-    def offer(steps: list[Step]) -> Key:
-        candidate = chosen.offer(steps)
+class _Best:
+    """The selection of one problem's plan; the page of this module tells its steps and invariants.
+
+    Attributes:
+        problem, model: as in `best_steps`.
+        chosen: the cheapest candidate so far.
+        at_least: a lower bound on the price of every plan.
+        exact: whether prices are elements received, without a memory limit: then a plan at the bound is optimal.
+        hosts: `[devices]` the host of each device, where hosts are unequal; else None.
+        priced: the candidates that fit, where hosts are unequal.
+    """
+
+    def __init__(self, problem: Problem, model: CostModel) -> None:
+        self.problem, self.model = problem, model
+        self.chosen = Selection(problem, model)
+        self.at_least = self.chosen.prices.at_least(problem.before, problem.after)
+        self.exact = model.counts_received and problem.memory_limit is None
+        self.hosts = problem.topology.hosts if problem.topology.unequal_hosts else None
+        self.priced: list[Priced] = []
+
+    def steps(self, over_partition: bool, waiting: bool) -> list[Step]:
+        problem = self.problem
+        single_steps = single(problem)
+        if single_steps is not None and self._is_cheapest(single_steps):
+            return single_steps
+        for steps in self._built(single_steps, waiting):
+            key = self._offer(steps)
+            if self.exact and key is not None and key[:2] == (self.at_least, 2):  # no plan has one collective here
+                break
+        if self.exact and self.chosen.key[0] > self.at_least:
+            direct = exchange.direct(problem)
+            if direct is not None:
+                self._offer(direct)
+        for steps in self._papers(over_partition):
+            self._offer(steps)
+        cheapest = self.chosen.cheapest()
+        return cheapest if self.hosts is None else self._least_busy()
+
+    def _is_cheapest(self, single_steps: list[Step]) -> bool:
+        """Whether no plan is cheaper than one of a single collective or none: it has none, or is at the bound."""
+        if self.problem.memory_limit is not None:
+            return False
+        if not sum(step.collectives for step in single_steps):
+            return True
+        return self.hosts is None and self.chosen.prices.total(single_steps) == self.at_least
+
+    def _built(self, single_steps: list[Step] | None, waiting: bool) -> Iterator[list[Step]]:
+        """Candidates of three phases, by a relay, and for a memory limit."""
+        problem = self.problem
+        yield from three_phases(problem, single_steps, self._may_win)
+        if waiting and problem.topology.unequal_hosts:
+            yield from relay_broadcast(problem)
+        if problem.memory_limit is not None:
+            whole = exchange.whole_then_sliced(problem)  # fewer collectives for more memory
+            if whole is not None:
+                yield whole
+            yield from exchange.in_rounds(problem)  # more rounds for less memory
+
+    def _may_win(self, phases: PhaseGrids) -> bool:
+        """Whether a plan through these grids may be cheaper than the cheapest so far, by its lower bound."""
+        price = max(self.at_least, self.chosen.prices.phases_at_least(self.problem.space, phases))
+        if self.hosts is not None:
+            return price <= PRICE_TOLERANCE * self.chosen.key[0]
+        return (price, 0 if self.model.fused_exchange else phases.collectives) < self.chosen.key[:2]
+
+    def _papers(self, over_partition: bool) -> Iterator[list[Step]]:
+        """Plans of the paper's algorithm: by a short search under this model, and under the paper's cost model."""
+        below = self.chosen.key[0] + 1 if self.exact else self.chosen.key[0]
+        needed = below == math.inf
+        quick = replace(QUICK_SEARCH, over_partition=over_partition, needed=needed, below=below)
+        state = SearchState()
+        steps = paper_steps(self.problem, self.model, quick, state)
+        if steps is not None:
+            yield steps
+        if state.skipped and not self.model.normal_forms_suffice:
+            steps = paper_steps(self.problem, PaperCost(), Search(over_partition=over_partition, needed=needed))
+            if steps is not None:
+                yield steps
+
+    def _offer(self, steps: list[Step]) -> Key | None:
+        """The key of a candidate, which is chosen if it is the cheapest; None where it does not fit."""
+        candidate = self.chosen.offer(steps)
         if candidate is None:
-            return ()
-        if hosts is not None:
-            priced.append(candidate)
+            return None
+        if self.hosts is not None:
+            self.priced.append(candidate)
         return candidate[0]
 
-    for steps in _candidates(problem, single_steps, keep, waiting):
-        if offer(steps)[:2] == enough:
-            break
-    if exact and chosen.key[0] > at_least:
-        direct = exchange.direct(problem)
-        if direct is not None:
-            offer(direct)
-    for steps in _papers(problem, model, chosen.key[0] + 1 if exact else chosen.key[0], over_partition):
-        offer(steps)
-    steps = chosen.cheapest()
-    return steps if hosts is None else _least_busy(priced, PRICE_TOLERANCE * chosen.key[0], prices, hosts)
+    def _least_busy(self) -> list[Step]:
+        """The plan with the least sum of its price and its seconds on the links between hosts, within the tolerance.
+
+        Ties go to the plan that sends fewest elements between hosts.
+        """
+        assert self.hosts is not None
+        hosts, prices = self.hosts, self.chosen.prices
+        most = PRICE_TOLERANCE * self.chosen.key[0]
+
+        def key(plan: Priced) -> tuple[float, int, Key]:
+            crosses = sum(step.crossing(hosts) for step in plan[1])
+            return plan[0][0] + prices.links_busy(crosses), crosses, plan[0]
+
+        return min((plan for plan in self.priced if plan[0][0] <= most), key=key)[1]
 
 
 def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | None:
@@ -90,52 +170,3 @@ def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | No
         f"the direct exchange, which receives the lower bound, has {exchange.share_count(problem):,} shares; "
         f"more than {exchange.most_direct(problem):,} are not planned"
     )
-
-
-def _least_busy(priced: list[Priced], most: float, prices: Prices, hosts: Int64) -> list[Step]:
-    """The plan with the least sum of its price and its seconds on the links between hosts, up to the price `most`.
-
-    Ties go to the plan that sends fewest elements between hosts.
-    """
-
-    def key(plan: Priced) -> tuple[float, int, Key]:
-        crosses = sum(crossing(step, hosts) for step in plan[1])
-        return plan[0][0] + prices.links_busy(crosses), crosses, plan[0]
-
-    return min((plan for plan in priced if plan[0][0] <= most), key=key)[1]
-
-
-def _collectives(steps: list[Step]) -> int:
-    return sum(step.collectives for step in steps)
-
-
-def _candidates(
-    problem: Problem, single_steps: list[Step] | None, keep: Callable[[PhaseGrids], bool], waiting: bool
-) -> Iterator[list[Step]]:
-    yield from three_phases(problem, single_steps, keep)
-    if waiting and problem.topology.unequal_hosts:
-        yield from relay_broadcast(problem)
-    if problem.memory_limit is not None:
-        yield from _for_memory(problem)
-
-
-def _papers(problem: Problem, model: CostModel, below: float, over_partition: bool) -> Iterator[list[Step]]:
-    """Plans of the paper's algorithm: by a short search under this model, and under the paper's cost model."""
-    needed = below == math.inf
-    quick = replace(QUICK_SEARCH, over_partition=over_partition, needed=needed, below=below)
-    state = SearchState()
-    steps = paper_steps(problem, model, quick, state)
-    if steps is not None:
-        yield steps
-    if state.skipped and not model.normal_forms_suffice:
-        steps = paper_steps(problem, PaperCost(), Search(over_partition=over_partition, needed=needed))
-        if steps is not None:
-            yield steps
-
-
-def _for_memory(problem: Problem) -> Iterator[list[Step]]:
-    """Candidates under a memory limit: fewer collectives for more memory, and more rounds for less memory."""
-    whole = exchange.whole_then_sliced(problem)
-    if whole is not None:
-        yield whole
-    yield from exchange.in_rounds(problem)

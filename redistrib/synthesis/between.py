@@ -23,9 +23,8 @@ import numpy as np
 from redistrib.arith import divisors
 from redistrib.cost.model import CostModel, Prices
 from redistrib.errors import MemoryLimitError
-from redistrib.plans.crossing import crossing
 from redistrib.plans.steps import AllGather, DynSlice, Step
-from redistrib.synthesis import exchange
+from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
 from redistrib.synthesis.members import Members
@@ -34,9 +33,6 @@ from redistrib.synthesis.selection import Key, Selection
 from redistrib.theory.crossing import sides_of
 from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid, common
-
-MOST_PARTS = 12  # ways to cut the target finer
-MOST_DIMENSIONS = 6  # that are cut for it; of arrays of more, the first ones
 
 
 def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
@@ -81,7 +77,7 @@ def _cheapest(problem: Problem, model: CostModel, candidates: Iterable[list[Step
 
 def _key(problem: Problem, model: CostModel, prices: Prices, steps: list[Step]) -> Key:
     side = sides_of(problem.before)
-    crosses = sum(crossing(step, side) for step in steps)
+    crosses = sum(step.crossing(side) for step in steps)
     most_sent = max(map(sum, zip(*(step.sent() for step in steps), strict=True)), default=0)
     price, *rest = prices.key(steps)
     return (price, crosses, most_sent, *rest) if model.counts_received else (price, *rest, crosses, most_sent)
@@ -101,7 +97,7 @@ def _dropped(problem: Problem) -> list[Step] | None:
 def _candidates(problem: Problem, source: Members, target: Members, model: CostModel) -> Iterator[list[Step]]:
     before, after = problem.before, problem.after
     yield from exchange.in_rounds(problem)
-    direct = exchange.direct(problem) if exchange.share_count(problem) > exchange.MOST_UNEQUAL else None
+    direct = exchange.direct(problem) if exchange.share_count(problem) > limits.UNEQUAL_SHARES else None
     if direct is not None:
         yield direct
     for grid in (after.grid, *_finer(problem, target)):
@@ -133,7 +129,7 @@ def _finer(problem: Problem, target: Members) -> list[Grid]:
     before, after = problem.before, problem.after
     spare = len(target.devices) // after.tiles
     dims = [
-        divisors(math.gcd(spare, size // count)) if i < MOST_DIMENSIONS else (1,)
+        divisors(math.gcd(spare, size // count)) if i < limits.PART_DIMENSIONS else (1,)
         for i, (size, count) in enumerate(zip(after.shape, after.grid, strict=True))
     ]
     grids = [
@@ -145,7 +141,7 @@ def _finer(problem: Problem, target: Members) -> list[Grid]:
     def shares(grid: Grid) -> int:
         return math.prod(math.lcm(b, g) // g for b, g in zip(before.grid, grid, strict=True))
 
-    return sorted(grids, key=lambda grid: (-math.prod(grid), shares(grid), grid))[:MOST_PARTS]
+    return sorted(grids, key=lambda grid: (-math.prod(grid), shares(grid), grid))[: limits.TARGET_PARTS]
 
 
 def _part(problem: Problem, target: Members, grid: Grid) -> Placement:

@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Shares, Step
+from redistrib.synthesis import limits
 from redistrib.synthesis.groups import (
     CoarseCells,
     agree,
@@ -29,13 +30,6 @@ from redistrib.synthesis.rounds import MissingBox, colour_rounds, padded_rounds,
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
-
-# Shares of unequal size are coloured one by one, in several ways. Above this number planning would be slow.
-MOST_UNEQUAL = 1 << 12
-# The same where no other plan meets the lower bound: shares of equal size, and of unequal size coloured in one way.
-MOST_DIRECT = 1 << 18
-MOST_DIRECT_UNEQUAL = 1 << 17
-MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are worth
 
 
 def without_elements(problem: Problem) -> list[Step]:
@@ -123,7 +117,7 @@ def _all_to_all(problem: Problem) -> AllToAll:
     return AllToAll(problem.before, problem.after, groups)
 
 
-def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
+def in_rounds(problem: Problem, most_shares: int = limits.ROUND_SHARES) -> list[list[Step]]:
     """The direct exchange: every device receives exactly its missing boxes, in rounds of permutes.
 
     The first exchange receives the lower bound; the shares of a round have one shape. Where shares are unequal, others
@@ -134,17 +128,19 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     count = share_count(problem)
     if problem.nests:
         tables = [_equal_shares(problem)] if count <= most_shares else []
-        if topology.has_locality and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
+        if topology.has_locality and count <= min(
+            most_shares, limits.UNEQUAL_SHARES
+        ):  # senders on the receivers' hosts
             missing = missing_boxes(before, after.boxes)
             tables += [colour_rounds(missing, before, topology, stay=stay) for stay in (False, True)]
         return _exchanges(problem, tables)
-    if count > min(most_shares, MOST_UNEQUAL):
+    if count > min(most_shares, limits.UNEQUAL_SHARES):
         return []
     missing = missing_boxes(before, after.boxes)
     cuts = [
         _in_units(missing, unit)
         for unit in _units(before, after)
-        if unit is None or _pieces(missing, unit) <= MOST_UNEQUAL
+        if unit is None or _pieces(missing, unit) <= limits.UNEQUAL_SHARES
     ]
     by_shape, by_volume = (
         min((colour_rounds(cut, before, topology, kind) for cut in cuts), key=lambda table: table.rounds)
@@ -153,7 +149,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
     # Shares of one shape are in the fewest rounds already, unless senders are chosen near their receivers.
     mixed = topology.has_locality or len({shape_of(box) for box in missing}) > 1
-    if missing and mixed and before.devices <= MOST_PADDED:
+    if missing and mixed and before.devices <= limits.PADDED_DEVICES:
         # Senders on the receiver's host leave fewer choices for large shares of one round.
         nearness = [topology, None] if topology.has_locality else [None]
         padded = [padded_rounds(missing, before, near) for near in nearness]
@@ -167,7 +163,7 @@ def _exchanges(problem: Problem, tables: list[Shares]) -> list[list[Step]]:
 
 def most_direct(problem: Problem) -> int:
     """The shares up to which `direct` is planned."""
-    return MOST_DIRECT if problem.nests else MOST_DIRECT_UNEQUAL
+    return limits.DIRECT_SHARES if problem.nests else limits.DIRECT_UNEQUAL_SHARES
 
 
 def direct(problem: Problem) -> list[Step] | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from redistrib.synthesis import limits
 from redistrib.theory.placement import Int64
-
-MOST_PAIRS = 4096  # pairs; above, many connections are open at once and single swaps do not matter
 
 
 def without_swaps(pairs: Int64, tiles: Int64, finals: Int64, hosts: Int64) -> Int64:
@@ -29,7 +28,7 @@ def without_swaps(pairs: Int64, tiles: Int64, finals: Int64, hosts: Int64) -> In
     Returns:
         Pairs with the same receivers in the same order.
     """
-    if len(pairs) > MOST_PAIRS:
+    if len(pairs) > limits.SWAPPED_PAIRS:
         return pairs
     source = {receiver: sender for sender, receiver in pairs.tolist()}
     host, tile, final = hosts.tolist(), tiles.tolist(), finals.tolist()

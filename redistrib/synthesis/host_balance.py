@@ -12,11 +12,8 @@ import numpy as np
 
 from redistrib.arith import Int64
 from redistrib.plans.shares import Shares
+from redistrib.synthesis import limits
 from redistrib.theory.topology import Topology
-
-MOST_SHARES = 1024  # above, rounds stay as they are
-MOST_ROUNDS = 16
-MOST_PATHS = 5  # of two rounds, whose exchanges are tried in all combinations
 
 
 def balanced_rounds(shares: Shares, topology: Topology) -> Shares:
@@ -27,7 +24,7 @@ def balanced_rounds(shares: Shares, topology: Topology) -> Shares:
         topology: of the devices; without hosts the shares are returned unchanged.
     """
     hosts = topology.hosts
-    if hosts is None or len(shares) > MOST_SHARES or not 1 < shares.rounds <= MOST_ROUNDS:
+    if hosts is None or len(shares) > limits.BALANCED_SHARES or not 1 < shares.rounds <= limits.BALANCED_ROUNDS:
         return shares
     ends = np.stack([hosts[shares.src], hosts[shares.dst]])
     away = ends[0] != ends[1]
@@ -79,7 +76,7 @@ def _arranged(src: Int64, dst: Int64, late: np.ndarray, hosts: Int64) -> np.ndar
     now = takes(late[away])
     slow = now[1]
     best = None
-    for flips in itertools.product((False, True), repeat=min(count, MOST_PATHS) - 1):
+    for flips in itertools.product((False, True), repeat=min(count, limits.BALANCED_PATHS) - 1):
         flipped = np.zeros(count, dtype=bool)
         flipped[1 : len(flips) + 1] = flips
         trial = takes(late[away] ^ flipped[path_away])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Shares, Step
+from redistrib.plans.step import Step
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
@@ -48,13 +48,4 @@ class Members:
         return [self._step(step) for step in steps]
 
     def _step(self, step: Step) -> Step:
-        before, after, number = self.among_all(step.before), self.among_all(step.after), self.devices
-        if isinstance(step, AllGather | AllToAll):
-            return replace(step, before=before, after=after, groups=number[step.groups])
-        if isinstance(step, AllPermute):
-            return replace(step, before=before, after=after, pairs=number[step.pairs])
-        if isinstance(step, Exchange):
-            shares = step.shares
-            shares = Shares(number[shares.src], number[shares.dst], shares.start, shares.size, shares.round)
-            return replace(step, before=before, after=after, shares=shares)
-        return replace(step, before=before, after=after)
+        return step.placed(self.among_all(step.before), self.among_all(step.after), number=self.devices)

@@ -13,15 +13,13 @@ from itertools import product
 from redistrib.arith import divisors
 from redistrib.cost.model import PhaseGrids
 from redistrib.plans.steps import AllGather, DynSlice, Step
-from redistrib.synthesis import exchange
+from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import LinkClasses, node_of
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common, nested, scaled
-
-MOST_GATHERS = 24
 
 
 def single(problem: Problem) -> list[Step] | None:
@@ -105,7 +103,7 @@ def _gatherings(cut: Grid, after: Placement, topology: Topology) -> Iterator[Gri
     missing = [c // g for c, g in zip(cut, common(cut, after.grid), strict=True)]
     choices = {f for f in product(*(divisors(m) for m in missing)) if math.prod(f) > 1 and spare % math.prod(f) == 0}
     choices |= set(_shared_on_hosts(after, topology))
-    for factors in sorted(choices, key=lambda f: (-math.prod(f), f))[:MOST_GATHERS]:
+    for factors in sorted(choices, key=lambda f: (-math.prod(f), f))[: limits.GATHER_FACTORS]:
         grid = tuple(a * f for a, f in zip(after.grid, factors, strict=True))
         if _exists(after, grid):
             yield grid

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from redistrib.plans.steps import Exchange, Step
-from redistrib.synthesis.exchange import MOST_UNEQUAL, missing_boxes, share_count
+from redistrib.synthesis import limits
+from redistrib.synthesis.exchange import missing_boxes, share_count
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
@@ -21,10 +22,10 @@ def relay_broadcast(problem: Problem) -> list[list[Step]]:
 
     A device waits if another device of its host wants the same tile, and some of the tile is on other hosts. The tiles
     of a grid are disjoint, so no element receives to a host twice. Empty where no device waits, and for more than
-    `MOST_UNEQUAL` shares.
+    `limits.UNEQUAL_SHARES` shares.
     """
     before, after, hosts = problem.before, problem.after, problem.topology.hosts
-    if hosts is None or not 0 < share_count(problem) <= MOST_UNEQUAL:
+    if hosts is None or not 0 < share_count(problem) <= limits.UNEQUAL_SHARES:
         return []
     waits = _waits(before, after, hosts)
     if not waits.any():

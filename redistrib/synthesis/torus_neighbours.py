@@ -10,10 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from redistrib.synthesis import limits
 from redistrib.theory.placement import Int64
 from redistrib.theory.torus import Torus
-
-MOST_MATCHED = 1 << 8  # devices that hold the same tile: matchings of more are slower than their gain
 
 
 def nearest_senders(torus: Torus, senders: Int64, receivers: Int64, kind: Int64) -> Int64:
@@ -46,7 +45,7 @@ def nearest_groups(torus: Torus, table: Int64, classes: Int64) -> Int64:
         classes: `[devices]` a group has devices of one class where possible, at any distance.
     """
     members, count = table.shape[1:]
-    if count == 1 or count > MOST_MATCHED:
+    if count == 1 or count > limits.MATCHED_DEVICES:
         return table
     near = table.copy()
     farther = sum(torus.shape) * members * count
@@ -69,7 +68,7 @@ def _runs(kind: Int64) -> Iterator[slice]:
     """The runs of more than one equal number."""
     edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
     for start, stop in pairwise(edges):
-        if 1 < stop - start <= MOST_MATCHED:
+        if 1 < stop - start <= limits.MATCHED_DEVICES:
             yield slice(start, stop)
 
 

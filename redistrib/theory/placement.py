@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -44,6 +44,7 @@ import numpy.typing as npt
 
 from redistrib.arith import Int64 as Int64
 from redistrib.arith import distinct_rows, from_digits
+from redistrib.cache import cached
 from redistrib.errors import PlacementError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
@@ -319,13 +320,13 @@ def number_of(index: Int64, grid: tuple[int, ...]) -> Int64:
     return number
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def _strides(grid: tuple[int, ...]) -> Int64:
     """`[rank]` row-major strides of a grid."""
     return np.array([math.prod(grid[i + 1 :]) for i in range(len(grid))], dtype=np.int64)
 
 
-@lru_cache(maxsize=8)
+@cached(8)
 def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) -> Placement:
     """T[[type]] of Figure 7a: the placement that a type means on a mesh.
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from redistrib.arith import Int64
+from redistrib.cache import cached
 
 Loads: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]  # integers, exact below 2^53
 
@@ -232,7 +233,7 @@ class _Axis:
     route: Loads
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _routes(size: int, wraps: bool) -> Loads:
     """`[size, size, 2 * size]` halves of a message, from a start to an end on a line or ring, that pass each link.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from redistrib.arith import divisors
+from redistrib.cache import cached
 
 Grid: TypeAlias = tuple[int, ...]
 EdgeKind: TypeAlias = Literal["dynslice", "alltoall", "allgather"]
@@ -96,7 +96,7 @@ def edges(
                         yield WeakEdge(kind, grid, target, i, i, m)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def factors(n: int) -> tuple[int, ...]:
     """Divisors of n above 1, ascending."""
     return tuple(d for d in divisors(n) if d > 1)

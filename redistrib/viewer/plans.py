@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 from redistrib.errors import RedistribError
-from redistrib.plans.messages import messages
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
-from redistrib.plans.table import groups, step_name
+from redistrib.plans.table import step_name
 from redistrib.programs.program import Place
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
@@ -33,7 +32,7 @@ def plan_content(plan: Plan, profile: Machine | str = "tpu") -> Content:
             [
                 number(k + 1, str(k + 1)),
                 step_name(step),
-                groups(step),
+                step.participants,
                 number(step.after.tile_size * plan.itemsize),
                 number(max(received, default=0) * plan.itemsize),
                 number(step.received_total() * plan.itemsize),
@@ -113,18 +112,24 @@ def _tiles(placement: Placement) -> dict[str, Any]:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": step_name(step), "groups": groups(step), "rounds": 0, "messages": [], "note": ""}
+    data: dict[str, Any] = {
+        "name": step_name(step),
+        "groups": step.participants,
+        "rounds": 0,
+        "messages": [],
+        "note": "",
+    }
     if isinstance(step, AllReduce):
         data["note"] = "which messages an all-reduce sends is left to the platform"
         return data
     try:
-        table = messages(step)
+        table = step.transfers()
     except RedistribError as error:
         data["note"] = str(error)
         return data
     data["rounds"] = table.rounds
-    if len(table.sender) > MOST_MESSAGES:
-        data["note"] = f"{len(table.sender):,} messages, too many to draw"
+    if len(table) > MOST_MESSAGES:
+        data["note"] = f"{len(table):,} messages, too many to draw"
         return data
     data["messages"] = [
         [sender, receiver, number_, start, size]
@@ -156,7 +161,9 @@ def timeline_of(plan: Plan, profile: Machine) -> Timeline:
         most = max(step.received(), default=0) * plan.itemsize
         crosses, sizes = rounds_of(step, topology)
         row = 0 if crosses or topology.hosts is None else 1
-        text = f"{megabytes(most)} to a device at most, {seconds * 1e6:,.1f} µs; {groups(step) or 'no communication'}"
+        text = (
+            f"{megabytes(most)} to a device at most, {seconds * 1e6:,.1f} µs; {step.participants or 'no communication'}"
+        )
         blocks.append(TimelineBlock(row, f"{k + 1} {step_name(step)}", "step", at, seconds, text))
         total = sum(sizes) or 1
         begin = at

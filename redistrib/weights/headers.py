@@ -1,23 +1,22 @@
 """Headers of safetensors files: the place, shape and dtype of every tensor, checked before use.
 
-The package `safetensors` checks the dtypes of a header, and that its tensors cover the file without gap or overlap. It
-accepts repeated names and does not show offsets, so this module reads the header's JSON as well.
+The rules are those of the package `safetensors`, and names may not be repeated. That package maps a file into memory,
+which ends the process if the file shrinks meanwhile, and it opens the file by its name, where another may be by then.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from redistrib.errors import WeightsFileError
-from redistrib.extras import need
+from redistrib.errors.base import shown
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.weights.open_files import StorageFile, whole
 
 # Element types by their names in safetensors. Those below one byte (F4, F6) are refused.
 DTYPES = {
@@ -27,8 +26,9 @@ DTYPES = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
 }  # fmt: skip
 MOST_HEADER_BYTES = 100_000_000  # safetensors refuses longer headers
-INDEX = "model.safetensors.index.json"
 PREFIX_BYTES = 8  # the length of the header, little endian
+RESERVED = "redistrib."  # begins the keys of metadata that are the library's
+TIED = f"{RESERVED}tied"  # a JSON object: names without a tensor of their own, with the names whose tensors they share
 
 
 @dataclass(frozen=True)
@@ -60,192 +60,124 @@ class StoredTensor:
         return math.prod(self.shape) * self.itemsize
 
 
-@dataclass(frozen=True)
-class WeightFiles:
-    """Files of weights whose headers have been read and checked.
+def ties_by_others(metadata: Mapping[str, str], tensors: Iterable[str]) -> dict[str, str]:
+    """The texts of metadata that name tied tensors as other programs write them: one name as key, the other as text.
 
-    Attributes:
-        folder: where the files are.
-        files: their names in the folder.
-        sizes: their sizes in bytes.
-        tensors: the tensors by name.
-        tied: names without a tensor of their own, each with the name of the tensor that it shares.
-        metadata: texts of the headers, by key; where files disagree, those of the first.
+    `format` is no such name: it says which library wrote the file.
     """
-
-    folder: Path
-    files: tuple[str, ...]
-    sizes: tuple[int, ...]
-    tensors: Mapping[str, StoredTensor]
-    tied: Mapping[str, str]
-    metadata: Mapping[str, str]
-
-    def path(self, file: int) -> Path:
-        """The path of a file by its number."""
-        return self.folder / self.files[file]
-
-    def __getitem__(self, name: str) -> StoredTensor:
-        tensor = self.tensors.get(name) or self.tensors.get(self.tied.get(name, ""))
-        if tensor is None:
-            close = difflib.get_close_matches(name, [*self.tensors, *self.tied], 3)
-            hint = f"close names are {', '.join(close)}" if close else f"there are {len(self.tensors)} others"
-            raise WeightsFileError(self.shown, name, f"there is no tensor of this name; {hint}")
-        return tensor
-
-    @property
-    def shown(self) -> str:
-        """The file, or the folder if there are several."""
-        return str(self.path(0) if len(self.files) == 1 else self.folder)
-
-    def to_json(self) -> str:
-        """The headers as text, for other processes."""
-        tensors = [(t.name, t.file, t.start, t.shape, t.dtype) for t in self.tensors.values()]
-        return json.dumps([self.files, self.sizes, tensors, dict(self.tied), dict(self.metadata)])
-
-    @staticmethod
-    def from_json(folder: Path, text: str) -> WeightFiles:
-        """The headers as another process wrote them by `to_json`."""
-        files, sizes, tensors, tied, metadata = json.loads(text)
-        stored = [StoredTensor(name, file, start, tuple(shape), dtype) for name, file, start, shape, dtype in tensors]
-        return WeightFiles(folder, tuple(files), tuple(sizes), {t.name: t for t in stored}, tied, metadata)
+    names = set(tensors)
+    return {
+        name: other for name, other in metadata.items() if other in names and name not in names and name != "format"
+    }
 
 
-def folder_of(path: Path) -> Path:
-    """The folder of the files that a path names: a folder, or the folder of a file."""
-    return path if path.is_dir() else path.parent
-
-
-def read_headers(path: Path) -> WeightFiles:
-    """Find the files of a path, and read and check their headers.
-
-    Args:
-        path: a safetensors file, an index (`*.safetensors.index.json`), or a folder. A folder has one index, or only
-            files that make up one set of weights.
-
-    Raises:
-        WeightsFileError: for a file that is missing, truncated or malformed, or that the index contradicts.
-    """
-    folder, names, index = _files_of(path)
-    sizes: list[int] = []
-    tensors: dict[str, StoredTensor] = {}
-    metadata: dict[str, str] = {}
-    for number, name in enumerate(names):
-        size, header, texts = _read_header(folder / name)
-        sizes.append(size)
-        metadata = {**texts, **metadata}
-        for tensor, (start, shape, dtype) in header.items():
-            if tensor in tensors:
-                other = names[tensors[tensor].file]
-                raise WeightsFileError(str(folder), tensor, f"{other} and {name} both have it; give one of the files")
-            tensors[tensor] = StoredTensor(tensor, number, start, shape, dtype)
-    for tensor, name in index.items():
-        if tensor not in tensors or names[tensors[tensor].file] != name:
+def ties_of(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
+    """The tied names of a file, each with the tensor that it shares."""
+    if TIED not in metadata:
+        return ties_by_others(metadata, tensors)
+    tied = parsed_object(path, metadata[TIED].encode(), f"the text of {TIED}")
+    for name, other in tied.items():
+        if name in tensors or not isinstance(other, str) or other not in tensors:
             raise WeightsFileError(
-                str(folder), tensor, f"the index says that {name} has it, which has not; write the index again"
+                str(path), name, f"{TIED} ties it to {other!r}; the first may be no tensor, the second must be one"
             )
-    tied = {name: other for name, other in metadata.items() if other in tensors and name not in tensors}
-    return WeightFiles(folder, tuple(names), tuple(sizes), tensors, tied, metadata)
+    return tied
 
 
-def _files_of(path: Path) -> tuple[Path, list[str], dict[str, str]]:
-    """The folder, the files in it, and for each tensor of the index its file."""
-    if path.is_file() and path.name.endswith(".json"):
-        return path.parent, *_read_index(path)
-    if path.is_file():
-        return path.parent, [path.name], {}
-    if not path.is_dir():
+def bytes_of(path: Path, file: StorageFile, start: int, size: int) -> bytes:
+    try:
+        return whole(file, start, size)
+    except OSError as error:
+        raise WeightsFileError(str(path), "", f"cannot be read: {error.strerror or error}") from None
+
+
+def read_header(
+    path: Path, file: StorageFile, size: int
+) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], dict[str, str]]:
+    """First byte, shape and dtype of each tensor of a file; and its metadata."""
+    length = int.from_bytes(bytes_of(path, file, 0, PREFIX_BYTES), "little")
+    if size < PREFIX_BYTES or length > min(size - PREFIX_BYTES, MOST_HEADER_BYTES):
         raise WeightsFileError(
             str(path),
             "",
-            "there is no such file or folder; give the path of a safetensors file, or of a folder of them",
+            f"the file has {size:,} bytes and says that its header has {length:,}, of {MOST_HEADER_BYTES:,} "
+            "allowed; it is truncated, or no safetensors file",
         )
-    indexes = sorted(path.glob("*.safetensors.index.json"))
-    if len(indexes) > 1:
+    text = bytes_of(path, file, PREFIX_BYTES, length)
+    parsed = parsed_object(path, text, "the header")
+    metadata = parsed.pop("__metadata__", None)
+    metadata = {} if metadata is None else metadata
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise WeightsFileError(str(path), "", "its metadata are no texts; the file is damaged, write it again")
+    tensors = {}
+    place = 0
+    for name, entry in sorted(parsed.items(), key=lambda item: _offsets(path, *item)):
+        start, stop = _offsets(path, name, entry)
+        shape, dtype = _shape_and_dtype(path, name, entry)
+        if start != place or stop - start != math.prod(shape) * itemsize_of(dtype):
+            raise WeightsFileError(
+                str(path),
+                name,
+                f"its bytes are {start:,} to {stop:,}, and a {dtype} of shape {shape} from {place:,} on is expected; "
+                "the file is damaged, write it again",
+            )
+        tensors[name] = PREFIX_BYTES + length + start, shape, dtype
+        place = stop
+    if PREFIX_BYTES + length + place != size:
         raise WeightsFileError(
-            str(path), "", f"there are {len(indexes)} indexes here; give the path of one, such as {indexes[0].name}"
+            str(path),
+            "",
+            f"the file has {size:,} bytes, and its tensors end at {PREFIX_BYTES + length + place:,}; it is truncated "
+            "or damaged, write it again",
         )
-    if indexes:
-        return path, *_read_index(indexes[0])
-    names = sorted(file.name for file in path.glob("*.safetensors"))
-    if not names:
-        raise WeightsFileError(str(path), "", "there is no safetensors file in this folder")
-    return path, names, {}
+    return tensors, metadata
 
 
-def _read_index(path: Path) -> tuple[list[str], dict[str, str]]:
-    if path.stat().st_size > MOST_HEADER_BYTES:
-        raise WeightsFileError(str(path), "", f"an index has at most {MOST_HEADER_BYTES:,} bytes")
-    parsed = _parsed(path, path.read_bytes(), "the index")
-    files = parsed.get("weight_map")
-    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
-        raise WeightsFileError(str(path), "", 'the index has no "weight_map" from tensors to files')
-    names = sorted(set(files.values()))
-    for name in names:
-        if Path(name).name != name or not (path.parent / name).is_file():
-            raise WeightsFileError(str(path), "", f"the index names {name!r}, which is no file in its folder")
-    if not names:
-        raise WeightsFileError(str(path), "", "the index names no file")
-    return names, files
+def _offsets(path: Path, name: str, entry: Any) -> tuple[int, int]:
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        raise WeightsFileError(str(path), name, "it has no data_offsets; the file is damaged, write it again")
+    return offsets[0], offsets[1]
 
 
-def _read_header(path: Path) -> tuple[int, dict[str, tuple[int, tuple[int, ...], str]], dict[str, str]]:
-    """Size of a file in bytes; first byte, shape and dtype of each tensor in it; its metadata."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb", buffering=0) as file:
-            length = int.from_bytes(file.read(PREFIX_BYTES), "little")
-            if size < PREFIX_BYTES or length > min(size - PREFIX_BYTES, MOST_HEADER_BYTES):
-                raise WeightsFileError(
-                    str(path),
-                    "",
-                    f"the file has {size:,} bytes and says that its header has {length:,}, of {MOST_HEADER_BYTES:,} "
-                    "allowed; it is truncated, or no safetensors file",
-                )
-            text = file.read(length)
-    except OSError as error:
-        raise WeightsFileError(str(path), "", f"cannot be read: {error.strerror}") from None
-    _check(path)
-    tensors: dict[str, tuple[int, tuple[int, ...], str]] = {}
-    parsed = _parsed(path, text, "the header")
-    metadata = parsed.pop("__metadata__", None) or {}
-    for name, entry in parsed.items():
-        if entry["dtype"] not in DTYPES:
-            names = ", ".join(sorted(DTYPES))
-            raise WeightsFileError(str(path), name, f"its dtype {entry['dtype']} is none of {names}; convert it first")
-        start = PREFIX_BYTES + length + int(entry["data_offsets"][0])
-        tensors[name] = start, tuple(map(int, entry["shape"])), DTYPES[entry["dtype"]]
-    return size, tensors, metadata
+def _shape_and_dtype(path: Path, name: str, entry: dict[str, Any]) -> tuple[tuple[int, ...], str]:
+    shape, dtype = entry.get("shape"), entry.get("dtype")
+    if not _are_sizes(shape):
+        raise WeightsFileError(str(path), name, "its shape is no list of sizes; the file is damaged, write it again")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        names = ", ".join(sorted(DTYPES))
+        raise WeightsFileError(str(path), name, f"its dtype {shown(dtype)} is none of {names}; convert it first")
+    return tuple(shape), DTYPES[dtype]
 
 
-def _check(path: Path) -> None:
-    """Check a file by safetensors."""
-    need("safetensors")
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(os.fspath(path), framework="np"):
-            pass
-    except SafetensorError as error:
-        raise WeightsFileError(str(path), "", f"{error}; the file is truncated or damaged, write it again") from None
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**64 for size in value)
 
 
-def _parsed(path: Path, text: bytes, subject: str) -> dict[str, Any]:
-    """A JSON object without repeated names."""
+def parsed_object(path: Path, text: bytes, subject: str) -> dict[str, Any]:
+    """A JSON object in UTF-8, without repeated names."""
 
     def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for name, value in pairs:
+            for text in (name, value) if isinstance(value, str) else (name,):
+                text.encode()  # half of a surrogate pair is no text
             if name in result:
                 raise WeightsFileError(str(path), name, f"{subject} has this name twice; write the file again")
             result[name] = value
         return result
 
+    def refused(number: str) -> None:
+        raise ValueError(f"{number} is no number")
+
     try:
-        parsed = json.loads(text, object_pairs_hook=once)
+        parsed = json.loads(text.decode(), object_pairs_hook=once, parse_constant=refused)
     except (ValueError, RecursionError) as error:
         if isinstance(error, WeightsFileError):
             raise
-        raise WeightsFileError(str(path), "", f"{subject} is no JSON: {error}") from None
+        raise WeightsFileError(
+            str(path), "", f"{subject} is no JSON: {error}; the file is damaged, write it again"
+        ) from None
     if not isinstance(parsed, dict):
-        raise WeightsFileError(str(path), "", f"{subject} is no JSON object")
+        raise WeightsFileError(str(path), "", f"{subject} is no JSON object; the file is damaged, write it again")
     return parsed

@@ -15,6 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.rows import line_of
+from redistrib.backends.jax.sharding import alone_on
+from redistrib.cache import Cache
 from redistrib.cost.model import CostModel
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
@@ -24,16 +26,18 @@ from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.progress import bytes_bar
 from redistrib.resharding.through.boxes import Backwards
+from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import Batch, SmallTensors, in_batches
 from redistrib.weights.direct import direct_tensor, from_host, put
-from redistrib.weights.headers import WeightFiles, folder_of, read_headers
+from redistrib.weights.folders import path_of
 from redistrib.weights.landing import landing, spread
 from redistrib.weights.layout import line_sharding
-from redistrib.weights.meeting import Meeting, packed, unpacked
+from redistrib.weights.meeting import Meeting
 from redistrib.weights.names import named_leaves
+from redistrib.weights.opening import OpenWeights, open_together, open_weights, read_headers
 from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
 from redistrib.weights.targets import TargetTree, is_place, target_tree
 
@@ -89,7 +93,7 @@ def load(
         CommunicatorError: if processes make different calls, or a process makes none.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
-    call = _LoadCall(Path(path), shardings, dtype, limit, local, Planner(cost_model))
+    call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
     return call.run(progress) if through is None else call.run_through(through, progress)
 
 
@@ -110,14 +114,19 @@ class _LoadCall:
         if jax.process_index() not in processes:
             return self._without_shards()
         meeting = Meeting(processes or [jax.process_index()])
-        files = self._headers(meeting)
+        with self._opened(meeting) as weights:
+            return self._arrays(meeting, weights, progress)
+
+    def _arrays(self, meeting: Meeting, weights: OpenWeights, progress: bool | None) -> Any:
+        """The tensors of open files under the shardings."""
+        files = weights.files
         tree, _ = meeting.agreed(lambda: target_tree(files, self.shardings, self.dtype))
         total = sum({tensor.stored.name: tensor.stored.nbytes for tensor in tree.tensors}.values())
         with bytes_bar("loading", total, progress) as advance:
-            if self.local or len(processes) < 2:
-                results = self._directly(meeting, files, tree, advance)
+            if self.local or len(meeting.processes) < 2:
+                results = self._directly(meeting, weights, tree, advance)
             else:
-                results = self._by_plan(meeting, files, tree, advance)
+                results = self._by_plan(meeting, weights, tree, advance)
         return jax.tree.unflatten(tree.structure, [results[place] for place in tree.places])
 
     def run_through(self, function: Callable[[Any], Any], progress: bool | None) -> Any:
@@ -130,8 +139,15 @@ class _LoadCall:
         if jax.process_index() not in processes:
             raise LeafError("", "this process owns no device of the shardings; call load with through= where they are")
         meeting = Meeting(processes)
-        files = self._headers(meeting)
-        line = _line(devices)
+        with self._opened(meeting) as weights:
+            tensors, of_chosen = self._inputs(meeting, weights, _line(devices), function, progress)
+        return PreparedThrough(tensors, self.shardings, of_chosen, donate=True).run()
+
+    def _inputs(
+        self, meeting: Meeting, weights: OpenWeights, line: Any, function: Callable[[Any], Any], progress: bool | None
+    ) -> tuple[Any, Callable[[Any], Any]]:
+        """The tensors that a function depends on, and the function of these alone."""
+        files = weights.files
 
         def prepared() -> tuple[PreparedThrough, Callable[[Any], Any], dict[str, NamedSharding]]:
             whole = NamedSharding(line, PartitionSpec())
@@ -141,7 +157,7 @@ class _LoadCall:
                 name: jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(every.tensors[place].dtype))
                 for name, place in zip(names, every.places, strict=True)
             }
-            used = Backwards(jax.make_jaxpr(function)(shapes)).used()
+            used = Backwards(TracedFunction(jax.make_jaxpr(function)(shapes))).used()
             chosen = {name: line_sharding(files[name].shape, line) for k, name in enumerate(names) if k in used}
 
             def of_chosen(tensors: Any) -> Any:
@@ -161,8 +177,7 @@ class _LoadCall:
             else {name: kind for name, kind in self.dtype.items() if name in chosen}
         )
         staged = replace(self, shardings=chosen, dtype=self.dtype if types is None else types)
-        tensors = staged.run(progress)
-        return PreparedThrough(tensors, self.shardings, of_chosen, donate=True).run()
+        return staged._arrays(meeting, weights, progress), of_chosen
 
     def _without_shards(self) -> Any:
         """The result in a process that owns none of the devices: arrays without shards."""
@@ -170,31 +185,32 @@ class _LoadCall:
         arrays = [without_shards(t.stored.shape, jnp.dtype(t.dtype), t.sharding) for t in tree.tensors]
         return jax.tree.unflatten(tree.structure, [arrays[place] for place in tree.places])
 
-    def _headers(self, meeting: Meeting) -> WeightFiles:
-        """The headers, read by the first process, or by each if each has its own files; all must be equal."""
-        path = self.path
+    def _opened(self, meeting: Meeting) -> OpenWeights:
+        """The files, opened and compared by all processes, or by each if each has its own; all must be equal."""
         if self.local or len(meeting.processes) == 1:
-            files, _ = meeting.agreed(lambda: read_headers(path))
+            weights, _ = meeting.agreed(lambda: open_weights(self.path))
         else:
-            read = (lambda: packed(read_headers(path).to_json())) if meeting.leads else (lambda: _exists(path))
-            _, notes = meeting.agreed(read, note=str)
-            files = WeightFiles.from_json(folder_of(path), unpacked(notes[0]))
-        request = [repr(self.dtype), self.limit, self.local, *_described(self.shardings)]
-        headers = files.to_json() if self.local else ""
-        _, notes = meeting.agreed(lambda: _same_sizes(files), note=lambda _: digest_of([*request, headers]))
-        if len(set(notes)) > 1:
-            raise WeightsFileError(
-                str(path),
-                "",
-                f"the processes {list(meeting.processes)} load different files, or under different shardings or "
-                "options; make the same call everywhere",
-            )
-        return files
+            weights = open_together(self.path, meeting)
+        try:
+            request = [repr(self.dtype), self.limit, self.local, *_described(self.shardings)]
+            headers = weights.files.to_json() if self.local else ""
+            _, notes = meeting.agreed(lambda: None, note=lambda _: digest_of([*request, headers]))
+            if len(set(notes)) > 1:
+                raise WeightsFileError(
+                    str(self.path),
+                    "",
+                    f"the processes {list(meeting.processes)} load different files, or under different shardings or "
+                    "options; make the same call everywhere",
+                )
+        except BaseException:
+            weights.close()
+            raise
+        return weights
 
     # ------------------------------------------------------------------------------------ one process by itself
 
     def _directly(
-        self, meeting: Meeting, files: WeightFiles, tree: TargetTree, advance: Callable[[int], None]
+        self, meeting: Meeting, weights: OpenWeights, tree: TargetTree, advance: Callable[[int], None]
     ) -> list[jax.Array]:
         """Load every tensor without other processes."""
 
@@ -204,7 +220,7 @@ class _LoadCall:
             tensors = {k: direct_tensor(tree.tensors[k], most) for k in order}
             pieces = [piece for tensor in tensors.values() for piece in tensor.pieces]
             results: dict[int, jax.Array] = {}
-            with PieceReader(files, pieces, self.limit) as reader:
+            with PieceReader(weights, pieces, self.limit) as reader:
                 for k, tensor in tensors.items():
                     results[k] = cast(put(tensor, reader), tensor.target.dtype)
                     advance(tensor.target.stored.nbytes)
@@ -215,14 +231,14 @@ class _LoadCall:
     # ------------------------------------------------------------------------------------ several, by plans
 
     def _by_plan(
-        self, meeting: Meeting, files: WeightFiles, tree: TargetTree, advance: Callable[[int], None]
+        self, meeting: Meeting, weights: OpenWeights, tree: TargetTree, advance: Callable[[int], None]
     ) -> list[jax.Array]:
         """Load every tensor in parts read by all processes, moved by plans."""
         devices = set[Any]().union(*(landing(tensor.sharding).device_set for tensor in tree.tensors))
         line = _line(devices)
         batches = in_batches(tree.tensors, line)
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
-        reader, _ = meeting.agreed(lambda: PieceReader(files, pieces, self.limit))
+        reader, _ = meeting.agreed(lambda: PieceReader(weights, pieces, self.limit))
         results: dict[int, jax.Array] = {}
         moving: deque[dict[int, jax.Array]] = deque()
 
@@ -288,17 +304,21 @@ def cast(array: jax.Array, dtype: str, *, only_if_smaller: bool = False) -> jax.
     """An array cast in place of its tiles."""
     if str(array.dtype) == dtype or (only_if_smaller and itemsize_of(dtype) >= array.dtype.itemsize):
         return array
-    return _casts(jnp.dtype(dtype), array.sharding)(array)
+    result: jax.Array = _CASTS.get((array.aval, array.sharding, dtype), lambda: _cast_of(array, dtype))(array)
+    return result
 
 
-_CASTS: dict[Any, Any] = {}
+# Compiled, by abstract value and sharding of the array, and the element type of the result.
+_CASTS: Cache[Callable[[jax.Array], jax.Array]] = Cache(512)
 
 
-def _casts(dtype: Any, sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
-    if (dtype, sharding) not in _CASTS:
-        _CASTS[dtype, sharding] = jax.jit(lambda array: array.astype(dtype), out_shardings=sharding)
-    compiled: Callable[[jax.Array], jax.Array] = _CASTS[dtype, sharding]
-    return compiled
+def _cast_of(array: jax.Array, dtype: str) -> Callable[[jax.Array], jax.Array]:
+    where = array.sharding
+    mesh: Any = where.mesh if isinstance(where, NamedSharding) else line_of(where.device_set)
+    with alone_on(mesh):
+        jitted = jax.jit(lambda value: value.astype(jnp.dtype(dtype)), out_shardings=where)
+        compiled: Callable[[jax.Array], jax.Array] = jitted.lower(array).compile()
+        return compiled
 
 
 def _in_file_order(tree: TargetTree) -> list[int]:
@@ -332,21 +352,3 @@ def _described(shardings: Any) -> Iterable[str]:
     """A tree of shardings as text, the same in all processes."""
     for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
         yield f"{name} {leaf}"
-
-
-def _exists(path: Path) -> str:
-    """An empty note, if there is such a file or folder."""
-    if not path.exists():
-        raise WeightsFileError(str(path), "", "there is no such file or folder; every process must see the same files")
-    return ""
-
-
-def _same_sizes(files: WeightFiles) -> None:
-    """Refuse files whose sizes differ here and in the process that read their headers."""
-    for number, size in enumerate(files.sizes):
-        path = files.path(number)
-        actual = path.stat().st_size if path.is_file() else None
-        if actual != size:
-            raise WeightsFileError(
-                str(path), "", f"the file has {actual} bytes here, and {size} where its header was read"
-            )

@@ -14,7 +14,7 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     """The leaves of a tree with their names, and its structure.
 
     Raises:
-        LeafError: if two leaves have the same name.
+        LeafError: if two leaves have the same name, or a name is no text of Unicode.
 
     >>> named_leaves({"layers": [{"w": 1}, {"w": 2}], "norm.bias": 3})[0]
     [('layers.0.w', 1), ('layers.1.w', 2), ('norm.bias', 3)]
@@ -23,10 +23,20 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     result = [(".".join(map(_name_of, path)), leaf) for path, leaf in pairs]
     names: set[str] = set()
     for name, _ in result:
+        if not is_unicode(name):
+            raise LeafError(ascii(name), "the name has half of a surrogate pair, which no file stores; rename the leaf")
         if name in names:
             raise LeafError(name, "two leaves of the tree have this name; rename one of them")
         names.add(name)
     return result, structure
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: it has no half of a surrogate pair."""
+    try:
+        return bool(text.encode()) or not text
+    except UnicodeEncodeError:
+        return False
 
 
 def _name_of(entry: Any) -> str:

@@ -22,8 +22,10 @@ from redistrib.report import counted, rendered
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
 from redistrib.theory.topology import Topology
-from redistrib.weights.headers import StoredTensor, read_headers
+from redistrib.weights.folders import path_of
+from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
+from redistrib.weights.opening import read_headers
 from redistrib.weights.runs import box_of
 from redistrib.weights.targets import TargetTensor, target_tree
 
@@ -96,7 +98,7 @@ def load_plan(
         WeightsFileError, LeafError: as `load` does.
         ChoiceError: if the devices are no multiple of the hosts.
     """
-    files = read_headers(Path(path))
+    files = read_headers(path_of(path))
     tree = target_tree(files, shardings, dtype)
     devices: set[Any] = set()
     for tensor in tree.tensors:

@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from redistrib.errors import CommunicatorError, MemoryLimitError, WeightsFileError
-from redistrib.weights.headers import StoredTensor, WeightFiles
+from redistrib.weights.headers import StoredTensor
+from redistrib.weights.open_files import StorageFile
+from redistrib.weights.opening import OpenWeights
 from redistrib.weights.runs import Box, runs_of, shape_of
 
 AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, by default
 JOINED_GAP = 64 * 2**10  # runs with gaps of at most so many bytes are read at once
 JOINED_BYTES = 8 * 2**20  # of runs that are read at once, gaps included
-
-
-class StorageFile(Protocol):
-    """A file that can be read from any place."""
-
-    def read_into(self, buffer: memoryview, start: int) -> int:
-        """Read bytes from `start` on into a buffer; returns their number, which may be less, and is 0 at the end."""
-
-    def close(self) -> None: ...
-
-
-class LocalFile:
-    """A file of the operating system."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY)
-
-    def read_into(self, buffer: memoryview, start: int) -> int:
-        return os.preadv(self._descriptor, [buffer], start)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-# Opens a file; tests and benchmarks replace it by one that counts, or that is slow.
-open_file: Callable[[Path], StorageFile] = LocalFile
 
 
 Opened = Callable[[int], StorageFile]  # a file by its number
@@ -92,6 +64,10 @@ class BoxPiece:
         """
         return _read_box(opened(self.tensor.file), self)
 
+    def by_tensor(self, buffer: np.ndarray) -> Iterator[tuple[StoredTensor, np.ndarray]]:
+        """The tensor, and its bytes in what was read."""
+        yield self.tensor, buffer
+
 
 @dataclass(frozen=True)
 class PartsPiece:
@@ -128,6 +104,13 @@ class PartsPiece:
             place += length
         return buffer
 
+    def by_tensor(self, buffer: np.ndarray) -> Iterator[tuple[StoredTensor, np.ndarray]]:
+        """Each tensor, and its bytes in what was read."""
+        place = 0
+        for tensor, _, length in self.parts:
+            yield tensor, buffer[place : place + length]
+            place += length
+
 
 Piece = BoxPiece | PartsPiece
 
@@ -136,7 +119,7 @@ class PieceReader:
     """Reads pieces in order, in a thread, while earlier pieces are taken.
 
     Args:
-        files: the files of the tensors.
+        weights: the files of the tensors, open until the reader ends.
         pieces: to read, in order.
         memory_limit: the most bytes that are read and not yet released; None for `AHEAD_BYTES`.
 
@@ -144,11 +127,11 @@ class PieceReader:
         MemoryLimitError: if one piece is larger than the limit.
     """
 
-    def __init__(self, files: WeightFiles, pieces: Sequence[Piece], memory_limit: int | None) -> None:
+    def __init__(self, weights: OpenWeights, pieces: Sequence[Piece], memory_limit: int | None) -> None:
         largest = max((piece.nbytes + piece.scratch_bytes for piece in pieces), default=0)
         if memory_limit is not None and largest > memory_limit:
             raise MemoryLimitError(memory_limit, largest)
-        self._files, self._pieces = files, pieces
+        self._weights, self._pieces = weights, pieces
         self._room = max(AHEAD_BYTES if memory_limit is None else memory_limit, largest)
         self._used = 0
         self._changed = threading.Condition()
@@ -195,31 +178,33 @@ class PieceReader:
             self._ready.put(error)
 
     def _buffers(self) -> Iterator[np.ndarray]:
-        with ExitStack() as stack:
-            files: dict[int, StorageFile] = {}
+        for piece in self._pieces:
+            scratch = piece.scratch_bytes
+            if not self._reserve(piece.nbytes + scratch):
+                return
+            try:
+                buffer = piece.read(self._weights.__getitem__)
+                self._check(piece, buffer)
+                self.release(scratch)
+                yield buffer
+                del buffer
+            except EOFError:
+                raise self._error(piece.tensor, "the file ends before it does; it shrank while it was read") from None
+            except OSError as error:
+                raise self._error(piece.tensor, f"cannot be read: {error.strerror or error}") from None
 
-            def opened(number: int) -> StorageFile:
-                if number not in files:
-                    files[number] = open_file(self._files.path(number))
-                    stack.callback(files[number].close)
-                return files[number]
+    def _check(self, piece: Piece, buffer: np.ndarray) -> None:
+        """Refuse what was read from another version of a file than its header, and bytes that are no values."""
+        for number in {tensor.file for tensor, _ in piece.by_tensor(buffer)}:
+            self._weights.check_unchanged(number)
+        for tensor, data in piece.by_tensor(buffer):
+            if tensor.dtype == "bool" and data.size and data.max() > 1:
+                raise self._error(
+                    tensor, f"it is of booleans and has a byte {data.max()}; write 0 or 1, or store it as U8"
+                )
 
-            for piece in self._pieces:
-                scratch = piece.scratch_bytes
-                if not self._reserve(piece.nbytes + scratch):
-                    return
-                try:
-                    buffer = piece.read(opened)
-                    self.release(scratch)
-                    yield buffer
-                    del buffer
-                except EOFError:
-                    raise self._error(piece, "the file ends before it does; it shrank while it was read") from None
-                except OSError as error:
-                    raise self._error(piece, f"cannot be read: {error.strerror or error}") from None
-
-    def _error(self, piece: Piece, reason: str) -> WeightsFileError:
-        return WeightsFileError(str(self._files.path(piece.tensor.file)), piece.tensor.name, reason)
+    def _error(self, tensor: StoredTensor, reason: str) -> WeightsFileError:
+        return WeightsFileError(str(self._weights.files.path(tensor.file)), tensor.name, reason)
 
     def _reserve(self, size: int) -> bool:
         """Wait until there is room for so many bytes; False if reading was stopped."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,26 @@ import jax
 import numpy as np
 
 from redistrib.errors import LeafError, WeightsFileError
-from redistrib.extras import need
 from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.sharing import buffers
 from redistrib.sizes import parse_size
-from redistrib.weights.headers import INDEX, StoredTensor
+from redistrib.weights.folders import ALONE, path_of
+from redistrib.weights.headers import StoredTensor
 from redistrib.weights.meeting import Meeting
 from redistrib.weights.names import named_leaves
+from redistrib.weights.placing import NewFiles, saying_path, temporary_folder
 from redistrib.weights.runs import Box, box_of, runs_of, shape_of
-from redistrib.weights.writing import NewFile, NewTensor, check_leaf, new_files, owned_boxes
+from redistrib.weights.writing import (
+    NewFile,
+    NewTensor,
+    check_leaf,
+    checked_metadata,
+    index_of,
+    new_files,
+    owned_boxes,
+)
 
 JOINED_BYTES = 256 * 2**20  # of the boxes of a tensor that are joined on the host and written as whole rows
-PARTIAL = ".partial"  # suffix of an incomplete file
 
 
 def save(
@@ -32,137 +41,81 @@ def save(
 ) -> None:
     """Save arrays in safetensors files.
 
-    A process that holds a byte writes it, once, to its place in the file: nothing is gathered. Files are written under
-    temporary names and renamed when all of them are complete, so a crash leaves no torn file. With several processes of
-    a `jax.distributed` job, each process that owns a device of the arrays makes the same call, and all see the folder.
-    See docs/weights.md.
+    A process that holds a byte writes it, once, to its place in the file: nothing is gathered. Files take their places
+    when all of them are complete, so a crash leaves the earlier weights of the path, or the new ones. With several
+    processes of a `jax.distributed` job, each process that owns a device of the arrays makes the same call, and all see
+    the folder; a process that owns none returns at once. See docs/weights.md.
 
     Args:
         tree: any pytree of arrays. The name of a tensor is the keys on the path to its leaf, joined by dots. Leaves
             that are the same array, or share a buffer, are written once; the metadata name the tensor that they share.
         path: a file whose name ends in `.safetensors`, or a folder, which is created if it does not exist. A folder
-            gets `model.safetensors`, or several files and their index.
+            gets `model.safetensors`, or several files and their index, in the place of such files that it has.
         shard_bytes: bytes of the tensors in one file, unless one has more: an integer or a text such as `"5GB"`.
         metadata: texts for the headers; by default `{"format": "pt"}`, which some readers require.
 
     Raises:
-        LeafError: for a leaf that is no array, or of an element type that the format lacks.
-        WeightsFileError: in every process, if a file cannot be written; no file has changed then.
+        LeafError: for a leaf that is no array, has a mask, or is of an element type or a name that the format lacks.
+        WeightsFileError: for metadata that are no texts; in every process, if a file cannot be written. No file has
+            changed then, unless the error says so.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
-    need("safetensors")
     leaves, _ = named_leaves(tree)
     for name, value in leaves:
         check_leaf(name, value)
     if not leaves:
         raise LeafError("", "the tree has no arrays; there is nothing to save")
-    texts = {"format": "pt"} if metadata is None else dict(metadata)
-    path = Path(path)
-    is_file = path.suffix == ".safetensors"
-    folder = path.parent if is_file else path
+    given = path_of(path)
+    texts = {"format": "pt"} if metadata is None else checked_metadata(given, metadata)
+    is_file = given.suffix == ".safetensors"
+    # Absolute, so that all files of a save go to one folder, though the process changes its own meanwhile.
+    folder = Path(os.path.abspath(given.parent if is_file else given))
     distinct, tied = _without_tied(leaves)
-    alone = path.name if is_file else "model.safetensors"
+    alone = given.name if is_file else ALONE
     size = parse_size(shard_bytes)
-    files, tensors, index = new_files(distinct, tied, texts, 2**62 if is_file else size, alone)
+    files, tensors = new_files(distinct, tied, texts, 2**62 if is_file else size, given, alone)
     devices: set[Any] = set()
     for _, value in distinct:
         devices |= value.sharding.device_set if isinstance(value, jax.Array) else set()
     processes = sorted({device.process_index for device in devices})
+    if processes and jax.process_index() not in processes:
+        return
     meeting = Meeting(processes or [jax.process_index()])
-    call = digest_of([str(path), index, *(file.head for file in files), *(_where(value) for _, value in distinct)])
+    call = digest_of([str(path), *(file.head for file in files), *(_where(value) for _, value in distinct)])
     _, calls = meeting.agreed(lambda: None, note=lambda _: call)
     if len(set(calls)) > 1:
         raise WeightsFileError(str(path), "", "the processes save different arrays; make the same call everywhere")
-    _Saving(meeting, folder, files, index).run(tensors, owned_boxes(tensors, meeting.processes))
+    boxes = owned_boxes(tensors, meeting.processes)
+    index = None if is_file else partial(index_of, tensors)
+    with ExitStack() as stack:  # the first process creates the files and puts them into their places
+
+        def begin() -> NewFiles | None:
+            return stack.enter_context(NewFiles(folder, files, index)) if meeting.leads else None
+
+        created, notes = meeting.agreed(begin, note=lambda created: created.token if created else "")
+        temporary = temporary_folder(folder, notes[0])
+        meeting.agreed(lambda: _write(temporary, folder, files, tensors, boxes))
+        meeting.agreed(lambda: created.place() if created else None)
 
 
-class _Saving:
-    """Files that several processes write, and that appear when all have finished."""
-
-    def __init__(self, meeting: Meeting, folder: Path, files: Sequence[NewFile], index: str) -> None:
-        self._meeting, self._folder, self._files, self._index = meeting, folder, files, index
-
-    def run(self, tensors: Sequence[NewTensor], boxes: Sequence[Sequence[Box]]) -> None:
-        try:
-            self._meeting.agreed(self._begin if self._meeting.leads else lambda: None)
-            self._meeting.agreed(lambda: self._write(tensors, boxes))
-            self._meeting.agreed(self._finish if self._meeting.leads else lambda: None)
-        finally:
-            if self._meeting.leads:
-                for name in [file.name for file in self._files] + [INDEX]:
-                    with contextlib.suppress(OSError):
-                        self._partial(name).unlink()
-
-    def _partial(self, name: str) -> Path:
-        return self._folder / f".{name}{PARTIAL}"
-
-    def _begin(self) -> None:
-        """Create the files with their headers, in full size."""
-        names = {file.name for file in self._files}
-        with self._naming(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-        if self._index or names == {"model.safetensors"}:
-            present = {path.name for path in self._folder.glob("*.safetensors*")}
-            left = {name for name in present if name.endswith(PARTIAL)}  # after a crash; no reader takes them
-            others = present - left - (names if not self._index else set())
-            if others:
-                raise WeightsFileError(
-                    str(self._folder),
-                    "",
-                    f"the folder has other weights ({sorted(others)[0]}), which would be read with these; give "
-                    "another folder, or remove them",
-                )
-        for file in self._files:
-            path = self._partial(file.name)
-            with self._naming(path), path.open("wb") as handle:
-                handle.write(file.head)
-                handle.flush()
-                # a full disk fails here, not after minutes of writing
-                os.posix_fallocate(handle.fileno(), 0, file.size)
-
-    def _write(self, tensors: Sequence[NewTensor], boxes: Sequence[Sequence[Box]]) -> None:
-        """Write the boxes of this process."""
-        for number, file in enumerate(self._files):
-            path = self._partial(file.name)
-            written = [
-                (tensor, parts)
-                for tensor, parts in zip(tensors, boxes, strict=True)
-                if tensor.stored.file == number and parts
-            ]
-            with self._naming(path):
-                descriptor = os.open(path, os.O_WRONLY)
-                try:
-                    for tensor, parts in written:
+def _write(
+    temporary: Path,
+    folder: Path,
+    files: Sequence[NewFile],
+    tensors: Sequence[NewTensor],
+    boxes: Sequence[Sequence[Box]],
+) -> None:
+    """Write the boxes of this process into the files of a temporary folder."""
+    for number, file in enumerate(files):
+        with saying_path(folder / file.name):
+            descriptor = os.open(temporary / file.name, os.O_WRONLY)
+            try:
+                for tensor, parts in zip(tensors, boxes, strict=True):
+                    if tensor.stored.file == number and parts:
                         _write_tensor(descriptor, tensor, parts)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-
-    def _finish(self) -> None:
-        """Rename the files; the index comes last."""
-        if self._index:
-            path = self._partial(INDEX)
-            with self._naming(path), path.open("w") as handle:
-                handle.write(self._index)
-                handle.flush()
-                os.fsync(handle.fileno())
-        for name in [file.name for file in self._files] + ([INDEX] if self._index else []):
-            with self._naming(self._folder / name):
-                self._partial(name).replace(self._folder / name)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    @contextlib.contextmanager
-    def _naming(self, path: Path) -> Any:
-        """A context that turns errors of the operating system into errors of this path."""
-        try:
-            yield
-        except OSError as error:
-            reason = f"cannot be written: {error.strerror or error}; nothing has been saved"
-            raise WeightsFileError(str(path), "", reason) from None
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _write_tensor(descriptor: int, tensor: NewTensor, boxes: Sequence[Box]) -> None:
@@ -204,6 +157,8 @@ def _values(tensor: NewTensor, box: Box) -> np.ndarray:
 def _write_box(descriptor: int, stored: StoredTensor, box: Box, values: np.ndarray) -> None:
     starts, length = runs_of(stored.shape, box)
     data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    if stored.dtype == "bool" and data.size and data.max() > 1:  # true in NumPy; readers want 1
+        data = (data != 0).view(np.uint8)
     size = length * stored.itemsize
     for k, start in enumerate(starts.tolist()):
         _write_all(descriptor, data[k * size : (k + 1) * size].data, stored.start + start * stored.itemsize)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from redistrib.errors import WeightsFileError
-from redistrib.weights.reading import LocalFile
+from redistrib.weights.open_files import LocalFile
 
 RUN_BYTES = 8 * 2**20
 MOST_BYTES = 2**30  # bytes that are read at most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,13 @@ from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
 
 from redistrib.arguments import dtype_name
 from redistrib.errors import LeafError, WeightsFileError
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.leaves import matched
-from redistrib.weights.headers import StoredTensor, WeightFiles
+from redistrib.weights.headers import StoredTensor
 from redistrib.weights.names import named_leaves
+from redistrib.weights.opening import WeightFiles
+
+MOST_DIMENSIONS = 64  # of an array of NumPy
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ def _target(
     files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtype: str | None, strict: bool
 ) -> TargetTensor:
     kind = dtype or stored.dtype
+    _check_size(files, name, stored, kind)
     if isinstance(leaf, jax.ShapeDtypeStruct):
         if leaf.sharding is None:
             raise LeafError(name, "a ShapeDtypeStruct must say where its array is to be; give it a sharding=")
@@ -118,6 +124,18 @@ def _target(
                 "leave the tensor out of the shardings",
             )
     return TargetTensor(stored, sharding, kind)
+
+
+def _check_size(files: WeightFiles, name: str, stored: StoredTensor, kind: str) -> None:
+    """Refuse what NumPy, and so JAX, has no arrays for; sizes count there though another dimension is empty."""
+    if len(stored.shape) > MOST_DIMENSIONS:
+        reason = (
+            f"it has {len(stored.shape)} dimensions, of {MOST_DIMENSIONS} that an array may have; write it with fewer"
+        )
+        raise WeightsFileError(files.shown, name, reason)
+    if math.prod(filter(None, stored.shape)) * max(stored.itemsize, itemsize_of(kind)) >= 2**63:
+        reason = f"its shape {stored.shape} is above the 2^63 bytes that arrays may span; write it with smaller sizes"
+        raise WeightsFileError(files.shown, name, reason)
 
 
 def _is_floating(dtype: str) -> bool:

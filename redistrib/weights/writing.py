@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from redistrib.errors import LeafError
+from redistrib.errors import LeafError, WeightsFileError
+from redistrib.errors.base import shown
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.weights.headers import DTYPES, PREFIX_BYTES, StoredTensor
+from redistrib.weights.folders import shard_names
+from redistrib.weights.headers import (
+    DTYPES,
+    MOST_HEADER_BYTES,
+    PREFIX_BYTES,
+    RESERVED,
+    TIED,
+    StoredTensor,
+    ties_by_others,
+)
+from redistrib.weights.names import is_unicode
 from redistrib.weights.runs import Box, box_of, shape_of
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -50,18 +62,29 @@ class NewTensor:
 
 
 def new_files(
-    leaves: Sequence[tuple[str, Any]], tied: dict[str, str], metadata: dict[str, str], shard_bytes: int, alone: str
-) -> tuple[list[NewFile], list[NewTensor], str]:
-    """The files of tensors, filled one after the other, and the text of the index, empty if there is one file.
+    leaves: Sequence[tuple[str, Any]],
+    tied: Mapping[str, str],
+    metadata: Mapping[str, str],
+    shard_bytes: int,
+    path: Path,
+    alone: str,
+) -> tuple[list[NewFile], list[NewTensor]]:
+    """The files of tensors, filled one after the other.
 
     Args:
         leaves: arrays with their names.
         tied: further names, each with the name of the tensor that it shares.
         metadata: texts for the headers.
         shard_bytes: bytes of tensors in a file, unless one tensor has more.
+        path: of the save, for errors.
         alone: the name of the file if there is only one.
+
+    Raises:
+        WeightsFileError: if a header is longer than readers allow.
     """
     sizes = {name: math.prod(np.shape(value)) * itemsize_of(str(value.dtype)) for name, value in leaves}
+    # Readers take other texts for tied names too, unless the library's own key says which are.
+    says_ties = bool(tied or ties_by_others(metadata, sizes))
     shards: list[list[tuple[str, Any]]] = [[]]
     filled = 0
     for name, value in leaves:
@@ -70,14 +93,15 @@ def new_files(
             filled = 0
         shards[-1].append((name, value))
         filled += sizes[name]
+    names = [alone] if len(shards) == 1 else shard_names(len(shards), "")
     files, tensors = [], []
-    index: dict[str, str] = {}
-    for number, shard in enumerate(shards):
-        file = alone if len(shards) == 1 else f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors"
+    for number, (file, shard) in enumerate(zip(names, shards, strict=True)):
         # The larger elements come first, so that every tensor is aligned.
         ordered = sorted(shard, key=lambda leaf: -itemsize_of(str(leaf[1].dtype)))
         header: dict[str, Any] = {}
-        texts = metadata | {name: other for name, other in tied.items() if other in dict(shard)}
+        texts = dict(metadata)
+        if says_ties:
+            texts[TIED] = json.dumps({name: other for name, other in tied.items() if other in dict(shard)})
         if texts:
             header["__metadata__"] = texts
         place = 0
@@ -88,19 +112,53 @@ def new_files(
                 "data_offsets": [place, place + sizes[name]],
             }
             place += sizes[name]
-            index[name] = file
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % _ALIGNED)
+        _check_length(path, f"the header of {file}", len(text))
         head = len(text).to_bytes(PREFIX_BYTES, "little") + text
         files.append(NewFile(file, head, len(head) + place))
         for name, value in ordered:
             start = len(head) + header[name]["data_offsets"][0]
             stored = StoredTensor(name, number, start, tuple(np.shape(value)), str(value.dtype))
             tensors.append(NewTensor(stored, value))
-    if len(files) == 1:
-        return files, tensors, ""
-    whole = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": index}
-    return files, tensors, json.dumps(whole, indent=2) + "\n"
+    if len(files) > 1:
+        _check_length(path, "the index", len(index_of(tensors, shard_names(len(files), "0" * 16))))
+    return files, tensors
+
+
+def index_of(tensors: Iterable[NewTensor], names: Sequence[str]) -> bytes:
+    """The index of files with these names."""
+    stored = sorted((tensor.stored for tensor in tensors), key=lambda stored: (stored.file, stored.start))
+    whole = {
+        "metadata": {"total_size": sum(tensor.nbytes for tensor in stored)},
+        "weight_map": {tensor.name: names[tensor.file] for tensor in stored},
+    }
+    return (json.dumps(whole, indent=2) + "\n").encode()
+
+
+def _check_length(path: Path, subject: str, length: int) -> None:
+    if length > MOST_HEADER_BYTES:
+        reason = f"{subject} would have {length:,} bytes, of {MOST_HEADER_BYTES:,} that readers allow"
+        raise WeightsFileError(str(path), "", f"{reason}; save fewer tensors, under shorter names or in more files")
+
+
+def checked_metadata(path: Path, metadata: object) -> dict[str, str]:
+    """Texts for the headers, as a caller gives them.
+
+    Raises:
+        WeightsFileError: for keys and values that are no texts, or are the library's own.
+    """
+    if not isinstance(metadata, Mapping):
+        raise WeightsFileError(str(path), "", f"metadata {shown(metadata)} is no dict of texts; give one")
+    for key, value in metadata.items():
+        for text in (key, value):
+            if not isinstance(text, str) or not is_unicode(text):
+                reason = f"metadata has {shown(key)}: {shown(value)}, and safetensors stores texts alone"
+                raise WeightsFileError(str(path), "", f"{reason}; write numbers by str() and others by json.dumps()")
+        if key.startswith(RESERVED):
+            reason = f"metadata has {shown(key)}, and keys that begin with {RESERVED!r} are the library's"
+            raise WeightsFileError(str(path), "", f"{reason}; take another key")
+    return dict(metadata)
 
 
 def owned_boxes(tensors: Iterable[NewTensor], processes: Sequence[int]) -> list[list[Box]]:
@@ -155,6 +213,10 @@ def check_leaf(name: str, value: Any) -> None:
     """
     if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | np.ndarray | np.generic):
         raise LeafError(name, f"{type(value).__name__} is no array with values; save arrays, outside jit")
+    if name == "__metadata__":
+        raise LeafError(name, "safetensors keeps this name for the texts of a file; rename the leaf")
+    if isinstance(value, np.ma.MaskedArray):
+        raise LeafError(name, "a masked array has a mask, which safetensors cannot store; save .filled() and .mask")
     if isinstance(value, jax.Array) and value.is_deleted():
         raise LeafError(name, "the array has been donated or deleted; pass one that is alive")
     if str(value.dtype) not in NAMES:

@@ -8,10 +8,10 @@ limits from impossible to ample; in a fifth of them tiles are partial sums, maxi
 JSON of each plan is carried out element by element by an interpreter that uses nothing of the library, and counts how
 often each summand is in what a device holds. *Forged* are plans changed at random and most of them sealed again:
 whatever is accepted must still be right by that interpreter. *Texts* go to all that reads text. *Trees* go through
-`reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost. *Functions* are
-random JAX functions through `distribute`, whose numbers must be those of `jax.jit`. *Pipelines* are random training
-steps in stages. Failed is whatever is wrong, raises anything but a `RedistribError`, warns, or takes more processor
-time than its kind may.
+`reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost. *Through* moves
+arrays through random functions that capture others, twice each. *Functions* are random JAX functions through
+`distribute`, whose numbers must be those of `jax.jit`. *Pipelines* are random training steps in stages. Failed is
+whatever is wrong, raises anything but a `RedistribError`, warns, or takes more processor time than its kind may.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ SAMPLE = {
     "forged": 5_000,
     "texts": 1_000,
     "trees": 100,
+    "through": 100,
     "functions": 100,
     "effects": 40,
+    "files": 500,
     "pipelines": 40,
 }
 FULL = {
@@ -49,8 +51,10 @@ FULL = {
     "forged": 100_000,
     "texts": 20_000,
     "trees": 2_000,
+    "through": 2_000,
     "functions": 2_000,
     "effects": 500,
+    "files": 5_000,
     "pipelines": 500,
 }
 ENVIRONMENT = {
@@ -66,8 +70,10 @@ USUAL = {
     "forged": 0.1,
     "texts": 0.5,
     "trees": 3.0,
+    "through": 3.0,
     "functions": 3.0,
     "effects": 5.0,
+    "files": 1.0,
     "pipelines": 10.0,
 }  # seconds a case, at most, on the average
 

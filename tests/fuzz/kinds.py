@@ -42,8 +42,10 @@ KINDS: dict[str, Kind] = {
     "forged": Kind("tests.fuzz.forge", LIMIT, 1000, "forged plans read"),
     "texts": Kind("tests.fuzz.texts", LIMIT, 200, "hostile texts read"),
     "trees": Kind("tests.fuzz.trees", 60.0, 40, "trees moved by reshard", compiles=True),
+    "through": Kind("tests.fuzz.through", 60.0, 40, "trees moved through functions that capture", compiles=True),
     "functions": Kind("tests.fuzz.functions", 60.0, 40, "functions through distribute, beside jax.jit", compiles=True),
     "effects": Kind("tests.fuzz.effects", 60.0, 20, "functions with effects, beside jax.jit", compiles=True),
+    "files": Kind("tests.fuzz.files", LIMIT, 100, "trees saved, and files of weights read"),
     "pipelines": Kind("tests.fuzz.pipelines", 120.0, 20, "training steps in stages, beside jax.jit", compiles=True),
 }
 

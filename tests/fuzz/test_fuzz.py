@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,7 +21,8 @@ from redistrib.backends.jax.trace import nests, sums
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
-from tests.fuzz import effects, forge, functions, problems, shrink, trees, values
+from redistrib.weights import placing
+from tests.fuzz import effects, files, forge, functions, problems, shrink, trees, values
 from tests.fuzz.bench import Run
 from tests.fuzz.guard import Failure, guarded
 from tests.fuzz.interpreter import Outcome, Wrong, interpret
@@ -36,9 +38,36 @@ from tests.plans.hand import GOOD
 from tests.plans.hand_partial import PARTIAL
 
 SEED = 1
-SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20, "functions": 12, "effects": 4}
-LARGER = {"problems": 2000, "forged": 3000, "texts": 1000, "trees": 60, "functions": 100, "effects": 40}
-LARGEST = {"problems": 10000, "forged": 10000, "texts": 2000, "trees": 200, "functions": 300, "effects": 80}
+SAMPLE = {
+    "problems": 300,
+    "forged": 400,
+    "texts": 60,
+    "trees": 20,
+    "through": 6,
+    "functions": 12,
+    "effects": 4,
+    "files": 60,
+}
+LARGER = {
+    "problems": 2000,
+    "forged": 3000,
+    "texts": 1000,
+    "trees": 60,
+    "through": 40,
+    "functions": 100,
+    "effects": 40,
+    "files": 400,
+}
+LARGEST = {
+    "problems": 10000,
+    "forged": 10000,
+    "texts": 2000,
+    "trees": 200,
+    "through": 150,
+    "functions": 300,
+    "effects": 80,
+    "files": 2000,
+}
 # A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
 # numbers of its summands are no run.
 UNSEEN = {"unknown step", "tile above bound"}
@@ -131,6 +160,13 @@ def test_the_interpreter_reads_a_mesh_row_by_row_and_axes_minor_to_major() -> No
 
 
 # ------------------------------------------------------------------------------------- faults that are found
+
+
+def test_shards_that_take_the_names_of_earlier_ones_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = placing.shard_names
+    monkeypatch.setattr(placing, "shard_names", lambda count, tag: names(count, ""))
+    with pytest.raises(Failure, match="a mixed tree"):
+        files.deaths(random.Random(9), tmp_path)
 
 
 def test_a_summand_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.buckets.coalesced import TilePattern, coalesced, coalescing_key, pattern_of
-from redistrib.backends.jax.buckets.compiled import forget, numbers
+from redistrib.backends.jax.buckets.compiled import numbers
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
@@ -132,7 +132,7 @@ def test_numbers_are_compiled_by_nothing_and_known_where_something_is_traced(mon
     compiles: list[object] = []
     lower = jax.stages.Lowered.compile
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *given: (compiles.append(given), lower(*given))[1])
-    forget()
+    rd.clear_caches()
     jax.jit(lambda x: (found.extend(numbers(frozenset(jax.devices()), 3)), x)[1])(1.0)
     assert [int(number) for number in found] == [0, 1, 2]
     assert not compiles

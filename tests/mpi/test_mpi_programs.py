@@ -83,14 +83,14 @@ def test_t16_the_boxes_are_of_unequal_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.syspath_prepend(str(PROGRAMS))
     import program_cases
 
-    from redistrib.programs.direct import direct_sends
+    from redistrib.programs.direct import direct_transfers
 
     for case in program_cases.between(4):
         if "columns" in case.name:  # every device needs as much from each
             continue
         (move,) = case.program.moves
-        boxes = direct_sends(case.program.values[move.value], move.out)
-        assert len({box.size for box in boxes if box.sender != box.receiver}) > 1, case.name
+        sends = direct_transfers(case.program.values[move.value], move.out).travelling.rows()
+        assert len({send.box.size for send in sends}) > 1, case.name
 
 
 def test_t18_a_sparse_matrix_and_a_vector() -> None:

@@ -11,7 +11,7 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice
-from redistrib.plans.table import groups, render, step_name
+from redistrib.plans.table import render, step_name
 from tests.plans.hand import GOOD, place, plan
 
 THREE_PHASES = """\
@@ -88,7 +88,7 @@ def test_a_step_is_named_with_its_dimensions(name: str, expected: str) -> None:
     ],
 )
 def test_who_takes_part(name: str, expected: str) -> None:
-    assert groups(GOOD[name]().steps[0]) == expected
+    assert GOOD[name]().steps[0].participants == expected
 
 
 def _over_prime_axes() -> Plan:

@@ -13,7 +13,7 @@ import redistrib as rd
 from redistrib.errors import CutError, InconsistentGroupError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.builder import Builder
-from redistrib.programs.direct import direct_sends
+from redistrib.programs.direct import direct_transfers
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.parse import parse
@@ -45,8 +45,8 @@ def right(program: Program, expected: np.ndarray) -> None:
         np.testing.assert_array_equal(found[0], expected)
     for move in program.moves:
         got = dict.fromkeys(program.received(move), 0)
-        for send in direct_sends(program.values[move.value], move.out):
-            got[send.receiver] += int(np.prod(send.size)) * (send.sender != send.receiver)
+        for send in direct_transfers(program.values[move.value], move.out).travelling.rows():
+            got[send.receiver] += send.box.volume
         assert got == program.received(move)
 
 
@@ -149,8 +149,8 @@ def test_other_devices_and_other_sizes() -> None:
     given = b.input("p", "[5{x}10]", Place(Mesh.of("x=2"), (4, 0)), "int64")
     moved = b.move(given, "[3{y}9]", Place(Mesh.of("y=3"), (1, 0, 2)), windows=(2,), name="p.1")
     program = b.build(b.compute(lengths(), moved, cut={"i": "y"}, names=["out"]))
-    boxes = direct_sends(given, moved)
-    assert [(send.sender, send.receiver, send.start, send.size) for send in boxes] == [
+    boxes = direct_transfers(given, moved).rows()
+    assert [(send.sender, send.receiver, send.box.start, send.box.size) for send in boxes] == [
         (4, 1, (0,), (4,)),
         (4, 0, (3,), (2,)),
         (0, 0, (5,), (2,)),

@@ -49,6 +49,11 @@ def different_calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "host values", lambda: rd.reshard(VALUES, COLUMNS if FIRST else LAYERS)
     for target in (COLUMNS, LAYERS):
         assert not wrong(rd.reshard(a, target))
+        assert not wrong(rd.reshard(a, target, through=lambda t: t * 3 - b))  # an array of all processes
+        assert not wrong(rd.reshard(a, target, through=lambda t: t * np.full(16, 2, np.float32)), 2)
+    captured = np.full(16, 1 if FIRST else 2, np.float32)
+    yield "captured values", lambda: rd.reshard(a, COLUMNS, through=lambda t: t * captured)
+    yield "captured arrays", lambda: rd.reshard(a, COLUMNS, through=lambda t: t * captured[: 16 if FIRST else 1])
     yield "shardings that all know", lambda: rd.reshard(a, COLUMNS if FIRST else LAYERS)
     yield "shardings that one knows", lambda: rd.reshard(a, COLUMNS if FIRST else NamedSharding(LINE, P()))
     yield (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +286,67 @@ def _profile() -> str:
     from redistrib.cost.presets import PRESETS
 
     return PRESETS["cpu"].to_json()
+
+
+WIDE = ["int64", "uint64", "float64", "complex128"]
+
+
+@pytest.mark.parametrize("via", ["collectives", "copies"])
+def test_arrays_of_64_bits_move_as_they_are_while_the_mode_is_off(via: Any) -> None:
+    """As by `device_put`; host values in their tree become what they are outside."""
+    host = {"narrow": np.arange(64.0), "number": 2.5}
+    with jax.enable_x64(True):
+        tree = {kind: jax.device_put(np.arange(128).reshape(16, 8).astype(kind), ROWS) for kind in WIDE}
+    narrow = jax.device_put(np.arange(128, dtype=np.float32).reshape(16, 8), ROWS)
+    there = NamedSharding(EIGHT, P(None, "x"))
+    targets = dict.fromkeys([*tree, "f32"], there) | dict.fromkeys(host, NamedSharding(EIGHT, P()))
+    for on in (False, True, False):
+        with jax.enable_x64(on):
+            moved = rd.reshard({**tree, "f32": narrow, **host}, targets, via=via)
+            expected = jax.device_put({**tree, "f32": narrow, **host}, targets)
+            for name, array in moved.items():
+                assert (array.dtype, array.aval.weak_type) == (expected[name].dtype, expected[name].aval.weak_type)
+                assert np.array_equal(array, expected[name])
+    plan = rd.reshard_plan(tree, there)
+    assert plan.received_bytes == plan.lower_bound_bytes == 7 * 16 * 8 * (8 + 8 + 8 + 16) // 8
+
+
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "64 bits": lambda: jax.enable_x64(True),
+    "strict promotion": lambda: jax.numpy_dtype_promotion("strict"),
+    "matmul precision": lambda: jax.default_matmul_precision("highest"),
+    "random keys": lambda: jax.default_prng_impl("rbg"),
+    "random numbers": lambda: jax.threefry_partitionable(False),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_another_configuration_between_two_calls_changes_nothing(name: str) -> None:
+    """In what was made before it: a function is traced and planned once."""
+    mesh, values = NamedSharding(GRID, P("a")).mesh, np.arange(96, dtype=np.float32).reshape(8, 12)
+    weights = np.arange(12, dtype=np.float32)
+
+    def function(x: Any) -> Any:
+        total, rows = jax.lax.scan(lambda s, row: (s + row.sum() * 2.0, row * 3), 0.0, x * weights + np.float32(0.5))
+        return total, rows @ jnp.ones((12, 4)), jnp.argmax(x, 1), jax.random.uniform(jax.random.PRNGKey(3), (8,))
+
+    array = jax.device_put(values, NamedSharding(mesh, P("a")))
+    plan = rd.synthesize("[4{x}8, 12]", "[8, 6{x}12]", {"x": 2}, dtype="float32")
+    line = Mesh(np.array(jax.devices()[:2]), ("x",))
+    calls = {
+        "distribute": rd.distribute(function, (values,), mesh, schedule=[rd.along("a", {"x": 0})]),
+        "to_jax": partial(rd.to_jax(plan, line), jax.device_put(values, NamedSharding(line, P("x")))),
+        "reshard": partial(rd.reshard, array, NamedSharding(mesh, P(None, "a")), via="collectives"),
+        "through": partial(
+            rd.reshard, array, NamedSharding(mesh, P(None, "a")), through=lambda x: x * weights + np.float32(0.5)
+        ),
+    }
+    calls["distribute"] = partial(calls["distribute"], values)
+    for kind, call in calls.items():
+        results = []
+        for context in (CONFIGS[name], nullcontext, CONFIGS[name]):
+            with context():
+                results.append([np.asarray(array) for array in jax.tree.leaves(call())])
+        for other in (results[0], results[2]):
+            for one, same in zip(results[1], other, strict=True):
+                assert one.dtype == same.dtype and np.array_equal(one, same), kind

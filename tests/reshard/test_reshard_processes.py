@@ -42,7 +42,7 @@ def test_processes_move_between_device_sets(processes: int, devices_each: int, o
     assert all(lines == different[0] for lines in different)  # every process raises the same
     messages = dict(line.removeprefix("DIFFERENT ").split(": ", 1) for line in different[0])
     late = [messages.pop(name) for name in ("late with a new call", "late with a known one")]
-    assert len(messages) == 12
+    assert len(messages) == 14
     for name, message in messages.items():
         assert "call reshard with different trees, shardings or options" in message, name
     others = "process 1 has" if processes == 2 else "the processes [1, 2, 3] have"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
+from redistrib.resharding.through import planning, prepared
 
 
 def line(first: int, count: int, name: str = "x") -> Mesh:
@@ -323,3 +325,126 @@ def test_partial_sums_and_traced_arrays_are_refused() -> None:
         rd.reshard_plan(summands, NamedSharding(TARGET, P()), through=lambda x: x.T)
     with pytest.raises(ThroughError, match="under jit, reshard the function's result"):
         jax.jit(lambda x: rd.reshard(x, NamedSharding(SOURCE, P()), through=lambda x: x.T))(tree()["q"])
+
+
+VECTOR, COLUMN, FULL = (
+    np.random.default_rng(k).normal(size=shape).astype(np.float32) for k, shape in enumerate([(24,), (16, 1), (16, 24)])
+)
+CAPTURED: dict[str, Callable[[], Any]] = {  # made in each test: by the devices of a mesh
+    "vector of NumPy": lambda: VECTOR,
+    "vector of JAX": lambda: jnp.asarray(VECTOR),
+    "column": lambda: COLUMN,
+    "scalar": lambda: jnp.float32(2.5),
+    "cut as the tree": lambda: jax.device_put(FULL, NamedSharding(SOURCE, P(None, "fsdp"))),
+    "cut as the tree, a vector": lambda: jax.device_put(VECTOR, NamedSharding(SOURCE, P("fsdp"))),
+    "on the target's mesh": lambda: jax.device_put(FULL, NamedSharding(TARGET, P("tp"))),
+    "on a third mesh": lambda: jax.device_put(VECTOR, NamedSharding(line(1, 2), P())),
+}
+USES: dict[str, Callable[[Any, Any], Any]] = {
+    "added": lambda t, c: t["q"] + c,
+    "in a function of jit, cast": lambda t, c: jax.jit(lambda q: (q * c).astype(jnp.bfloat16))(t["q"]),
+    "first changed": lambda t, c: t["q"] * jnp.cumsum(jnp.atleast_1d(c), 0)[-1:],
+    "beside": lambda t, c: jnp.concatenate([t["q"], jnp.broadcast_to(c, (16, 24))]).T,
+    "chosen": lambda t, c: jnp.where(jnp.broadcast_to(c, (16, 24)) > 0, t["q"], 0),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("use", USES)
+def test_captured_arrays_of_every_kind(use: str) -> None:
+    before = {"q": tree()["q"]}
+    for target in (NamedSharding(TARGET, P("tp")), NamedSharding(line(0, 4, "tp"), P(None, "tp"))):
+        for kind, make in CAPTURED.items():
+            captured = make()
+            plan = rd.reshard_plan(before, target, through=partial(_use, USES[use], captured))
+            moved = rd.reshard(before, target, through=partial(_use, USES[use], captured))
+            expected = np.asarray(USES[use]({"q": jnp.asarray(np.asarray(before["q"]))}, np.asarray(captured)))
+            assert (moved.dtype, moved.sharding) == (expected.dtype, target), kind
+            assert np.allclose(np.asarray(moved, np.float32), np.asarray(expected, np.float32), rtol=1e-2), kind
+            assert plan.received_bytes == plan.bound_bytes
+
+
+def _use(use: Callable[[Any, Any], Any], captured: Any, t: Any) -> Any:
+    return use(t, captured)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_new_captured_values_are_planned_once_and_never_those_of_an_earlier_call() -> None:
+    """Each array dies after its call, and the next may have its id; also inside a function that is called."""
+    before, target, rng = tree(), NamedSharding(TARGET, P(None, "tp")), np.random.default_rng(0)
+    after: list[int] = []
+    for k in range(24):
+        vector, scalar = jnp.asarray(rng.normal(size=24).astype(np.float32)), jnp.float32(k)
+        moved = rd.reshard(before, target, through=lambda t: jax.jit(lambda q: q * vector)(t["q"] + scalar))  # noqa: B023
+        assert np.array_equal(moved, (np.asarray(before["q"]) + np.float32(k)) * np.asarray(vector))
+        after.append(prepared._PLANS.info.misses + planning._PROGRAMS.info.misses)
+    assert after == [2] * 24
+
+
+def test_a_captured_scalar_is_taken_before_the_move() -> None:
+    scale = jnp.float32(3)
+    plan = rd.reshard_plan(
+        tree()["q"], NamedSharding(TARGET, P("tp")), through=lambda q: (q * scale).astype(jnp.bfloat16)
+    )
+    assert plan.received_bytes == plan.bound_bytes == 16 * 24 * 2
+
+
+def test_captured_arrays_are_never_given_up() -> None:
+    values = [np.full((16, 24), k, np.float32) for k in range(3)]
+    a, b, c = (jax.device_put(value, NamedSharding(SOURCE, P("fsdp"))) for value in values)
+    target = NamedSharding(TARGET, P("tp"))
+    moved = rd.reshard([a, b], target, through=lambda t: [t[0] * c, t[1] + b], donate=True)
+    assert a.is_deleted() and not c.is_deleted()
+    assert np.array_equal(moved[0], values[0] * values[2]) and np.array_equal(moved[1], values[1] * 2)
+    assert np.array_equal(c, values[2])
+
+
+def test_what_cannot_be_captured_is_refused() -> None:
+    q, target, key, packed = tree()["q"], NamedSharding(TARGET, P()), jax.random.key(0), jnp.ones(24, jnp.int4)
+    dead = jnp.ones(24) * 2
+    dead.delete()
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: jax.jit(lambda c: rd.reshard(q, target, through=lambda q: q * c))(VECTOR), "captures a traced array"),
+        (lambda: jax.grad(lambda c: rd.reshard(q, target, through=lambda q: q * c).sum())(1.0), "a traced array"),
+        (lambda: rd.reshard(q, target, through=lambda q: q * dead), "donated or deleted; capture one that is alive"),
+        (
+            lambda: rd.reshard(q, target, through=lambda q: q * _drawn(key)),
+            "whose elements go through no",
+        ),
+        (lambda: rd.reshard(q, target, through=lambda q: q * packed.astype(q.dtype)), "int4.* go through no function"),
+    ]
+    for call, message in cases:
+        with pytest.raises(ThroughError, match=message):
+            call()
+
+
+def _drawn(key: jax.Array) -> jax.Array:
+    return jax.random.uniform(key, (24,))
+
+
+def test_a_concrete_tree_moves_inside_a_traced_function() -> None:
+    q = tree()["q"]
+    moved = jax.jit(lambda x: x + rd.reshard(q, NamedSharding(TARGET, P("tp")), through=lambda q: q + VECTOR)[0, 0])(
+        1.0
+    )
+    assert moved == np.asarray(q)[0, 0] + VECTOR[0] + 1
+
+
+def test_results_without_elements_and_padding_by_an_array() -> None:
+    before, target = tree(), NamedSharding(TARGET, P("tp"))
+    assert rd.reshard(before, target, through=lambda t: t["q"][:, :0]).shape == (16, 0)
+    padded = rd.reshard(before, target, through=lambda t: jax.lax.pad(t["q"], t["scale"], ((1, 3, 0), (0, 0, 0))))
+    assert np.array_equal(padded, np.pad(before["q"], ((1, 3), (0, 0)), constant_values=before["scale"]))
+
+
+def test_types_are_those_of_jit_for_weak_types_and_64_bits() -> None:
+    weak = rd.reshard(jnp.asarray(2.0), NamedSharding(SOURCE, P()))
+    for function in (lambda x: x * 2, lambda x: x * jnp.ones(4, jnp.bfloat16)):
+        moved, expected = rd.reshard(weak, NamedSharding(TARGET, P()), through=function), jax.jit(function)(weak)
+        assert (moved.dtype, moved.aval.weak_type) == (expected.dtype, expected.aval.weak_type)
+    with jax.enable_x64(True):
+        wide = jax.device_put(FULL.astype(np.float64), NamedSharding(SOURCE, P("fsdp")))
+        moved = rd.reshard(wide, NamedSharding(TARGET, P("tp")), through=lambda q: q * np.pi)
+        assert np.array_equal(moved, FULL.astype(np.float64) * np.pi)
+    with pytest.raises(LeafError, match="computes no float64 while jax_enable_x64 is off; set it, or cast"):
+        rd.reshard(wide, NamedSharding(TARGET, P("tp")), through=lambda q: q * np.pi)

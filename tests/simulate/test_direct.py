@@ -12,7 +12,7 @@ import redistrib as rd
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.builder import Builder
-from redistrib.programs.direct import direct_sends
+from redistrib.programs.direct import direct_transfers
 from redistrib.programs.program import Place, Program
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation
@@ -158,12 +158,10 @@ def test_a_collective_is_never_slower_than_sends_in_turn(
     found = rd.simulate(program, machine)
     (move,) = program.moves
     in_turn = 0.0
-    for send in direct_sends(program.inputs[0], move.out):
-        if send.sender != send.receiver:
-            alone = (Place(Mesh(()), (device,)) for device in send[:2])
-            text = f"[{send.size[0]}]"
-            here, there = alone
-            in_turn += rd.simulate(moved(text, here, text, there), machine).seconds
+    for send in direct_transfers(program.inputs[0], move.out).travelling.rows():
+        here, there = (Place(Mesh(()), (device,)) for device in send[:2])
+        text = f"[{send.box.size[0]}]"
+        in_turn += rd.simulate(moved(text, here, text, there), machine).seconds
     assert found.seconds <= in_turn * (1 if machine is ALIKE else 2) * (1 + 1e-9)
     links = machine.links
     assert isinstance(links, LatencyBandwidth)

@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import redistrib as rd
+from redistrib.backends.stages import staged
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import RedistribError
+from redistrib.errors import DtypeError, RedistribError
 from redistrib.lang.mesh import Axis, Mesh
+from redistrib.plans.memory import scratch
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllReduce, AllToAll, Exchange, Step, Unreduce
+from redistrib.theory.boxes import Box
 from redistrib.theory.topology import Topology
 from redistrib.theory.torus import Torus
 from tests.fuzz import problems
@@ -78,8 +81,43 @@ def answer(call: Call) -> dict[str, Any]:
         "steps": "; ".join(map(_told, plan.steps)),
         "elements": [max(plan.received), sum(plan.received), sum(plan.lower_bound), max(plan.sent), plan.crossing],
         "cost": f"{plan.cost:.6g}",
-        "whole": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12],
+        "whole": _digest(told),
+        "ranks": _ranks(plan),
+        "scratch": [scratch(plan.steps), scratch(plan.steps, sequential=True)],
     }
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _ranks(plan: Plan) -> str:
+    """A digest of what all ranks do, or why no rank has arrays of this element type."""
+    try:
+        return _digest([_rank(plan, device) for device in range(plan.devices)])
+    except DtypeError as error:
+        return str(error)
+
+
+def _rank(plan: Plan, device: int) -> list[Any]:
+    """What one rank does: the memory each stage reads and writes, and every (partner, box, round) of its messages."""
+    stages = staged(plan, device)
+    rows: list[Any] = [stages.last, list(stages.middle)]
+    for stage in stages.stages:
+        row: list[Any] = [stage.step.kind, stage.reads, stage.writes, _box(stage.source), _box(stage.target())]
+        if isinstance(stage.step, AllReduce):  # the platform chooses its messages
+            row += [stage.step.group_of(device), stage.step.parts]
+        else:
+            table = stage.transfers
+            columns = table.sender.tolist(), table.receiver.tolist(), table.round.tolist(), table.box.rows()
+            row += [sorted([*ends, _box(box)] for *ends, box in zip(*columns, strict=True))]
+            row += [[_box(box) for box in stage.retained]]
+        rows.append(row)
+    return rows
+
+
+def _box(box: Box) -> list[list[int]]:
+    return [list(box.start), list(box.size)]
 
 
 def _told(step: Step) -> str:

@@ -16,7 +16,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, Exchange, Step
 from redistrib.plans.verify import verify
-from redistrib.synthesis import exchange
+from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.testing import RedistributionCase, is_exact, redistributions
@@ -172,7 +172,7 @@ def test_equal_shares_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch)
     over = Mesh.of("x=2,y=2,z=2,u=2")
     pair = RedistributionCase(DistType.of("[2{x,y}8, 2{z,u}8]"), DistType.of("[2{z,x}8, 2{u,y}8]"), over, over)
     assert exchange.direct(Problem.plain(pair.before, pair.after)) is not None
-    monkeypatch.setattr(exchange, "MOST_DIRECT", exchange.share_count(Problem.plain(pair.before, pair.after)) - 1)
+    monkeypatch.setattr(limits, "DIRECT_SHARES", exchange.share_count(Problem.plain(pair.before, pair.after)) - 1)
     assert exchange.direct(Problem.plain(pair.before, pair.after)) is None
 
 

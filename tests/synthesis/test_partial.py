@@ -25,8 +25,8 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
-from redistrib.synthesis import rounds
-from redistrib.synthesis.partial import best, reductions, sources
+from redistrib.synthesis import limits, rounds
+from redistrib.synthesis.partial import sources
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, all_partial_types, redistributions
 from redistrib.theory.placement import Placement
@@ -57,7 +57,7 @@ KNOWN = [
 def test_where_shares_are_too_many_to_arrange_the_least_is_received_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reductions, "MOST_SHARES", 0)
+    monkeypatch.setattr(limits, "SUM_ROUND_SHARES", 0)
     for source, target, mesh, received in (row[:4] for row in KNOWN):
         assert sum(rd.synthesize(source, target, mesh, cost_model="exact").received) == received, (source, target)
 
@@ -74,7 +74,7 @@ def test_candidates_pull_so_many_shares_once_there_is_another(
         return rounds.colour_rounds(lacking, *given)
 
     monkeypatch.setattr(sources, "colour_rounds", colour_rounds)
-    monkeypatch.setattr(best, "MOST_PULLED", most)
+    monkeypatch.setattr(limits, "PULLED_SHARES", most)
     plan = rd.synthesize("[1{z}2, 6] max{w,x}", "[2, 6] max{z}", {"w": 4, "x": 2, "z": 2}, cost_model="exact")
     assert (seen, plan.cost) == (pulled, 168)
 

@@ -19,7 +19,6 @@ from redistrib.explain.received import traffic
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans._json import digest_of
-from redistrib.plans.messages import messages
 from redistrib.plans.reference import assemble, run, scatter
 from redistrib.plans.steps import AllPermute, DynSlice, Exchange, Shares
 from redistrib.run import on_virtual_devices
@@ -50,7 +49,7 @@ def _checked(source: DistType, here: Mesh, target: DistType, there: Mesh, model:
         assert list(plan.received) == lacking
     assert rd.Plan.from_json(plan.to_json()) == plan
     if len(plan.steps) == 1 and isinstance(plan.steps[0], Exchange):
-        moved = messages(plan.steps[0])
+        moved = plan.steps[0].transfers()
         for device in range(plan.devices):
             arrived = [elements(_region(box)) for _, box in moved.receives(device)]
             stays = elements(_region(moved.retained.row(device)))

@@ -12,7 +12,6 @@ import pytest
 
 import redistrib as rd
 from redistrib.errors import ViewError
-from redistrib.plans.messages import messages
 from redistrib.simulator.constants import machine
 from redistrib.viewer.content import Content
 from redistrib.viewer.entry import content_of
@@ -43,7 +42,7 @@ def test_a_plan_has_its_bytes_and_every_message() -> None:
     content = content_of(PLAN)
     assert sum(column(content, 0, "received in all")) == sum(PLAN.received) * 4 == 496
     (data,) = content.plans
-    assert [len(step["messages"]) for step in data["steps"]] == [len(messages(step).sender) for step in PLAN.steps]
+    assert [len(step["messages"]) for step in data["steps"]] == [len(step.transfers()) for step in PLAN.steps]
     assert data["placements"][0]["start"] == PLAN.before.boxes.start.tolist()
     assert data["placements"][-1]["size"] == PLAN.after.boxes.size.tolist()
 

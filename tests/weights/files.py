@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 from safetensors import deserialize
 from safetensors.numpy import save_file
 
-from redistrib.weights.headers import DTYPES
-from redistrib.weights.reading import LocalFile
+from redistrib.weights.headers import DTYPES, PREFIX_BYTES
+from redistrib.weights.open_files import LocalFile
 
 NARROW = sorted(set(DTYPES.values()) - {"float64", "int64", "uint64"})  # those that JAX has without jax_enable_x64
 
@@ -82,7 +82,8 @@ class CountingFile(LocalFile):
 
     def read_into(self, buffer: memoryview, start: int) -> int:
         count = super().read_into(buffer, start)
-        CountingFile.reads.append((self._name, start, start + count))
+        if start > PREFIX_BYTES:  # what comes before is the header
+            CountingFile.reads.append((self._name, start, start + count))
         return count
 
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import queue
 import time
 import tracemalloc
@@ -26,19 +27,19 @@ from safetensors.numpy import save_file
 import redistrib as rd
 from redistrib.backends.jax.rows import line_of
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
-from redistrib.weights import headers, reading
+from redistrib.weights import headers, open_files, reading
 from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import in_batches
-from redistrib.weights.headers import read_headers
+from redistrib.weights.opening import open_weights
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import runs_of
 from redistrib.weights.targets import target_tree
-from tests.weights.files import CountingFile, arrays, same_bits, written
+from tests.weights.files import CountingFile, arrays, read_by_safetensors, same_bits, written
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    monkeypatch.setattr(reading, "open_file", CountingFile)
+    monkeypatch.setattr(open_files, "open_file", CountingFile)
     CountingFile.reads.clear()
     return CountingFile.reads
 
@@ -145,15 +146,15 @@ def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None:
-    files = read_headers(written(tmp_path, {"w": np.arange(2**19, dtype=np.float32).reshape(512, 1024)}))
-    tensor = files["w"]
+    weights = open_weights(written(tmp_path, {"w": np.arange(2**19, dtype=np.float32).reshape(512, 1024)}))
+    tensor = weights.files["w"]
     columns = [BoxPiece(tensor, ((0, 512), (k, k + 512)), (512, 512)) for k in (0, 512)]
     padded = BoxPiece(tensor, ((400, 512), (0, 1024)), (160, 1024))
     pieces = [*columns, padded, *columns]
     limit = 2 * 2**20 + 4096  # a box of columns, and the runs with gaps that are read at once
     tracemalloc.start()
     try:
-        with PieceReader(files, pieces, limit) as reader:
+        with PieceReader(weights, pieces, limit) as reader:
             for piece in pieces:
                 values = reader.next().view(np.float32).reshape(piece.shape)
                 inside = tuple(slice(*part) for part in piece.box)
@@ -164,7 +165,7 @@ def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None
                 reader.release(piece.nbytes)
             tracemalloc.reset_peak()
         _, before = tracemalloc.get_traced_memory()
-        with PieceReader(files, pieces, limit) as reader:
+        with PieceReader(weights, pieces, limit) as reader:
             for piece in pieces:
                 reader.next()
                 time.sleep(0.02)  # the reader goes on as far as it may
@@ -174,7 +175,7 @@ def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None
         tracemalloc.stop()
     assert 2**20 < peak - before <= limit + 2**16, peak - before
     with pytest.raises(MemoryLimitError):
-        PieceReader(files, pieces, 2**20 + 4096)
+        PieceReader(weights, pieces, 2**20 + 4096)
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -206,8 +207,8 @@ BAD: dict[str, tuple[Any, bytes, int | None, str]] = {
     "negative": ({"a": entry("F32", [-1], 0, 4)}, b"1234", None, "damaged"),
     "overflow": ({"a": entry("F32", [2**40, 2**40], 0, 4)}, b"1234", None, "damaged"),
     "other size": ({"a": entry("F32", [3], 0, 4)}, b"1234", None, "damaged"),
-    "unknown dtype": ({"a": entry("F31", [1], 0, 4)}, b"1234", None, "damaged"),
-    "half bytes": ({"a": entry("F4", [2], 0, 1)}, b"1", None, "its dtype F4 is none of"),
+    "unknown dtype": ({"a": entry("F31", [1], 0, 4)}, b"1234", None, "its dtype .F31. is none of"),
+    "half bytes": ({"a": entry("F4", [2], 0, 1)}, b"1", None, "its dtype .F4. is none of"),
     "twice": (TWICE, b"1234", None, "has this name twice"),
     "nested": (b"[" * 100_000, b"", None, "damaged"),
 }
@@ -248,7 +249,114 @@ def test_a_damaged_file_is_refused_or_read_as_it_is(tmp_path: Path, place: int, 
         loaded = rd.load(path, jax.devices()[0])
     except WeightsFileError:
         return
+    assert loaded.keys() >= read_by_safetensors(path).keys()  # which accepts it too
     assert all(array.nbytes <= len(whole) for array in loaded.values())
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ([2**63, 0], "its shape .9223372036854775808, 0. is above the 2.63 bytes"),
+        ([2**40, 2**40, 0], "is above the 2.63 bytes that arrays may span"),
+        ([2**62, 0], "is above the 2.63 bytes that arrays may span"),
+        ([1] * 70 + [0], "it has 71 dimensions, of 64 that an array may have"),
+        ([2**64, 0], "its shape is no list of sizes"),
+        ([True, 0], "its shape is no list of sizes"),
+    ],
+)
+def test_shapes_that_no_array_has(tmp_path: Path, shape: list[int], message: str) -> None:
+    header = {"a": entry("F32", shape, 0, 0), "b": entry("F32", [1], 0, 4)}
+    path = file_of(tmp_path / "bad.safetensors", header, bytes(4))
+    with pytest.raises(WeightsFileError, match=message):
+        rd.load(path, everywhere())
+    if "array" in message:  # what is not asked for does not matter
+        assert rd.load(path, {"b": everywhere()})["b"].tolist() == [0]
+        with pytest.raises(WeightsFileError, match=message):
+            rd.load_plan(path, {"a": everywhere()})
+
+
+def test_64_dimensions(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "file.safetensors", {"a": entry("F32", [1] * 64, 0, 4)}, bytes(4))
+    assert rd.load(path, jax.devices()[0])["a"].shape == (1,) * 64
+
+
+@pytest.mark.parametrize("size", [4, 2**17])
+def test_booleans_are_0_or_1(tmp_path: Path, size: int) -> None:
+    header = {"a": entry("BOOL", [size], 0, size), "b": entry("U8", [1], size, size + 1)}
+    path = file_of(tmp_path / "file.safetensors", header, bytes(size - 1) + b"\2" + b"\2")
+    with pytest.raises(WeightsFileError, match="tensor 'a': it is of booleans and has a byte 2; write 0 or 1"):
+        rd.load(path, everywhere())
+    assert rd.load(path, {"b": everywhere()})["b"].tolist() == [2]
+
+
+def test_paths_and_names_that_no_file_has(tmp_path: Path) -> None:
+    (tmp_path / "folder.safetensors").mkdir()
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    nul, long = "no path has NUL or half of a surrogate pair", "cannot be read: File name too long"
+    path: Any
+    for path, message in (
+        ("a\0b", nul), ("\ud800.safetensors", nul), (3, "int is no path"), (None, "NoneType is no path"),
+        (b"a", "bytes is no path"), ("x" * 5000, long), (tmp_path / ("x" * 300), long), ("", "no safetensors file"),
+        (tmp_path / "folder.safetensors", "no safetensors file"), (tmp_path / "pipe.safetensors", "no file of bytes"),
+        (tmp_path, "folder.safetensors: cannot be read: it is no file of bytes"), ("/dev/null", "no file of bytes"),
+    ):  # fmt: skip
+        for call in (rd.load, rd.load_plan):
+            with pytest.raises(WeightsFileError, match=message) as caught:
+                call(path, {})
+            assert len(str(caught.value)) < 1500
+    with pytest.raises(LeafError, match=r"leaf 'a.ud800': the name has half of a surrogate pair"):
+        rd.load(written(tmp_path, {"a": np.ones(3, np.float32)}), {"a\ud800": everywhere()})
+
+
+def test_indexes_that_name_what_is_no_file(tmp_path: Path) -> None:
+    folder = written(tmp_path, {"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)}, 2)
+    index = folder / "model.safetensors.index.json"
+    (folder / "folder.safetensors").mkdir()
+    os.mkfifo(folder / "pipe.safetensors")
+    for name in ("x" * 5000, "a\0b", "\ud800", "", ".", "..", "/", "a/b", "folder.safetensors", "pipe.safetensors"):
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        for path in (folder, index):
+            with pytest.raises(WeightsFileError, match=r"which is no file|no file of bytes|is no JSON"):
+                rd.load(path, everywhere())
+    for text in (
+        b"\xff",
+        b'{"weight_map": {"a": NaN}}',
+        b'{"weight_map": {"a": "b", "a": "b"}}',
+        "{}".encode("utf-16"),
+    ):
+        index.write_bytes(text)
+        with pytest.raises(WeightsFileError, match=r"the index (is no JSON|has this name twice)|has this name twice"):
+            rd.load(folder, everywhere())
+    index.unlink()
+    index.mkdir()
+    with pytest.raises(WeightsFileError, match=r"index.json: cannot be read: it is no file of bytes"):
+        rd.load(folder, everywhere())
+
+
+def test_ties_that_are_none(tmp_path: Path) -> None:
+    array = {"embed": np.ones(3, np.float32)}
+    path = tmp_path / "model.safetensors"
+    for text, message in (
+        ("{", "the text of redistrib.tied is no JSON"),
+        ('{"head": "gone"}', "tensor 'head': redistrib.tied ties it to 'gone'"),
+        ('{"embed": "embed"}', "tensor 'embed': redistrib.tied ties it to 'embed'"),
+        ('{"head": ["embed"]}', "tensor 'head': redistrib.tied ties it to"),
+    ):
+        save_file(array, path, metadata={"redistrib.tied": text})
+        with pytest.raises(WeightsFileError, match=message):
+            rd.load(path, everywhere())
+    save_file(array, path, metadata={"redistrib.tied": '{"head": "embed"}', "author": "embed", "format": "embed"})
+    assert rd.load(path, everywhere()).keys() == {"embed", "head"}
+    save_file(array, path, metadata={"head": "embed", "format": "embed"})  # as other programs write ties
+    assert rd.load(path, everywhere()).keys() == {"embed", "head"}
+
+
+def test_shards_beside_a_whole_file_belong_to_a_save_that_has_not_ended(tmp_path: Path) -> None:
+    save_file({"a": np.ones(3, np.float32)}, tmp_path / "model-0123456789abcdef-00001-of-00002.safetensors")
+    with pytest.raises(WeightsFileError, match="no index says which belong together: a save was broken off"):
+        rd.load(tmp_path, everywhere())
+    save_file({"a": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    assert rd.load(tmp_path, everywhere())["a"].tolist() == [0, 0, 0]
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -286,8 +394,12 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(WeightsFileError, match=message):
             rd.load(folder, everywhere())
     index.unlink()
-    save_file({"a": np.zeros(3, np.float32)}, folder / second)
-    with pytest.raises(WeightsFileError, match=f"{first} and {second} both have it"):
+    with pytest.raises(WeightsFileError, match=f"{first} is one of several files, and no index says which"):
+        rd.load(folder, everywhere())
+    (folder / first).rename(folder / "one.safetensors")
+    (folder / second).unlink()
+    save_file({"a": np.zeros(3, np.float32)}, folder / "two.safetensors")
+    with pytest.raises(WeightsFileError, match=r"one.safetensors and two.safetensors both have it"):
         rd.load(folder, everywhere())
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -299,24 +411,24 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     tensors = {f"w{k}": np.ones((256, 1024), np.float32) for k in range(4)}
     path = written(tmp_path, tensors)
 
-    class Shrinking(reading.LocalFile):
+    class Shrinking(open_files.LocalFile):
         def read_into(self, buffer: memoryview, start: int) -> int:
             if start > 2**21:
                 with path.open("r+b") as file:
                     file.truncate(2**21)
             return super().read_into(buffer, start)
 
-    monkeypatch.setattr(reading, "open_file", Shrinking)
+    monkeypatch.setattr(open_files, "open_file", Shrinking)
     with pytest.raises(WeightsFileError, match="it shrank while it was read"):
         rd.load(path, everywhere())
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(reading.LocalFile):
+    class Broken(open_files.LocalFile):
         def read_into(self, buffer: memoryview, start: int) -> int:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(reading, "open_file", Broken)
+    monkeypatch.setattr(open_files, "open_file", Broken)
     with pytest.raises(WeightsFileError, match="cannot be read: Input/output error"):
         rd.load(written(tmp_path, {"w": np.ones(8, np.float32)}), everywhere())
 
@@ -350,12 +462,12 @@ class _Told:
 
 
 def test_other_processes_are_told_that_a_load_has_been_broken_off(tmp_path: Path) -> None:
-    files = read_headers(written(tmp_path, {f"w{k}": np.full((4096, 1024), k, np.float32) for k in range(6)}))
-    targets = target_tree(files, everywhere(), None).tensors
+    weights = open_weights(written(tmp_path, {f"w{k}": np.full((4096, 1024), k, np.float32) for k in range(6)}))
+    targets = target_tree(weights.files, everywhere(), None).tensors
     batches = in_batches(targets, line_of(jax.devices()[:8]))
     assert len(batches) == 2
     told: Any = _Told()
-    reader = PieceReader(files, [piece for batch in batches for piece in batch.pieces], None)
+    reader = PieceReader(weights, [piece for batch in batches for piece in batch.pieces], None)
     with contextlib.suppress(KeyboardInterrupt), reader, BatchesAhead(told, [*batches, batches[-1]], reader) as ahead:
         arrays, _ = ahead.next()
         assert same_bits(arrays[1], np.ones((4096, 1024), np.float32))

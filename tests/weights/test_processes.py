@@ -110,6 +110,15 @@ def test_errors_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert [[result[2] for result in results] for results in results_of(outputs)] == [[0], [0]]
 
 
+@pytest.mark.long
+def test_processes_load_one_version_of_files_that_are_replaced(tmp_path: Path) -> None:
+    outputs = outputs_of(WORKER, 2, 2, str(tmp_path / "file"), "replaced")
+    first, second = (results[0][3] for results in results_of(outputs))
+    assert first == second and len(first) == 20
+    assert all(len(values) == 1 for values in first) and len({values[0] for values in first}) > 1, first
+    assert not list((tmp_path / "replaced").glob(".*"))
+
+
 @pytest.mark.parametrize(("processes", "devices_each"), [(2, 2), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_processes_save_together(tmp_path: Path, processes: int, devices_each: int) -> None:
     tensors = arrays()

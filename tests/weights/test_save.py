@@ -25,7 +25,7 @@ from safetensors.numpy import load_file
 
 import redistrib as rd
 from redistrib.errors import LeafError, WeightsFileError
-from redistrib.weights import saving
+from redistrib.weights import saving, writing
 from redistrib.weights.headers import DTYPES
 from tests.weights.files import arrays, drawn_sharding, read_by_safetensors, same_bits, written
 
@@ -98,7 +98,8 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     tree = {"embed": table, "head": table, "equal": table + 0}
     rd.save(tree, tmp_path)
     with safe_open(tmp_path / "model.safetensors", framework="np") as file:
-        assert sorted(file.keys()) == ["embed", "equal"] and file.metadata() == {"format": "pt", "head": "embed"}
+        assert sorted(file.keys()) == ["embed", "equal"]
+        assert file.metadata() == {"format": "pt", "redistrib.tied": '{"head": "embed"}'}
     loaded = rd.load(tmp_path, NamedSharding(mesh(), P()))
     assert loaded.keys() == tree.keys() and all(same_bits(array, table) for array in loaded.values())
     assert same_bits(same, table)
@@ -167,10 +168,117 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         with pytest.raises(LeafError, match=message):
             rd.save(tree, tmp_path)
     written(tmp_path, {"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)}, 2)
-    with pytest.raises(WeightsFileError, match="the folder has other weights"):
-        rd.save({"a": jnp.ones(3)}, tmp_path)
     with pytest.raises(WeightsFileError, match="cannot be written: Not a directory"):
         rd.save({"a": jnp.ones(3)}, tmp_path / "model.safetensors.index.json" / "below")
+    for name in ("adapter.safetensors", "adapter-00001-of-00002.safetensors", "adapter.safetensors.index.json"):
+        (tmp_path / name).touch()
+        for shard_bytes in (1, "5GB"):
+            with pytest.raises(WeightsFileError, match=f"the folder has other weights .{name}"):
+                rd.save({"a": jnp.ones(3), "b": jnp.ones(3)}, tmp_path, shard_bytes=shard_bytes)
+        (tmp_path / name).unlink()
+    assert sorted(rd.load(tmp_path, jax.devices()[0])) == ["a", "b"]
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../up.safetensors"}}')
+    with pytest.raises(WeightsFileError, match=r"the index names '../up.safetensors', which is no file in its folder"):
+        rd.save({"a": jnp.ones(3)}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a", "a.b", "..", "/", "a/b", "a\0b", "\n", " ", '"', "\\", "__metadata", "format", "pt", "data_offsets",
+     "\U0001f600", "\u202e", "a" * 70_000],
+)  # fmt: skip
+def test_names_of_any_kind_come_back(tmp_path: Path, name: str) -> None:
+    rd.save({name: jnp.arange(3), "other": jnp.ones(2)}, tmp_path, shard_bytes=1)
+    assert same_bits(rd.load(tmp_path, jax.devices()[0])[name], np.arange(3, dtype=np.int32))
+    read: dict[str, Any] = {}
+    for file in tmp_path.glob("*.safetensors"):
+        read |= read_by_safetensors(file)
+    assert read.keys() == {name, "other"}
+
+
+def test_what_no_reader_reads_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MOST_HEADER_BYTES", 10_000)  # for 100 MB
+    before = {"w": np.arange(8, dtype=np.float32)}
+    path = written(tmp_path, before)
+    whole = path.read_bytes()
+    array = jnp.zeros(8)
+    tree: dict[str, Any]
+    for tree, message in (
+        ({"w": array, "__metadata__": array}, "leaf __metadata__: safetensors keeps this name"),
+        ({"w": array, "a\ud800": array}, r"leaf 'a.ud800': the name has half of a surrogate pair"),
+        ({"w": np.ma.masked_array([1.0, 2.0], [True, False])}, "leaf w: a masked array has a mask"),
+    ):
+        with pytest.raises(LeafError, match=message):
+            rd.save(tree, path)
+    metadata: Any
+    for metadata, message in (
+        ({"step": 1000}, r"metadata has 'step': 1000, and safetensors stores texts alone; write numbers by str\(\)"),
+        ({3: "step"}, "metadata has 3: 'step', and safetensors stores texts alone"),
+        ({"step": None}, "metadata has 'step': None"),
+        ({"step": "\udfff"}, r"metadata has 'step': '.udfff'"),
+        ({"\ud800": "step"}, r"metadata has '.ud800'"),
+        ({"redistrib.tied": "{}"}, "keys that begin with 'redistrib.' are the library's"),
+        ("step", "metadata 'step' is no dict of texts"),
+        ({"text": "x" * 10_000}, "the header of model.safetensors would have 10,"),
+    ):
+        for place in (path, tmp_path):
+            with pytest.raises(WeightsFileError, match=message):
+                rd.save({"w": array}, place, metadata=metadata)
+    nul, bad = "no path has NUL", "is no path; give a str"
+    for place, message in (("a\0b", nul), ("\ud800", nul), (3, bad), (b"a", bad)):
+        with pytest.raises(WeightsFileError, match=message):
+            rd.save({"w": array}, place)  # type: ignore[arg-type]
+    with pytest.raises(WeightsFileError, match="cannot be written: File name too long"):
+        rd.save({"w": array}, tmp_path / ("long" * 1250))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name] and path.read_bytes() == whole
+
+
+def test_metadata_make_no_tensors(tmp_path: Path) -> None:
+    """Though they read as tied names of other programs do."""
+    tree = {name: jnp.full(2, k) for k, name in enumerate(("pt", "w", "b"))}
+    rd.save(tree, tmp_path / "one.safetensors")
+    rd.save(tree, tmp_path / "two.safetensors", metadata={"author": "w", "format": "b"})
+    rd.save(tree, tmp_path / "sharded", metadata={"author": "w"}, shard_bytes=1)
+    for path in (tmp_path / "one.safetensors", tmp_path / "two.safetensors", tmp_path / "sharded"):
+        assert rd.load(path, jax.devices()[0]).keys() == tree.keys()
+    with safe_open(tmp_path / "one.safetensors", framework="np") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_booleans_are_written_as_0_and_1(tmp_path: Path) -> None:
+    rd.save({"b": np.array([0, 1, 2, 255], np.uint8).view(np.bool_)}, tmp_path)
+    assert rd.load(tmp_path, jax.devices()[0])["b"].tolist() == [False, True, True, True]
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    before = {"w": np.arange(8, dtype=np.float32)}
+    path = written(tmp_path, before)
+    for name, target in (("link.safetensors", path), ("dangling.safetensors", tmp_path / "gone")):
+        (tmp_path / name).symlink_to(target)
+        rd.save({"w": jnp.zeros(8)}, tmp_path / name)
+        assert same_bits(load_file(tmp_path / name)["w"], np.zeros(8, np.float32))
+    assert same_bits(load_file(path)["w"], before["w"]) and not (tmp_path / "gone").exists()
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    rd.save({"w": jnp.zeros(8)}, tmp_path / "folder")
+    assert [file.name for file in (tmp_path / "real").iterdir()] == ["model.safetensors"]
+
+
+def test_a_save_goes_to_one_folder_though_the_process_changes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write = os.pwrite
+
+    def moving(*arguments: Any) -> int:
+        os.chdir("/")
+        return write(*arguments)
+
+    monkeypatch.setattr(saving.os, "pwrite", moving)
+    rd.save({"w": jnp.zeros(8)}, "relative")
+    assert [file.name for file in (tmp_path / "relative").iterdir()] == ["model.safetensors"]
 
 
 CRASHES = """

@@ -1,8 +1,10 @@
 """One process of several: loads files under several shardings, checks its own shards, prints what it has read."""
 
+import itertools
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -13,16 +15,17 @@ jax.config.update("jax_num_cpu_devices", int(sys.argv[4]))
 jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
 
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.weights import reading, saving
+from redistrib.weights import open_files, saving
 from redistrib.weights.landing import landing
 from tests.weights.files import CountingFile, arrays, drawn_sharding, drawn_tree, same_bits
 
 PATH, WHAT = Path(sys.argv[5]), sys.argv[6]
-reading.open_file = CountingFile
+open_files.open_file = CountingFile
 
 
 def cut(shape: tuple[int, ...], mesh: Mesh) -> P:
@@ -133,12 +136,46 @@ def refusals() -> None:
         other.write_bytes(PATH.read_bytes() + b"more")
     refused("another file in one process", PATH if rank != 1 else other, everywhere)
     refused("other options", PATH, {"embed.weight": everywhere}, dtype="bfloat16" if rank else "float16")
-    reading.open_file = Shrinking
+    open_files.open_file = Shrinking
     refused("shrinks", PATH, {"embed.weight": everywhere})
-    reading.open_file = CountingFile
+    open_files.open_file = CountingFile
     refused("memory", PATH, {"embed.weight": everywhere}, memory_limit=1000)
     loaded = rd.load(PATH, {"embed.weight": everywhere})  # and then it goes on
     print("RESULT", json.dumps(["after", False, wrong(loaded["embed.weight"], arrays()["embed.weight"]), []]))
+
+
+def replaced() -> None:
+    """Loads of a folder that the first process replaces all the time."""
+    folder, stop = PATH.parent / "replaced", threading.Event()
+    everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P())
+
+    def save(version: int) -> None:
+        tree = {name: np.full(64, version, np.float32) for name in ("a", "b", "c")}
+        rd.save(tree, folder, shard_bytes=(1, 512, "5GB")[version % 3])
+
+    def run() -> None:
+        for version in itertools.count(1):
+            if stop.is_set():
+                return
+            save(version)
+
+    threads = [threading.Thread(target=run)] if jax.process_index() == 0 else []
+    if threads:
+        save(0)
+    multihost_utils.sync_global_devices("saved")
+    for thread in threads:
+        thread.start()
+    versions = []
+    for _ in range(20):
+        loaded = rd.load(folder, everywhere)
+        values = {
+            float(value) for name in ("a", "b", "c") for value in np.asarray(loaded[name].addressable_shards[0].data)
+        }
+        versions.append(sorted(values))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    print("RESULT", json.dumps(["replaced", False, 0, versions]))
 
 
 def saves() -> None:
@@ -212,6 +249,11 @@ def trees(act: str) -> None:
     print("RESULT", json.dumps([act, False, bad, []]))
 
 
-{"save": lambda: trees("save"), "load": lambda: trees("load"), "loads": loads, "refusals": refusals, "saves": saves}[
-    WHAT
-]()
+{
+    "save": lambda: trees("save"),
+    "load": lambda: trees("load"),
+    "loads": loads,
+    "refusals": refusals,
+    "replaced": replaced,
+    "saves": saves,
+}[WHAT]()

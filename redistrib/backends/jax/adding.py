@@ -18,7 +18,6 @@ from redistrib.errors import ReductionError
 from redistrib.lang.notation import Reduction
 from redistrib.plans.plan import Plan
 from redistrib.plans.reduction import identity
-from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step
 
 _COMBINE: dict[Reduction, Callable[[Any, Any], jax.Array]] = {"sum": lax.add, "max": lax.max, "min": lax.min}
@@ -132,7 +131,7 @@ def adding_of(plan: Plan, platform: str) -> Adding | None:
     Raises:
         ReductionError: if sums need 64 bits without `jax_enable_x64`.
     """
-    if not any(map(has_summands, plan.steps)):
+    if not any(step.on_sums for step in plan.steps):
         return None
     require_dtypes_of_sums(plan)
     accumulate = None if plan.accumulate is None else jnp.dtype(plan.accumulate)
@@ -145,7 +144,7 @@ def require_dtypes_of_sums(plan: Plan) -> None:
     Raises:
         ReductionError: for such a plan.
     """
-    if any(map(has_summands, plan.steps)):
+    if any(step.on_sums for step in plan.steps):
         for dtype in (jnp.dtype(name) for name in (plan.dtype, plan.accumulate) if name is not None):
             if jax.dtypes.canonicalize_dtype(dtype) != dtype:
                 raise ReductionError(

@@ -7,7 +7,6 @@ same rows in the same way, so they change meshes without moving. A second `shard
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -41,7 +40,7 @@ def moved_across(
     before, after = specs
     mesh = plan.target_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(target))
-    program = as_integer_bits(tile_program(plan, replace(context, numbers_groups=True)))
+    program = as_integer_bits(tile_program(plan, context))
     moved = _across(constrained(array, source, before), source, before, target, after, program)
     return constrained(moved, target, after)
 

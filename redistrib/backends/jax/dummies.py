@@ -61,8 +61,3 @@ def _maker(array: jax.Array, shape: tuple[int, ...], mesh: Mesh) -> Callable[[],
         words = (*shape, *data.shape[array.ndim :])
         return jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=where)
     return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=where)
-
-
-def forget() -> None:
-    """Drop the compiled programs that make zeros."""
-    _MAKERS.clear()

@@ -24,7 +24,6 @@ from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.lang.specs import spec_entries
 from redistrib.lang.types import DistType
-from redistrib.plans.crossing import crosses
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
@@ -293,13 +292,13 @@ class PlanMove:
 
 
 def _moves_along(plan: Plan, axes: Sequence[str]) -> bool:
-    """Whether elements travel between devices at different places along mesh axes."""
+    """Whether elements travel, or may, between devices at different places along mesh axes."""
     mesh = plan.source_mesh
     places = np.indices(mesh.shape).reshape(len(mesh.names), -1)
     strides = np.cumprod([1, *(mesh.axis(name).size for name in axes[:-1])])
     side = np.empty(mesh.size, np.int64)
     side[list(mesh.devices)] = strides @ places[[mesh.names.index(name) for name in axes]]
-    return any(crosses(step, side) for step in plan.steps)
+    return any(step.reduces or step.crossing(side) for step in plan.steps)
 
 
 def other_spec(array: jax.Array, expected: NamedSharding) -> PartitionSpec | None:

@@ -9,7 +9,6 @@ the result is mapped back bit by bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.values import as_dtype, bits_of
+from redistrib.cache import cached
 from redistrib.lang.notation import Reduction
 
 
@@ -72,7 +72,7 @@ def _sign_and_first(dtype: Any, reduction: Reduction) -> tuple[Any, Any]:
     return unsigned.type(sign), unsigned.type(first)
 
 
-@lru_cache
+@cached(64)
 def _tables(dtype: Any, reduction: Reduction) -> tuple[np.ndarray, np.ndarray]:
     """For a type of at most one byte, the rank of each bit pattern, and the pattern of each rank.
 

@@ -21,12 +21,13 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.adding import reduction_of
-from redistrib.backends.jax.boxes import Offsets, box, put, ratio
+from redistrib.backends.jax.boxes import box, put, ratio
 from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
-from redistrib.backends.jax.ragged import carry
-from redistrib.plans.memory import SEQUENTIAL_SCRATCH, scratch_elements
-from redistrib.plans.slabs import has_summands, slabs_of, stacking
+from redistrib.backends.jax.offsets import Offsets, later
+from redistrib.backends.jax.ragged import carry, fits_in_buffer
+from redistrib.plans.slabs import stacking
+from redistrib.plans.step import SEQUENTIAL_SCRATCH
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -68,7 +69,7 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
                 continue
             with jax.named_scope(f"{k + 1}.{step.kind}"):
                 # Shares are read from the larger tile. Partial sums may have other numbers there.
-                if pending is not None and not has_summands(step) and _in_rounds(step, context, between, tile):
+                if pending is not None and not step.on_sums and _in_rounds(step, context, between, tile):
                     tile = _rounds(pending.before, step, tile, context, limits)
                 else:
                     if pending is not None:
@@ -112,7 +113,7 @@ def _within(step: DynSlice) -> Int64:
 
 
 def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
-    if has_summands(step):
+    if step.on_sums:
         return _on_summands(step, tile, context, limits, between)
     if isinstance(step, AllPermute) and (not context.copies_results or step.before.tile_size <= limits.part):
         pairs = with_keepers(step.pairs, step.devices)
@@ -135,7 +136,7 @@ def _in_rounds(step: Step, context: LoweringContext, between: int, tile: jax.Arr
         return True
     if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False
-    if context.scratch is not None and scratch_elements(step) + between <= context.scratch:
+    if context.scratch is not None and step.scratch(sequential=False) + between <= context.scratch:
         return False
     return not (isinstance(step, AllGather) and is_leading(step))
 
@@ -173,7 +174,7 @@ def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: 
         if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.ragged)):
             return _added_in_place(step, tile, context, limits)
     else:
-        return _step(slabs_of(step), tile[None], context, limits, between)[0]
+        return _step(step.stacked(), tile[None], context, limits, between)[0]
     stack = stacking(step)
     slabs = _step(stack.step, tile[None], context, limits, between)
     count = None if stack.counts is None else context.lookup(stack.counts.astype(np.int32))
@@ -246,8 +247,8 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     carried: dict[Write, jax.Array] = {}
     arrived: dict[PaddedTransfer, jax.Array] = {}
     fused = isinstance(step, Exchange) and step.implementation == "ragged"
-    if fused and context.ragged and context.schedule == "overlap":
-        travel = [write for write in writes if write.pairs is not None]
+    travel = [write for write in writes if write.pairs is not None]
+    if fused and context.ragged and context.schedule == "overlap" and fits_in_buffer(travel, context):
         sends = [_read(tile, context.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, context), strict=True)) if travel else {}
     else:
@@ -333,7 +334,7 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
         return box(tile, offsets, size)
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):
         if n < whole:
-            return box(tile, [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]], size)
+            return box(tile, [*offsets[:i], later(offsets[i], zero), *offsets[i + 1 :]], size)
     # A whole tile has no offset to add the zero to; a choice that always takes the tile depends on it.
     return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 

@@ -112,11 +112,6 @@ def names_in(spec: PartitionSpec) -> tuple[str, ...]:
 _COMPILED: Cache[Any] = Cache(512)
 
 
-def forget() -> None:
-    """Drop the programs of eager transformations."""
-    _COMPILED.clear()
-
-
 def _implementation(array: jax.Array, *, move: GlobalMove) -> jax.Array:
     with own_context():
         moved: jax.Array = _COMPILED.get(move, lambda: _compiled(move))(array)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Sharding
 
+from redistrib.cache import cached
 from redistrib.errors import JaxVersionError
 
 _convert_element_type: Any
@@ -167,7 +168,7 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     return None if mesh.empty else mesh
 
 
-@functools.lru_cache(maxsize=8)
+@cached(8)
 def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
     """At least `count` virtual CPU devices besides those of `jax.devices()`; None if JAX cannot create them.
 
@@ -213,7 +214,7 @@ def source_line(eqn: Any) -> str:
         return ""
 
 
-@functools.lru_cache(maxsize=1024)  # the same calls of repeated layers have equal tracebacks
+@cached(1024)  # the same calls of repeated layers have equal tracebacks
 def _line_of(traceback: Any) -> str:
     from jax._src import source_info_util
 

@@ -233,7 +233,7 @@ def _results(op: Compute, nest: Nest, at: Mapping[str, range], *tiles: jax.Array
     try:
         returned = traced(partial(nest.body, at), tiles)
         results = [jnp.asarray(result) for result in (returned if isinstance(returned, tuple) else (returned,))]
-    except (jax.errors.JAXTypeError, TypeError, NotImplementedError) as error:
+    except (jax.errors.JAXTypeError, TypeError, NotImplementedError, OverflowError) as error:
         why = cut(str(error).strip().split("\n")[0], 300)
         raise ProgramError(
             op.name, "", "Nest", f"JAX cannot trace the body of nest {nest.name!r}: {why}; write it with jax.numpy, or "

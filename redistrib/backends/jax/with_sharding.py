@@ -84,9 +84,3 @@ def devices_of(sharding: Sharding, shape: tuple[int, ...]) -> list[Any]:
     if isinstance(sharding, NamedSharding):
         return list(sharding.mesh.devices.flat)
     return list(sharding.devices_indices_map(shape))
-
-
-def forget() -> None:
-    """Empty the cache of abstract values and orders."""
-    _RESULTS.clear()
-    _EQUIVALENT.clear()

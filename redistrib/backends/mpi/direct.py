@@ -25,7 +25,7 @@ from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import default_accumulation
 from redistrib.plans.reduction import Accumulator, identity, view
 from redistrib.plans.strided import Bytes, copy, runs_in, runs_in_both
-from redistrib.programs.direct import direct_sends, gathering, scattering
+from redistrib.programs.direct import direct_transfers, gathering, scattering
 from redistrib.programs.program import Value
 from redistrib.theory.boxes import Box
 
@@ -182,19 +182,18 @@ class BoxExchange(DirectMove):
         super().__init__(out, groups)
         members = sorted({*value.place.devices, *out.place.devices})
         number = {device: k for k, device in enumerate(members)}
-        messages = [send for send in direct_sends(value, out) if math.prod(send.size)]
-        sends = [(number[p.receiver], Box(p.start, p.size)) for p in messages if p.sender == self.rank != p.receiver]
-        receives = [(number[p.sender], Box(p.start, p.size)) for p in messages if p.receiver == self.rank != p.sender]
-        retained = [Box(p.start, p.size) for p in messages if p.sender == p.receiver == self.rank]
+        table = direct_transfers(value, out)
+        sends = [(number[device], box) for device, box in table.travelling.sends(self.rank)]
+        receives = [(number[device], box) for device, box in table.travelling.receives(self.rank)]
         before, after = (self._box(end) for end in (value, out))
         self._receives = after is not None
         self._graph: MPI.Distgraphcomm | None = None
         size = self.dtype.itemsize
         if before is not None and after is not None:
-            self._local_copies = [runs_in_both(box, before, after, size) for box in retained]
+            self._local_copies = [runs_in_both(box, before, after, size) for box in table.staying(self.rank)]
         else:
             self._local_copies = []
-        comm = groups.among([members]) if any(send.sender != send.receiver for send in messages) else None
+        comm = groups.among([members]) if len(table.travelling) else None
         self._send, self._receive = (
             [self._placed(boxes, tile, size) for _, boxes in by_device(moves)] if tile is not None else []
             for moves, tile in ((sends, before), (receives, after))

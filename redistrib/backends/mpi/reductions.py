@@ -19,7 +19,6 @@ from redistrib.backends.mpi.shared import SharedTile
 from redistrib.backends.mpi.transports import TAG, Packed, PackedNeighbours, Runner
 from redistrib.backends.stages import Stage, additions_in_order, reduction_of
 from redistrib.lang.notation import Reduction
-from redistrib.plans.messages import messages
 from redistrib.plans.reduction import Accumulator, identity, view
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
 from redistrib.plans.strided import Bytes, Strided, runs_in_both
@@ -173,7 +172,7 @@ class SharedSum(Runner):
         count = stage.step.devices
         for device in sorted({d for d, _ in stage.sends}, key=lambda d: (d - stage.device) % count):
             at = 0
-            for sender, box in messages(stage.step, device).receives(device):
+            for sender, box in stage.step.transfers(device).receives(device):
                 if sender == stage.device:
                     self.puts.append((host_rank(device), *runs_in_both(box, stage.source, box, stage.itemsize, 0, at)))
                 at += box.volume * stage.itemsize

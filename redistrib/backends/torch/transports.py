@@ -17,7 +17,6 @@ import torch.distributed as dist
 from redistrib.backends.stages import Stage, by_device
 from redistrib.backends.torch.copies import Copy, Message
 from redistrib.backends.torch.links import Links, can_go_native
-from redistrib.plans.messages import messages
 from redistrib.plans.steps import AllGather, ReduceScatter, Step
 from redistrib.theory.boxes import Box
 
@@ -174,7 +173,7 @@ class NativeGather(NativeCollective):
 
 def everyone_shares(step: Step) -> bool:
     """Whether every device sends to every other device in a step."""
-    table = messages(step)
+    table = step.transfers()
     pairs = np.unique(table.sender * step.devices + table.receiver)
     return step.devices > 1 and len(pairs) == step.devices * (step.devices - 1)
 

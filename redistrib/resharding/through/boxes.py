@@ -11,12 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend import core as jex
 
-from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.errors import ThroughError
 from redistrib.resharding.through.forms import (
     Box,
@@ -26,9 +22,12 @@ from redistrib.resharding.through.forms import (
     Fetch,
     Form,
     Number,
+    Operand,
+    Scalar,
     View,
     fetches,
 )
+from redistrib.resharding.through.function import Constants, TracedFunction, is_literal
 from redistrib.resharding.through.reshapes import boxes_of_run, dimension_groups, flat_runs
 
 MOST_PARTS = 512  # boxes of an input that a reshape may make of one box of a result
@@ -43,71 +42,91 @@ _ELEMENTWISE = frozenset([
     "xor",
 ])  # fmt: skip
 
+# Views that a constant goes through as an array does, so that the host puts no more of it than results need.
+_VIEWS_OF_CONSTANTS = frozenset(["broadcast_in_dim", "concatenate", "copy", "rev", "split", "transpose"])
+
 
 class Backwards:
-    """A jaxpr that is read from its results to its inputs.
+    """A function that is read from its results to its inputs.
+
+    Leaves are the function's inputs, then the captured arrays that move as these do, then constants.
 
     Args:
-        closed: the jaxpr; calls in it are followed.
+        function: the function; calls in it are followed.
+        moving: captured arrays that are read as inputs, by number; others are constants.
 
     Raises:
         ThroughError: if it has an operation that is neither a view nor element-wise.
     """
 
-    def __init__(self, closed: Any) -> None:
-        lines: list[str] = []
-        shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in closed.jaxpr.invars]
-        flat = jax.make_jaxpr(lambda *args: _inlined(closed.jaxpr, closed.consts, args, lines, ""))(*shapes)
-        jaxpr = flat.jaxpr
+    def __init__(self, function: TracedFunction, moving: Sequence[int] = ()) -> None:
+        jaxpr, lines = function.flat()
+        count = len(jaxpr.invars) - len(function.captured)
+        self._captured = jaxpr.invars[count:]
         self._origins: dict[Any, tuple[Any, int]] = {}  # by variable: its equation, and which result it is
-        self._values: dict[Any, Any] = dict(zip(jaxpr.constvars, flat.consts, strict=True))
-        self._inputs = {var: k for k, var in enumerate(jaxpr.invars)}
-        self._lines = dict(zip(map(id, jaxpr.eqns), lines, strict=False)) if len(lines) == len(jaxpr.eqns) else {}
-        self._constant: set[Any] = set()  # variables that depend on no input; their values are made when they are read
+        leaves = [*jaxpr.invars[:count], *(self._captured[k] for k in moving)]
+        self._inputs = {var: k for k, var in enumerate(leaves)}
+        self._lines = dict(zip(map(id, jaxpr.eqns), lines, strict=True))  # `_origins` keeps the equations alive
+        self._constant = {var for var in self._captured if var not in self._inputs}  # and all that they alone decide
+        # All that depends on no input of the function. What it may move through no operation, it is computed by.
+        self._known = {self._captured[k] for k, each in enumerate(function.captured) if each.is_here}
         for eqn in jaxpr.eqns:
             self._origins.update({var: (eqn, k) for k, var in enumerate(eqn.outvars)})
-            if all(map(self._is_constant, eqn.invars)):
-                self._constant.update(eqn.outvars)
+            for several in (self._constant, self._known):
+                if all(is_literal(atom) or atom in several for atom in eqn.invars):
+                    several.update(eqn.outvars)
+        self._leaves: dict[Any, int] = {}  # the number of each constant that a form has been read from
         self.results = list(jaxpr.outvars)
+
+    @property
+    def constants(self) -> Constants:
+        """The constants of all forms that have been read."""
+        equations: dict[int, Any] = {}
+        needed = list(self._leaves)
+        while needed:
+            eqn, _ = self._origins.get(needed.pop(), (None, 0))
+            if eqn is not None and id(eqn) not in equations:
+                equations[id(eqn)] = eqn
+                needed += [atom for atom in eqn.invars if not is_literal(atom)]
+        ordered = tuple(equations[name] for name in self._lines if name in equations)
+        return Constants(tuple(self._captured), ordered, tuple(self._leaves))
 
     def used(self) -> set[int]:
         """The inputs that results are made of."""
         forms = [self.form(k, tuple((0, size) for size in var.aval.shape)) for k, var in enumerate(self.results)]
-        return {fetch.leaf for form in forms for fetch in fetches(form)}
+        return {fetch.leaf for form in forms for fetch in fetches(form)} & set(range(len(self._inputs)))
 
     def form(self, result: int, box: Box) -> Form:
         """The form of a box of a result."""
         return self._form(self.results[result], box, ())
 
     def _is_constant(self, atom: Any) -> bool:
-        return _is_literal(atom) or atom in self._values or atom in self._constant
+        return is_literal(atom) or atom in self._constant
 
-    def _value(self, atom: Any) -> Any:
-        """The value of a variable that depends on no input; else None."""
-        if _is_literal(atom):
-            return atom.val
-        if atom in self._constant and atom not in self._values:
-            eqn, _ = self._origins[atom]
-            out = eqn.primitive.bind(*[jnp.asarray(self._value(item)) for item in eqn.invars], **eqn.params)
-            self._values.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
-        return self._values.get(atom)
+    def _leaf(self, atom: Any) -> int:
+        """The number of a constant."""
+        return self._leaves.setdefault(atom, len(self._inputs) + len(self._leaves))
 
     def _form(self, atom: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
-        if not _is_literal(atom) and atom in self._inputs:
+        if is_literal(atom):
+            return _of_number(Number.of(np.asarray(atom.val, atom.aval.dtype)), steps)
+        if atom in self._inputs:
             return Fetch(self._inputs[atom], box, steps)
-        value = self._value(atom)
-        if value is not None:
-            part = jnp.asarray(value)[tuple(slice(*item) for item in box)]
-            for step in steps:
-                part = step(part)
-            return Number.of(part)
+        if any(a == b for a, b in box):
+            return _empty(box, steps[-1].dtype if steps else atom.aval.dtype)
+        if atom not in self._origins:
+            return Fetch(self._leaf(atom), box, steps)
         eqn, number = self._origins[atom]
+        if atom in self._constant and eqn.primitive.name not in _VIEWS_OF_CONSTANTS:
+            return Fetch(self._leaf(atom), box, steps)
         rule = getattr(self, f"_{eqn.primitive.name}", None)
         if rule is not None:
             form: Form = rule(eqn, number, box, steps)
             return form
         if eqn.primitive.name in _ELEMENTWISE:
             return self._elementwise(eqn, box, steps)
+        if atom in self._known:
+            return Fetch(self._leaf(atom), box, steps)
         raise ThroughError(
             eqn.primitive.name,
             f"{self._shown(eqn)} is neither a view of its operand nor "
@@ -116,16 +135,18 @@ class Backwards:
         )
 
     def _elementwise(self, eqn: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
-        shape = tuple(eqn.outvars[0].aval.shape)
-        operands: list[Number | None] = []
+        shape = eqn.outvars[0].aval.shape
+        operands: list[Operand] = []
         arrays: list[tuple[Any, Box]] = []
         for atom in eqn.invars:
-            value = self._value(atom)
-            if value is not None and np.shape(value) == ():
-                operands.append(Number.of(value))
-                continue
-            operands.append(None)
-            arrays.append((atom, box if tuple(atom.aval.shape) == shape else tuple((0, n) for n in atom.aval.shape)))
+            if is_literal(atom):
+                operands.append(Number.of(np.asarray(atom.val, atom.aval.dtype)))
+            elif self._is_constant(atom) and not atom.aval.shape:
+                operands.append(Scalar(self._leaf(atom)))
+            else:  # a dimension of one element may be repeated along the result's
+                operands.append(None)
+                sizes = atom.aval.shape
+                arrays.append((atom, tuple(box[k] if n == shape[k] else (0, 1) for k, n in enumerate(sizes))))
         params = tuple(eqn.params.items())
         if len(arrays) == 1 and arrays[0][1] == box:
             step = ElementwiseStep(eqn.primitive, params, tuple(operands), str(eqn.outvars[0].aval.dtype))
@@ -163,8 +184,6 @@ class Backwards:
             inner = [(a + start, b + start) for (a, b), start in zip(box, starts, strict=True)]
             inner[dim] = (place, place + 1)
             parts.append(self._form(eqn.invars[0], tuple(inner), steps))
-        if not parts:
-            return self._form(eqn.invars[0], tuple((0, b - a) for a, b in box), steps)
         return _joined(dim, parts)
 
     def _split(self, eqn: Any, number: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
@@ -178,8 +197,7 @@ class Backwards:
         for atom in eqn.invars:
             size = atom.aval.shape[dim]
             first, last = max(box[dim][0], start), min(box[dim][1], start + size)
-            if first < last or (size and box[dim][0] == box[dim][1] and not parts):
-                first, last = (first, last) if first < last else (start, start)
+            if first < last:
                 inner = tuple((first - start, last - start) if k == dim else item for k, item in enumerate(box))
                 parts.append(self._form(atom, inner, steps))
             start += size
@@ -193,7 +211,7 @@ class Backwards:
         for k in range(*box[dim]):
             form = self._form(eqn.invars[k], inner, steps)
             parts.append(View("reshape", ((*sizes[:dim], 1, *sizes[dim:]),), form))
-        return _joined(dim, parts) if parts else self._nothing(eqn, box, steps)
+        return _joined(dim, parts)
 
     def _unstack(self, eqn: Any, number: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim = eqn.params["axis"]
@@ -211,14 +229,7 @@ class Backwards:
             inner = (*box[:dim], (first, first + end - start), *box[dim + 1 :])
             parts.append(self._tile(eqn, _, inner, steps, dim + 1))
             start = end
-        return _joined(dim, parts) if parts else self._nothing(eqn, box, steps)
-
-    def _nothing(self, eqn: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
-        """A box without elements."""
-        part = jnp.zeros([b - a for a, b in box], eqn.outvars[0].aval.dtype)
-        for step in steps:
-            part = step(part)
-        return Number.of(part)
+        return _joined(dim, parts)
 
     def _rev(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dims, shape = eqn.params["dimensions"], eqn.invars[0].aval.shape
@@ -238,6 +249,8 @@ class Backwards:
     def _copy(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         return self._form(eqn.invars[0], box, steps)
 
+    _reshard = _sharding_constraint = _copy  # where an array lies on its way is the plan's affair
+
     def _squeeze(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         return self._reshape(eqn, _, box, steps)
 
@@ -248,8 +261,6 @@ class Backwards:
         before, after = tuple(eqn.invars[0].aval.shape), tuple(eqn.outvars[0].aval.shape)
         if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
             raise ThroughError("reshape", "a reshape in another order of dimensions; transpose first")
-        if 0 in after or any(a == b for a, b in box):
-            return self._nothing(eqn, box, steps)
         groups = dimension_groups(before, after)
         return self._regrouped(eqn, groups, len(groups), (), box, steps)
 
@@ -302,20 +313,15 @@ class Backwards:
 
     def _pad(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         config, shape = eqn.params["padding_config"], eqn.invars[0].aval.shape
-        value = self._value(eqn.invars[1])
-        if value is None or any(inside or low < 0 or high < 0 for low, high, inside in config):
-            raise ThroughError("pad", "padding between elements, or by a value of an array; take jnp.concatenate")
+        if any(inside or low < 0 or high < 0 for low, high, inside in config):
+            raise ThroughError("pad", "padding between elements, or less than none; take jnp.concatenate and slices")
         inner = tuple(
             (min(max(a - low, 0), size), min(max(b - low, 0), size))
             for (a, b), (low, _, _), size in zip(box, config, shape, strict=True)
         )
-        dtype = str(eqn.outvars[0].aval.dtype)
 
         def filled(sizes: Sequence[int]) -> Form:
-            part = jnp.full(tuple(sizes), value, jnp.dtype(dtype))
-            for step in steps:
-                part = step(part)
-            return Number.of(part)
+            return View("broadcast", (tuple(sizes), ()), self._form(eqn.invars[1], (), steps))
 
         if any(a == b for a, b in inner):
             return filled([b - a for a, b in box])
@@ -338,34 +344,19 @@ class Backwards:
         return Combination(eqn.primitive, tuple(eqn.params.items()), (None,), (form,), steps)
 
 
-def _is_literal(atom: Any) -> bool:
-    return isinstance(atom, jex.Literal)
+def _of_number(number: Number, steps: tuple[ElementwiseStep, ...]) -> Form:
+    """A number of which steps are taken."""
+    if not steps:
+        return number
+    first, *others = steps
+    operands = tuple(number if value is None else value for value in first.operands)
+    return Combination(first.primitive, first.params, operands, (), tuple(others))
+
+
+def _empty(box: Box, dtype: Any) -> Number:
+    """A box without elements."""
+    return Number.of(np.zeros([b - a for a, b in box], dtype))
 
 
 def _joined(dim: int, parts: Sequence[Form]) -> Form:
     return parts[0] if len(parts) == 1 else Concatenation(dim, tuple(parts))
-
-
-def _inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], lines: list[str], where: str) -> list[Any]:
-    """The results of a jaxpr, with calls in it followed; notes the source line of each equation."""
-    env: dict[Any, Any] = {
-        **dict(zip(jaxpr.invars, args, strict=True)),
-        **dict(zip(jaxpr.constvars, consts, strict=True)),
-    }
-
-    def read(atom: Any) -> Any:
-        return atom.val if _is_literal(atom) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        values = [read(atom) for atom in eqn.invars]
-        line, name = source_line(eqn) or where, eqn.primitive.name
-        if name in INLINED:
-            inner = eqn.params[INLINED[name]]
-            body, held = (inner.jaxpr, inner.consts) if isinstance(inner, jex.ClosedJaxpr) else (inner, ())
-            outs = _inlined(body, held, values, lines, line)
-        else:
-            lines.append(line)
-            out = eqn.primitive.bind(*values, **eqn.params)
-            outs = list(out) if eqn.primitive.multiple_results else [out]
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]

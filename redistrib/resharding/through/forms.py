@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -35,6 +35,17 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A constant of one element, by its number among leaves; calls of one plan differ in its value."""
+
+    leaf: int
+
+
+Operand: TypeAlias = Number | Scalar | None
+Scalars: TypeAlias = Mapping[int, jax.Array]  # by the numbers of their leaves
+
+
+@dataclass(frozen=True)
 class ElementwiseStep:
     """An element-wise primitive of one array, other operands being numbers.
 
@@ -46,18 +57,19 @@ class ElementwiseStep:
 
     primitive: Any
     params: tuple[tuple[str, Any], ...]
-    operands: tuple[Any, ...]
+    operands: tuple[Operand, ...]
     dtype: str
 
-    def __call__(self, array: jax.Array) -> jax.Array:
-        values = [array if value is None else value.array for value in self.operands]
-        result: jax.Array = self.primitive.bind(*values, **dict(self.params))
-        return result
+    def __call__(self, array: jax.Array, scalars: Scalars) -> jax.Array:
+        return _bound(self, [array], scalars)
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """A box of an input, of which some steps are taken."""
+    """A box of a leaf, of which some steps are taken.
+
+    Leaves are the inputs and, with numbers above theirs, constants.
+    """
 
     leaf: int
     box: Box
@@ -87,7 +99,7 @@ class Combination:
 
     primitive: Any
     params: tuple[tuple[str, Any], ...]
-    operands: tuple[Any, ...]
+    operands: tuple[Operand, ...]
     arrays: tuple[Form, ...]
     steps: tuple[ElementwiseStep, ...]
 
@@ -96,7 +108,7 @@ Form: TypeAlias = Fetch | Number | View | Concatenation | Combination
 
 
 def fetches(form: Form) -> list[Fetch]:
-    """All boxes of inputs in a form, in order."""
+    """All boxes of leaves in a form, in order."""
     match form:
         case Fetch():
             return [form]
@@ -110,7 +122,7 @@ def fetches(form: Form) -> list[Fetch]:
 
 
 def with_fetches(form: Form, change: Callable[[Fetch], Fetch]) -> Form:
-    """A form with other boxes of inputs."""
+    """A form with other boxes of leaves."""
     match form:
         case Fetch():
             return change(form)
@@ -123,29 +135,79 @@ def with_fetches(form: Form, change: Callable[[Fetch], Fetch]) -> Form:
     return form
 
 
+def scalars_of(form: Form) -> list[int]:
+    """The leaves of all scalars in a form, in order."""
+    match form:
+        case Fetch():
+            return [leaf for step in form.steps for leaf in _scalars_among(step.operands)]
+        case View():
+            return scalars_of(form.of)
+        case Concatenation():
+            return [leaf for part in form.parts for leaf in scalars_of(part)]
+        case Combination():
+            inside = [leaf for part in form.arrays for leaf in scalars_of(part)]
+            after = [leaf for step in form.steps for leaf in _scalars_among(step.operands)]
+            return [*inside, *_scalars_among(form.operands), *after]
+    return []
+
+
+def renumbered(form: Form, number: Mapping[int, int]) -> Form:
+    """A form with other numbers for its leaves."""
+
+    def operands(several: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(Scalar(number[each.leaf]) if isinstance(each, Scalar) else each for each in several)
+
+    def steps(several: tuple[ElementwiseStep, ...]) -> tuple[ElementwiseStep, ...]:
+        return tuple(replace(step, operands=operands(step.operands)) for step in several)
+
+    match form:
+        case Fetch():
+            return replace(form, leaf=number[form.leaf], steps=steps(form.steps))
+        case View():
+            return replace(form, of=renumbered(form.of, number))
+        case Concatenation():
+            return replace(form, parts=tuple(renumbered(part, number) for part in form.parts))
+        case Combination():
+            arrays = tuple(renumbered(part, number) for part in form.arrays)
+            return replace(form, operands=operands(form.operands), arrays=arrays, steps=steps(form.steps))
+    return form
+
+
+def _scalars_among(operands: Iterable[Operand]) -> list[int]:
+    return [each.leaf for each in operands if isinstance(each, Scalar)]
+
+
 _VIEWS: dict[str, Any] = {
     "transpose": lax.transpose, "reshape": lax.reshape, "rev": lax.rev, "broadcast": lax.broadcast_in_dim,
 }  # fmt: skip
 
 
-def evaluated(form: Form, fetched: Callable[[Fetch], jax.Array]) -> jax.Array:
-    """The array of a form, from boxes of inputs of which all steps are taken."""
+def evaluated(form: Form, fetched: Callable[[Fetch], jax.Array], scalars: Scalars) -> jax.Array:
+    """The array of a form, from boxes of leaves of which all steps are taken."""
     match form:
         case Fetch():
             return fetched(form)
         case Number():
             return form.array
         case View():
-            inner = evaluated(form.of, fetched)
+            inner = evaluated(form.of, fetched, scalars)
             view: jax.Array = _VIEWS[form.kind](inner, *form.args)
             return view
         case Concatenation():
-            return lax.concatenate([evaluated(part, fetched) for part in form.parts], form.dim)
-    arrays = iter([evaluated(part, fetched) for part in form.arrays])
-    values = [next(arrays) if value is None else value.array for value in form.operands]
-    result: jax.Array = form.primitive.bind(*values, **dict(form.params))
-    if form.primitive.multiple_results:
-        (result,) = result
+            return lax.concatenate([evaluated(part, fetched, scalars) for part in form.parts], form.dim)
+    result = _bound(form, [evaluated(part, fetched, scalars) for part in form.arrays], scalars)
     for step in form.steps:
-        result = step(result)
+        result = step(result, scalars)
     return result
+
+
+def _bound(work: ElementwiseStep | Combination, arrays: Sequence[jax.Array], scalars: Scalars) -> jax.Array:
+    """The result of a primitive of arrays, in order, and of numbers."""
+    rest = iter(arrays)
+    values = [
+        next(rest) if value is None else scalars[value.leaf] if isinstance(value, Scalar) else value.array
+        for value in work.operands
+    ]
+    result: Any = work.primitive.bind(*values, **dict(work.params))
+    array: jax.Array = result[0] if work.primitive.multiple_results else result
+    return array

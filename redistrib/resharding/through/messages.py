@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,8 @@ class BoxMessage:
 
     @property
     def wire(self) -> str:
-        """The type as which elements travel: small floats as integers of their bits."""
-        dtype = jnp.dtype(self.dtype)
-        return str(bits_of(dtype) or dtype)
+        """The type as which elements travel."""
+        return wire_of(self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -80,14 +79,30 @@ class BoxRound:
 
 
 @dataclass(frozen=True)
+class ConstantBoxes:
+    """Boxes of constants that the host puts on receivers, end to end.
+
+    Attributes:
+        wire: the type in which elements travel.
+        size: the most elements of a receiver.
+        boxes: of each receiver, each the number of its leaf and the box.
+    """
+
+    wire: str
+    size: int
+    boxes: dict[int, tuple[tuple[int, Box], ...]]
+
+
+@dataclass(frozen=True)
 class Arrival:
-    """A box of an input that reaches a device, in parts.
+    """A box of a leaf that reaches a device, in parts.
 
     Attributes:
         fetch: the box, and all steps on it.
         early: how many of the steps are taken before it is sent.
         dtype: in which it is sent.
-        parts: for each part the number of the round, its first element in the round's data, and its shape.
+        parts: for each part the number of the round, its first element in the round's data, and its shape; boxes of
+            constants are numbered behind the rounds.
         places: for each part where it stands in the box.
     """
 
@@ -96,6 +111,11 @@ class Arrival:
     dtype: str
     parts: tuple[tuple[int, int, tuple[int, ...]], ...]
     places: tuple[tuple[int, ...], ...]
+
+
+def wire_of(dtype: str) -> str:
+    """The type as which elements travel: small floats as integers of their bits."""
+    return str(bits_of(jnp.dtype(dtype)) or jnp.dtype(dtype))
 
 
 def early_steps(steps: Sequence[ElementwiseStep], dtype: str) -> tuple[int, str]:
@@ -126,6 +146,10 @@ class Senders:
                 holders[box].append(device)
             self._holders.append(holders)
 
+    def have(self, leaf: int) -> bool:
+        """Whether devices have the leaf, which is then no constant."""
+        return leaf < len(self._holders)
+
     def parts(self, leaf: int, box: Box, receiver: int, itemsize: int) -> list[tuple[Box, int]]:
         """The parts of a box, each with the device that sends it: the receiver itself where it has the part, else one
         of its process, else that which sends least."""
@@ -146,17 +170,23 @@ class Senders:
 
 def scheduled(
     forms: Mapping[int, Sequence[Form]], dtypes: Sequence[str], senders: Senders
-) -> tuple[list[BoxMessage], list[BoxRound], dict[int, dict[Fetch, Arrival]]]:
-    """The messages, in rounds, that bring devices the boxes of their forms, and the arrivals in them.
+) -> tuple[list[BoxMessage], list[BoxRound], list[ConstantBoxes], dict[int, dict[Fetch, Arrival]]]:
+    """The messages, in rounds, that bring devices the boxes of their forms, the boxes from the host, and the arrivals.
 
     Args:
         forms: for each receiver its results.
-        dtypes: of the inputs.
+        dtypes: of the leaves.
         senders: the devices that hold each box.
     """
     messages: dict[BoxMessage, int] = {}
-    for receiver, results in forms.items():
-        for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
+    wanted = {
+        receiver: dict.fromkeys(fetch for form in results for fetch in fetches(form))
+        for receiver, results in forms.items()
+    }
+    for receiver, several in wanted.items():
+        for fetch in several:
+            if not senders.have(fetch.leaf):
+                continue
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             for part, sender in senders.parts(fetch.leaf, fetch.box, receiver, itemsize_of(dtype)):
                 message = BoxMessage(fetch.leaf, part, fetch.steps[:early], dtype, sender, receiver)
@@ -165,15 +195,22 @@ def scheduled(
     where = {
         number: (k, offset)
         for k, entry in enumerate(rounds)
-        for several in entry.messages
-        for number, offset in _offsets(several, list(messages))
+        for numbers in entry.messages
+        for number, offset in _offsets(numbers, list(messages))
     }
     sent_to: dict[tuple[int, int, tuple[ElementwiseStep, ...]], list[BoxMessage]] = defaultdict(list)
     for message in messages:
         sent_to[message.receiver, message.leaf, message.steps].append(message)
+    constants, places_of = _constants(wanted, dtypes, senders)
     arrivals: dict[int, dict[Fetch, Arrival]] = defaultdict(dict)
-    for receiver, results in forms.items():
-        for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
+    for receiver, several in wanted.items():
+        for fetch in several:
+            if not senders.have(fetch.leaf):
+                turn, first = places_of[receiver, fetch.leaf, fetch.box]
+                whole = (len(rounds) + turn, first, tuple(b - a for a, b in fetch.box))
+                origin = (0,) * len(fetch.box)
+                arrivals[receiver][fetch] = Arrival(fetch, 0, dtypes[fetch.leaf], (whole,), (origin,))
+                continue
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             inside = [
                 message
@@ -183,7 +220,29 @@ def scheduled(
             parts = tuple((*where[messages[message]], message.shape) for message in inside)
             places = tuple(tuple(c - a for (a, _), (c, _) in zip(fetch.box, m.box, strict=True)) for m in inside)
             arrivals[receiver][fetch] = Arrival(fetch, early, dtype, parts, places)
-    return list(messages), rounds, arrivals
+    return list(messages), rounds, constants, arrivals
+
+
+def _constants(
+    wanted: Mapping[int, Iterable[Fetch]], dtypes: Sequence[str], senders: Senders
+) -> tuple[list[ConstantBoxes], dict[tuple[int, int, Box], tuple[int, int]]]:
+    """The boxes of constants by type, and of each the number of its type and its first element there."""
+    boxes: dict[str, dict[int, list[tuple[int, Box]]]] = {}
+    sizes: dict[tuple[str, int], int] = defaultdict(int)
+    starts: dict[tuple[int, int, Box], tuple[int, int]] = {}
+    for receiver, several in wanted.items():
+        for leaf, box in dict.fromkeys((fetch.leaf, fetch.box) for fetch in several):
+            if senders.have(leaf):
+                continue
+            wire = wire_of(dtypes[leaf])
+            boxes.setdefault(wire, defaultdict(list))[receiver].append((leaf, box))
+            starts[receiver, leaf, box] = list(boxes).index(wire), sizes[wire, receiver]
+            sizes[wire, receiver] += math.prod(b - a for a, b in box)
+    most = {wire: max(sizes[wire, receiver] for receiver in entry) for wire, entry in boxes.items()}
+    return [
+        ConstantBoxes(wire, most[wire], {receiver: tuple(several) for receiver, several in entry.items()})
+        for wire, entry in boxes.items()
+    ], starts
 
 
 def _rounds(messages: Sequence[BoxMessage]) -> list[BoxRound]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from redistrib.resharding.through.forms import Fetch, Form, with_fetches
-from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound
+from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
+from redistrib.theory.placement import Int64
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class SentBuffers:
             self.bundles[sender] = tuple(bundles)
             self.sizes = {wire: max(size, filled[wire]) for wire, size in self.sizes.items()}
 
-    def starts(self, devices: int) -> np.ndarray:
+    def starts(self, devices: int) -> Int64:
         """For each device and round the first element that it sends; 0 where it sends nothing."""
-        table = np.zeros((devices, self._rounds), np.int32)
+        table = np.zeros((devices, self._rounds), np.int64)
         for sender, bundles in self.bundles.items():
             for bundle in bundles:
                 table[sender, bundle.round] = bundle.start
@@ -68,28 +69,29 @@ class SentBuffers:
 
 
 class ReceivedBuffers:
-    """The contents of each receiver's buffers: the arrivals of all rounds, end to end.
+    """The contents of each receiver's buffers: the arrivals of all rounds, end to end, and then boxes of constants.
 
     Attributes:
-        sizes: elements of the buffer for each type of elements.
-        rounds: of each round the type of its elements, and its first element in the buffer.
+        sizes: elements of the buffer of all rounds for each type of elements.
+        rounds: of each round, and then of each type of constants, the number of its buffer and its first element there.
     """
 
-    def __init__(self, rounds: Sequence[BoxRound]) -> None:
+    def __init__(self, rounds: Sequence[BoxRound], constants: Sequence[ConstantBoxes]) -> None:
         self.sizes: dict[str, int] = {}
-        self.rounds: list[tuple[str, int]] = []
+        self.rounds: list[tuple[int, int]] = []
         for round_ in rounds:
             start = self.sizes.get(round_.wire, 0)
-            self.rounds.append((round_.wire, start))
             self.sizes[round_.wire] = start + round_.size
+            self.rounds.append((list(self.sizes).index(round_.wire), start))
+        self.rounds += [(len(self.sizes) + k, 0) for k in range(len(constants))]
 
 
 @dataclass(frozen=True)
 class ArrivedPart:
-    """A part of a box that has arrived: its number among all parts, the type of its elements on the way, its shape."""
+    """A part of a box that has arrived: its number among all parts, the number of its buffer, its shape."""
 
     number: int
-    wire: str
+    buffer: int
     shape: tuple[int, ...]
 
 
@@ -126,8 +128,8 @@ class RelativeResults:
         for arrival in arrivals.values():
             parts = []
             for turn, first, shape in arrival.parts:
-                wire, start = received.rounds[turn]
-                parts.append(ArrivedPart(len(starts), wire, shape))
+                buffer, start = received.rounds[turn]
+                parts.append(ArrivedPart(len(starts), buffer, shape))
                 starts.append(start + first)
             relative.append(RelativeArrival(arrival.early, arrival.dtype, tuple(parts), arrival.places))
 

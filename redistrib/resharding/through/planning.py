@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from jax.sharding import Sharding
@@ -18,9 +18,9 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.packing.buckets import pack_into_buckets
-from redistrib.resharding.planning import cleared_with_others
 from redistrib.resharding.through.boxes import Backwards
-from redistrib.resharding.through.forms import Box, Fetch, Form, fetches, with_fetches
+from redistrib.resharding.through.forms import Box, Fetch, Form, fetches, renumbered, scalars_of
+from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, Senders, scheduled
 from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
@@ -28,7 +28,7 @@ from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
 
 @dataclass(frozen=True)
 class _Array:
-    """An input or a result.
+    """An input, a captured array that moves, or a result.
 
     Attributes:
         shape, dtype: of the array.
@@ -58,13 +58,17 @@ class _Result(_Array):
 
     Attributes:
         path: of the leaf.
-        forms: for each device how its box is made of boxes of inputs.
+        weak: whether its type is weak.
+        forms: for each device how its box is made of boxes of leaves.
         reads: the inputs that it is made of, by number, in the order in which they come first.
+        constants: the same of constants.
     """
 
     path: str
+    weak: bool
     forms: dict[Any, Form]
     reads: tuple[int, ...]
+    constants: tuple[int, ...]
 
 
 def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
@@ -79,34 +83,38 @@ def _input(array: Any) -> _Array:
     return _Array(shape, str(array.dtype), sharding.shard_shape(shape), _boxes(sharding, shape))
 
 
-def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards) -> _Result:
+def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inputs: int) -> _Result:
     shape = tuple(leaf.value.shape)
     try:
         boxes = _boxes(target, shape)
     except ValueError as error:
         raise LeafError(leaf.path, str(error)) from None
     forms = {device: backwards.form(number, box) for device, box in boxes.items()}
-    tile, reads = _size(next(iter(boxes.values()))), _in_order_of_use(forms.values())
-    return _Result(shape, str(leaf.value.dtype), tile, boxes, leaf.path, forms, reads)
+    tile, used = _size(next(iter(boxes.values()))), _in_order_of_use(forms.values())
+    reads, constants = tuple(k for k in used if k < inputs), tuple(k for k in used if k >= inputs)
+    weak = bool(leaf.value.weak_type)
+    return _Result(shape, str(leaf.value.dtype), tile, boxes, leaf.path, weak, forms, reads, constants)
 
 
 # Messages, rounds, bytes that are lacking, and the program, by devices, tiles and forms.
-_PROGRAMS: Cache[Any] = cleared_with_others(Cache(256))
+_PROGRAMS: Cache[Any] = Cache(256)
 
 
 def plan_of(
-    closed: Any,
+    function: TracedFunction,
     inputs: Sequence[Any],
+    moving: Sequence[int],
     leaves: Sequence[Leaf],
     targets: Sequence[Sharding],
     donate: bool,
     one_by_one: bool,
 ) -> ThroughPlan:
-    """The plan of a jaxpr of a function of arrays.
+    """The plan of a function of arrays.
 
     Args:
-        closed: the jaxpr.
+        function: the function.
         inputs: arrays, or placeholders for them.
+        moving: captured arrays that move as inputs do, by number; they are never given up.
         leaves, targets: the results and their shardings.
         donate: whether inputs are given up.
         one_by_one: whether each result is moved by itself, which takes least memory.
@@ -114,10 +122,12 @@ def plan_of(
     Raises:
         ThroughError, LeafError: as `PreparedThrough` does.
     """
-    backwards = Backwards(closed)
-    sources = [_input(array) for array in inputs]
-    results = [_result(k, *pair, backwards) for k, pair in enumerate(zip(leaves, targets, strict=True))]
-    items = _items(results, sources)
+    backwards = Backwards(function, moving)
+    sources = [_input(array) for array in (*inputs, *(function.captured[k].value for k in moving))]
+    results = [_result(k, *pair, backwards, len(sources)) for k, pair in enumerate(zip(leaves, targets, strict=True))]
+    constants = backwards.constants
+    dtypes = (*(array.dtype for array in sources), *constants.dtypes)
+    items = _items(results, sources, dtypes)
     packed = [[k] for k in range(len(items))] if one_by_one else _packed(items)
     last = {k: number for number, numbers in enumerate(packed) for result in numbers for k in results[result].reads}
     alive: dict[Any, int] = {}
@@ -126,8 +136,8 @@ def plan_of(
     buckets: list[ThroughBucket] = []
     bound = 0
     for number, numbers in enumerate(packed):
-        given_up = tuple(sorted(k for k, when in last.items() if when == number))
-        bucket, lacking = _bucket(numbers, results, sources, given_up, alive)
+        given_up = tuple(sorted(k for k, when in last.items() if when == number and k < len(inputs)))
+        bucket, lacking = _bucket(numbers, results, sources, dtypes, given_up, alive)
         buckets.append(bucket)
         bound += lacking
         for k in numbers:
@@ -136,14 +146,17 @@ def plan_of(
             sources[k].account(alive, -1)
     devices = {device for array in (*sources, *results) for device in array.boxes}
     processes = tuple(sorted({device.process_index for device in devices}))
-    text = [str(closed), *(f"{array.shape} {array.dtype}" for array in sources), donate]
+    text = [str(function.flat()[0]), *(f"{array.shape} {array.dtype}" for array in sources), donate]
     text += [sorted((device.id, box) for device, box in array.boxes.items()) for array in (*sources, *results)]
     return ThroughPlan(
         tuple(result.path for result in results),
         tuple(result.shape for result in results),
         tuple(result.dtype for result in results),
+        tuple(result.weak for result in results),
         tuple(buckets),
         bound,
+        constants,
+        tuple(moving),
         processes,
         digest_of(text),
     )
@@ -168,8 +181,8 @@ class _Item:
     donated: bool = False
 
 
-def _items(results: Sequence[_Result], sources: Sequence[_Array]) -> list[_Item]:
-    """The results by kind: one kind has equal forms of inputs with equal cuts."""
+def _items(results: Sequence[_Result], sources: Sequence[_Array], dtypes: Sequence[str]) -> list[_Item]:
+    """The results by kind: one kind has equal forms of inputs with equal cuts, and of constants of equal types."""
     first: dict[Hashable, int] = {}
     cuts: dict[Hashable, int] = {}  # numbers for the properties that inputs share
     kinds = [cuts.setdefault((tuple(array.boxes.items()), array.dtype), len(cuts)) for array in sources]
@@ -182,8 +195,9 @@ def _items(results: Sequence[_Result], sources: Sequence[_Array]) -> list[_Item]
                 f"result {result.path or 'of the function'} is made of arrays on different sets of devices; reshard "
                 "them to one set first",
             )
-        formula = _renumbered(result.forms.values(), result.reads)
-        key = (formula, tuple(kinds[number] for number in result.reads), tuple(result.boxes.items()), result.dtype)
+        formula = _renumbered(result.forms.values(), (*result.reads, *result.constants))
+        kinds_of_leaves = tuple(kinds[number] for number in result.reads), tuple(dtypes[k] for k in result.constants)
+        key = (formula, kinds_of_leaves, tuple(result.boxes.items()), result.dtype)
         items.append(
             _Item(
                 k,
@@ -206,38 +220,41 @@ def _packed(items: Sequence[_Item]) -> list[list[int]]:
 
 
 def _in_order_of_use(forms: Iterable[Form]) -> tuple[int, ...]:
-    """The inputs of forms, in the order in which they come first."""
-    return tuple(dict.fromkeys(fetch.leaf for form in forms for fetch in fetches(form)))
+    """The leaves of forms, in the order in which they come first, scalars last."""
+    several = list(forms)
+    boxes = (fetch.leaf for form in several for fetch in fetches(form))
+    return tuple(dict.fromkeys([*boxes, *(leaf for form in several for leaf in scalars_of(form))]))
 
 
 def _renumbered(forms: Iterable[Form], order: Sequence[int]) -> tuple[Form, ...]:
-    """Forms of which the inputs have their places in a list as numbers."""
+    """Forms of which the leaves have their places in a list as numbers."""
     place = {leaf: k for k, leaf in enumerate(order)}
-
-    def renumbered(fetch: Fetch) -> Fetch:
-        return replace(fetch, leaf=place[fetch.leaf])
-
-    return tuple(with_fetches(form, renumbered) for form in forms)
+    return tuple(renumbered(form, place) for form in forms)
 
 
 def _bucket(
     numbers: Sequence[int],
     results: Sequence[_Result],
     sources: Sequence[_Array],
+    dtypes: Sequence[str],
     given_up: tuple[int, ...],
     alive: Mapping[Any, int],
 ) -> tuple[ThroughBucket, int]:
     """A bucket of some results, and the bytes that its devices lack at least."""
     chosen = [results[k] for k in numbers]
     receivers = sorted(chosen[0].boxes, key=_place)
-    reads = _in_order_of_use(result.forms[device] for result in chosen for device in receivers)
+    used = _in_order_of_use(result.forms[device] for result in chosen for device in receivers)
+    reads, constants = tuple(k for k in used if k < len(sources)), tuple(k for k in used if k >= len(sources))
     read = [sources[k] for k in reads]
     senders = sorted(read[0].boxes, key=_place) if read else []
     devices = sorted({*senders, *receivers}, key=_place)
     number = {device: k for k, device in enumerate(devices)}
     tiles = [{number[device]: array.boxes[device] for device in senders} for array in read]
-    forms = {number[device]: _renumbered((result.forms[device] for result in chosen), reads) for device in receivers}
-    dtypes = [array.dtype for array in read]
+    forms = {
+        number[device]: _renumbered((result.forms[device] for result in chosen), (*reads, *constants))
+        for device in receivers
+    }
+    types = [dtypes[k] for k in (*reads, *constants)]
     sides = [
         ThroughSide(
             tuple(side),
@@ -247,14 +264,14 @@ def _bucket(
         for side, arrays in ((senders, read), (receivers, chosen))
     ]
     key = (
-        tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(forms.items()), tuple(dtypes), *sides,
+        tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(forms.items()), tuple(types), *sides,
     )  # fmt: skip
-    messages, rounds, program, lacking = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, dtypes, *sides))
+    messages, rounds, program, lacking = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, types, *sides))
     after = dict(alive)
     for result in chosen:
         result.account(after)
     peak = max(after.values(), default=0) + program.added_bytes
-    return ThroughBucket(tuple(numbers), reads, messages, rounds, program, given_up, peak), lacking
+    return ThroughBucket(tuple(numbers), reads, constants, messages, rounds, program, given_up, peak), lacking
 
 
 def _program(
@@ -267,9 +284,12 @@ def _program(
 ) -> tuple[tuple[BoxMessage, ...], tuple[BoxRound, ...], ThroughProgram, int]:
     """The messages of a bucket, their rounds, the compiled program, and the bytes that devices lack at least."""
     senders = Senders(tiles, {k: device.process_index for k, device in enumerate(devices)})
-    messages, rounds, arrivals = scheduled(forms, dtypes, senders)
+    messages, rounds, constants, arrivals = scheduled(forms, dtypes, senders)
+    scalars = sorted({leaf for results in forms.values() for form in results for leaf in scalars_of(form)})
     origins = [{device: [a for a, _ in box] for device, box in boxes.items()} for boxes in tiles]
-    program = ThroughProgram(devices, source, target, origins, messages, rounds, arrivals, forms)
+    program = ThroughProgram(
+        devices, source, target, origins, messages, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
+    )
     return tuple(messages), tuple(rounds), program, _lacking(forms, arrivals, tiles)
 
 
@@ -294,7 +314,8 @@ def _lacking(
     for device in forms:
         needed: dict[Any, set[Box]] = {}
         for fetch, arrival in arrivals[device].items():
-            needed.setdefault((fetch.leaf, fetch.steps[: arrival.early], arrival.dtype), set()).add(fetch.box)
+            if fetch.leaf < len(tiles):
+                needed.setdefault((fetch.leaf, fetch.steps[: arrival.early], arrival.dtype), set()).add(fetch.box)
         for (leaf, _, dtype), boxes in needed.items():
             tile = tiles[leaf].get(device)
             for box in boxes:

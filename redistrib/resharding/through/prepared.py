@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
 from redistrib.backends.jax.contexts import own_context
 from redistrib.cache import Cache
-from redistrib.errors import LeafError, MemoryLimitError
+from redistrib.errors import LeafError, MemoryLimitError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.agreement import agree
+from redistrib.resharding.agreement import agree, digest_of
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf, matched, on_devices
-from redistrib.resharding.planning import cleared_with_others
 from redistrib.resharding.progress import bytes_bar
 from redistrib.resharding.sharing import belongs_to_others, buffers
+from redistrib.resharding.through.function import TracedFunction, abstract
 from redistrib.resharding.through.planning import plan_of
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
+from redistrib.resharding.wide import is_wide
 
-_PLANS: Cache[Any] = cleared_with_others(Cache(64))  # by the jaxpr, the inputs' and the results' shardings
+_PLANS: Cache[Any] = Cache(64)  # by the function's structure, shardings, paths and options
 
 
 class PreparedThrough:
@@ -47,32 +50,49 @@ class PreparedThrough:
         memory_limit: int | None = None,
     ) -> None:
         self._inputs = _inputs(tree)
-        structure = jax.tree.structure(tree)
-        shapes = jax.tree.unflatten(
-            structure, [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in self._inputs]
-        )
+        shapes = jax.tree.unflatten(jax.tree.structure(tree), list(map(abstract, map(jax.typeof, self._inputs))))
         closed, shapes_after = jax.make_jaxpr(function, return_shape=True)(shapes)
+        self._function = TracedFunction(closed)
+        moving = self._moving()
         leaves, self._structure = matched(shapes_after, shardings, mesh=mesh)
         self._targets = [on_devices(leaf).target for leaf in leaves]
         self._donate = donate
-        paths = tuple(leaf.path for leaf in leaves)
-        key = (
-            str(closed) if not closed.consts else id(closed),
-            tuple((array.shape, str(array.dtype), array.sharding) for array in self._inputs),
-            tuple(self._targets),
-            paths,
-            donate,
-        )
-        self.plan = self._plan(key, closed, leaves, one_by_one=False)
+        self.plan = self._plan(moving, leaves, one_by_one=False)
         if memory_limit is not None and self.plan.peak_bytes > memory_limit:
-            self.plan = self._plan(key, closed, leaves, one_by_one=True)
+            self.plan = self._plan(moving, leaves, one_by_one=True)
             if self.plan.peak_bytes > memory_limit:
                 raise MemoryLimitError(memory_limit, self.plan.peak_bytes)
 
+    def _moving(self) -> tuple[int, ...]:
+        """The captured arrays that lie as an input does, and move as it does; of others the host puts values."""
+        sides = {frozenset(array.sharding.device_set) for array in self._inputs}
+        moving = []
+        for k, each in enumerate(self._function.captured):
+            devices = each.value.sharding.device_set if isinstance(each.value, jax.Array) else frozenset()
+            if frozenset(devices) in sides and (not each.is_here or (len(devices) > 1 and each.value.ndim)):
+                moving.append(k)
+            elif not each.is_here:
+                raise ThroughError(
+                    "",
+                    f"the function captures an array of {each.value.dtype}{list(each.value.shape)} over devices of "
+                    "other processes, which are not those of an array of the tree; make it a leaf of the tree",
+                )
+        return tuple(moving)
+
     @own_context()
-    def _plan(self, key: Any, closed: Any, leaves: Sequence[Leaf], one_by_one: bool) -> ThroughPlan:
+    def _plan(self, moving: tuple[int, ...], leaves: Sequence[Leaf], one_by_one: bool) -> ThroughPlan:
+        key = (
+            self._function.structure,
+            tuple(each.kind for each in self._function.captured),
+            tuple(array.sharding for array in self._inputs),
+            tuple(self._targets),
+            tuple(leaf.path for leaf in leaves),
+            self._donate,
+            one_by_one,
+        )
         plan: ThroughPlan = _PLANS.get(
-            (key, one_by_one), lambda: plan_of(closed, self._inputs, leaves, self._targets, self._donate, one_by_one)
+            key,
+            lambda: plan_of(self._function, self._inputs, moving, leaves, self._targets, self._donate, one_by_one),
         )
         return plan
 
@@ -89,19 +109,27 @@ class PreparedThrough:
         for array in self._inputs:
             if isinstance(array, jax.ShapeDtypeStruct) and array.sharding.addressable_devices:
                 raise LeafError("", "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
+        captured = [each.value for each in self._function.captured]
+        values = self.plan.constants.values(captured)
         if len(self.plan.processes) > 1:
-            agree(self.plan.processes, self.plan.digest)
+            agree(self.plan.processes, digest_of([self.plan.digest, *(_digest(value) for value in values)]))
+        inputs = [*self._inputs, *(captured[k] for k in self.plan.moving)]
+        leaves = [*inputs, *values]
         results: list[Any] = [None] * len(self.plan.names)
         partial = (lambda: jax.tree.unflatten(self._structure, results)) if self._donate else None
         stays = self._shared() if self._donate else set()
         total = sum(map(self._bytes_of, self.plan.buckets))
-        with SignalsPutOff(partial) as pause, bytes_bar("resharding", total, progress) as advance:
+        with (
+            jax.ensure_compile_time_eval(),  # inside a traced function too: nothing here is traced
+            SignalsPutOff(partial) as pause,
+            bytes_bar("resharding", total, progress) as advance,
+        ):
             for bucket in self.plan.buckets:
                 pause()
                 arrays = bucket.program(
-                    [self._inputs[k] for k in bucket.inputs],
-                    [self.plan.shapes[k] for k in bucket.results],
-                    [self._targets[k] for k in bucket.results],
+                    [inputs[k] for k in bucket.inputs],
+                    {len(bucket.inputs) + place: leaves[k] for place, k in enumerate(bucket.constants)},
+                    [self._placeholder(k) for k in bucket.results],
                 )
                 for k, array in zip(bucket.results, arrays, strict=True):
                     results[k] = array
@@ -114,6 +142,15 @@ class PreparedThrough:
                 return jax.tree.unflatten(self._structure, results)
         return jax.tree.unflatten(self._structure, results)
 
+    def _placeholder(self, result: int) -> jax.ShapeDtypeStruct:
+        plan = self.plan
+        return jax.ShapeDtypeStruct(
+            plan.shapes[result],
+            jnp.dtype(plan.dtypes[result]),
+            sharding=self._targets[result],
+            weak_type=plan.weak[result],
+        )
+
     def _bytes_of(self, bucket: ThroughBucket) -> int:
         """Bytes of a bucket's results."""
         return sum(math.prod(self.plan.shapes[k]) * itemsize_of(self.plan.dtypes[k]) for k in bucket.results)
@@ -122,13 +159,18 @@ class PreparedThrough:
         """Inputs that have buffers of other arrays, or of each other: they are not given up."""
         seen: dict[Any, int] = {}
         stays: set[int] = set()
-        for k, array in enumerate(self._inputs):
+        for k, array in enumerate([*self._inputs, *(self._function.captured[k].value for k in self.plan.moving)]):
             if belongs_to_others(array, set()):
                 stays.add(k)
             for buffer in buffers(array) if isinstance(array, jax.Array) else ():
                 if seen.setdefault(buffer, k) != k:
                     stays |= {k, seen[buffer]}
         return stays
+
+
+def _digest(value: np.ndarray) -> str:
+    """A digest of a constant, equal in all processes that capture equal arrays."""
+    return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
 
 
 def _inputs(tree: Any) -> list[Any]:
@@ -140,6 +182,10 @@ def _inputs(tree: Any) -> list[Any]:
             raise LeafError(name, f"{type(value).__name__} is no array on devices; place it first, outside jit")
         if isinstance(value, jax.Array) and value.is_deleted():
             raise LeafError(name, "the array has been donated or deleted; pass one that is alive")
+        if is_wide(value):
+            raise LeafError(
+                name, f"a function computes no {value.dtype} while jax_enable_x64 is off; set it, or cast the array"
+            )
         if value.sharding is None:
             raise LeafError(name, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
         if getattr(getattr(value.sharding, "spec", None), "unreduced", None):

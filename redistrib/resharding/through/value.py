@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from redistrib.report import rendered
+from redistrib.resharding.through.function import Constants
 from redistrib.resharding.through.messages import BoxMessage, BoxRound, received
 from redistrib.resharding.through.programs import ThroughProgram
 
@@ -15,7 +16,8 @@ class ThroughBucket:
 
     Attributes:
         results: their numbers.
-        inputs: numbers of the inputs that they are made of.
+        inputs: numbers of the inputs that they are made of, those of captured arrays that move behind the function's.
+        constants: of the constants, numbered behind all inputs.
         messages: boxes that are sent.
         rounds: in which they are sent.
         program: the compiled program.
@@ -25,6 +27,7 @@ class ThroughBucket:
 
     results: tuple[int, ...]
     inputs: tuple[int, ...]
+    constants: tuple[int, ...]
     messages: tuple[BoxMessage, ...]
     rounds: tuple[BoxRound, ...]
     program: ThroughProgram
@@ -38,18 +41,24 @@ class ThroughPlan:
 
     Attributes:
         names: of the results.
-        shapes, dtypes: of the results.
+        shapes, dtypes, weak: of the results; whether their types are weak.
         buckets: the launches, in order.
         bound_bytes: bytes of the inputs that devices need for their results and lack, each element once and in the
             fewest bits that it has on its way, over all devices. No other plan for these results receives less.
+            Constants that the function captures come from the host, and do not count.
+        constants: their values, from those of captured arrays.
+        moving: captured arrays that move as inputs do, by number.
         peak_bytes: on the fullest device at the worst moment.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
+    weak: tuple[bool, ...]
     buckets: tuple[ThroughBucket, ...]
     bound_bytes: int
+    constants: Constants = field(repr=False)
+    moving: tuple[int, ...] = ()
     processes: tuple[int, ...] = ()
     digest: str = field(default="", repr=False)
 

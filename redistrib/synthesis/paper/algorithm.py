@@ -7,15 +7,10 @@ from dataclasses import replace
 
 from redistrib.cost.model import CostModel
 from redistrib.plans.steps import Step
+from redistrib.synthesis import limits
 from redistrib.synthesis.paper.lowering import lower_straight, lower_with_permute
 from redistrib.synthesis.paper.search import Crossing, Search, SearchState, shortest_paths
 from redistrib.synthesis.problem import Problem
-
-# On many devices a path is slow to lower, and there are more paths. So the search is bounded by the product of expanded
-# nodes and devices, and by the tiles assigned to devices.
-MOST_VISITED = 1 << 20
-MOST_PLACED = 1 << 17
-LEAST_VISITS = 120
 
 
 def paper_steps(
@@ -31,8 +26,10 @@ def paper_steps(
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf, 0)
     state = state or SearchState()
-    search = replace(search, expansions=min(search.expansions, max(LEAST_VISITS, MOST_VISITED // before.devices)))
-    left = MOST_PLACED
+    search = replace(
+        search, expansions=min(search.expansions, max(limits.LEAST_VISITED, limits.VISITED_NODES // before.devices))
+    )
+    left = limits.PLACED_TILES
     crossing = Crossing.of(problem)
     for count, path in enumerate(shortest_paths(space, before.grid, after.grid, prices, search, state, crossing)):
         if (path.cost, 0) >= best_key[:2]:

@@ -10,11 +10,11 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count
 from typing import TypeAlias
 
 from redistrib.arith import prime_factors
+from redistrib.cache import cached
 from redistrib.cost.model import Prices
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import LinkClasses, Node, node_of, split_edges
@@ -214,7 +214,7 @@ class _Graph:
         return estimate
 
 
-@lru_cache(maxsize=1 << 16)
+@cached(1 << 16)
 def fewest_transfers(grid: Grid, target: Grid) -> int:
     """All-to-alls that any path between grids of equally many tiles needs at least.
 

@@ -9,7 +9,7 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.slabs import tiles_of_slabs
 from redistrib.plans.steps import Step
-from redistrib.synthesis import exchange
+from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.partial.numbering import even_splits, matched
 from redistrib.synthesis.partial.reductions import by_assignment, reductions
@@ -19,10 +19,6 @@ from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.selection import Selection
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import Placement
-
-MOST_TAILS = 4  # middle placements from which a search finds the steps to the target
-MOST_PULLED = 1 << 16  # shares of all pull exchanges, once there is another candidate: their rounds are slow to colour
-MANY_DEVICES = 256  # above, and for every source of a partial target, one middle placement and not MOST_TAILS
 
 
 def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step]:
@@ -83,7 +79,7 @@ class _Search:
         elif p % q == 0 and regular:
             yield from self._reduced(problem)
         if (p != q and (q > 1 or not regular)) or not regular:
-            most = MOST_PULLED if self.chosen.steps is None else MOST_PULLED - self.shares_pulled
+            most = limits.PULLED_SHARES if self.chosen.steps is None else limits.PULLED_SHARES - self.shares_pulled
             for step, _ in pull_exchanges(problem, self.fixed, most):
                 self.shares_pulled += len(step.shares.src)
                 yield [step]
@@ -134,8 +130,8 @@ class _Search:
             yield [*reduction.steps, *slabs]
             if problem.topology.hosts is not None:  # several collectives may be faster over slow links
                 harder.append((price + self.prices.total(slabs), number, reduction.steps, tail))
-        few = self.problem.after.summands > 1 or after.devices > MANY_DEVICES
-        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[: 1 if few else MOST_TAILS]:
+        few = self.problem.after.summands > 1 or after.devices > limits.SUM_TAIL_DEVICES
+        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[: 1 if few else limits.SUM_TAILS]:
             if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.chosen.key[0]:
                 for rest in self._tails(tail, first):
                     yield [*first, *rest]

@@ -17,20 +17,13 @@ import numpy as np
 from redistrib.arith import divisors
 from redistrib.plans.slabs import relabelled, unstacked
 from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceExchange, ReduceScatter, Step
-from redistrib.synthesis import exchange
+from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
 from redistrib.synthesis.partial.numbering import Weights, assigned, even_splits, matched, overlap, summands_by_host
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
-
-MOST_CUTS = 1 << 10
-MOST_PRICED = 1 << 14
-MOST_MIDDLES = 48
-MOST_EXCHANGES = 3
-MOST_ASSIGNED = 64  # devices
-MOST_SHARES = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -96,11 +89,11 @@ def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | No
             part = tuple(n // f for n, f in zip(cut, parts, strict=True))
             estimate = (members - 1) * math.prod(part) - math.prod(map(min, part, needed))
             scattered.append((estimate, copies, cuts, parts))
-        if len(scattered) > MOST_PRICED:
+        if len(scattered) > limits.SUM_PRICED:
             break
     scattered.sort()
     unsliced = [row for row in scattered if math.prod(row[2]) == 1]
-    for _, _, cuts, parts in dict.fromkeys([*scattered[:MOST_MIDDLES], *unsliced[: MOST_MIDDLES // 4]]):
+    for _, _, cuts, parts in dict.fromkeys([*scattered[: limits.SUM_MIDDLES], *unsliced[: limits.SUM_MIDDLES // 4]]):
         yield cuts, parts
     finest = max(factors_of(tile, replicas), key=lambda cuts: (math.prod(cuts), cuts))
     for cuts in dict.fromkeys([(1,) * before.rank, finest]):
@@ -120,7 +113,7 @@ def factors_of(tile: tuple[int, ...], count: int, exactly: bool = False) -> Iter
                     yield (factor, *rest)
 
     if not exactly or math.prod(tile) % count == 0:
-        yield from islice(cut(0, count), MOST_CUTS)
+        yield from islice(cut(0, count), limits.SUM_CUTS)
 
 
 def times(grid: Grid, factors: Grid) -> Grid:
@@ -196,7 +189,7 @@ def _in_one_exchange(problem: Problem) -> Iterator[ReducingSteps]:
     replicas = after.devices // after.tiles // after.summands
     ways = sorted(factors_of(after.tile, replicas), key=lambda cuts: (-math.prod(cuts), cuts))
     choices: list[tuple[int, int, Placement, Placement]] = []
-    for cuts in ways[:MOST_MIDDLES]:
+    for cuts in ways[: limits.SUM_MIDDLES]:
         if math.prod(cuts) > 1:
             part = _refined(goal, cuts, stack, problem.topology)
             middle = unstacked(part, before)
@@ -206,7 +199,7 @@ def _in_one_exchange(problem: Problem) -> Iterator[ReducingSteps]:
             )
     for part, middle in [
         (goal, after),
-        *(row[2:] for row in sorted(choices, key=lambda row: row[:2])[:MOST_EXCHANGES]),
+        *(row[2:] for row in sorted(choices, key=lambda row: row[:2])[: limits.SUM_EXCHANGES]),
     ]:
         for step in _exchanges(problem.between(stack, part)):
             yield ReducingSteps((reducing(step, before, middle, even_splits(before, after)),), middle)
@@ -219,7 +212,7 @@ def by_assignment(problem: Problem) -> Iterator[ReducingSteps]:
     devices.
     """
     before, after = problem.before, problem.after
-    if before.devices > MOST_ASSIGNED or not before.rank:
+    if before.devices > limits.SUM_ASSIGNED_DEVICES or not before.rank:
         return
     best: tuple[float, Grid, Int64] | None = None
     for grid in factors_of(before.shape, before.devices, exactly=True):
@@ -248,7 +241,7 @@ def _overlaps(placement: Placement, grid: Grid) -> Weights:
 
 
 def _exchanges(inner: Problem) -> Iterator[Exchange]:
-    steps = exchange.in_rounds(inner, MOST_SHARES) or filter(None, [exchange.direct(inner)])
+    steps = exchange.in_rounds(inner, limits.SUM_ROUND_SHARES) or filter(None, [exchange.direct(inner)])
     for (step,) in steps:
         assert isinstance(step, Exchange)
         yield step

@@ -11,6 +11,7 @@ import numpy as np
 from redistrib.plans.shares import Shares
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
+from redistrib.synthesis import limits
 from redistrib.synthesis.exchange import missing_boxes, touched_tiles
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.partial.numbering import assigned, even_splits, matched, overlap, tiles_of
@@ -21,11 +22,6 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid
-
-MOST_TRIED = 24
-MOST_WEIGHED = 1 << 22  # pairs of a device and its possible summands
-MOST_SOURCES = 8
-MOST_SHARES = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -46,19 +42,19 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
     rows: list[tuple[int, Grid, int]] = []
     for f in range(1, q + 1):
         counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)} - ({q} if f == 1 else set())
-        counts = {n for n in counts if f * n * after.devices <= MOST_WEIGHED}
+        counts = {n for n in counts if f * n * after.devices <= limits.SUM_SOURCES_WEIGHED}
         if counts:
             rows += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
     rows.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
     sources = [PartialSource(after, None)] if p == q else []
-    for n, parts, _ in rows[:MOST_TRIED]:
+    for n, parts, _ in rows[: limits.SUM_SOURCES_TRIED]:
         source = _source(before, after, parts, n)
         if least_received(before, source.placement) == 0:
             yield source
         else:
             sources.append(source)
     sources += [PartialSource(after, None)] if p != q else []
-    yield from sorted(sources, key=lambda source: least_received(before, source.placement))[:MOST_SOURCES]
+    yield from sorted(sources, key=lambda source: least_received(before, source.placement))[: limits.SUM_SOURCES]
 
 
 def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> PartialSource:
@@ -89,18 +85,18 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
 
 
 def pull_exchanges(
-    problem: Problem, fixed: bool, most: int = MOST_SHARES
+    problem: Problem, fixed: bool, most: int = limits.SUM_SOURCE_SHARES
 ) -> Iterator[tuple[ReduceExchange | Exchange, Placement]]:
     """The exchange in which every device receives its missing boxes, for any grids and partial sums, and its end.
 
-    Yields nothing where the exchange has more than `most` or `MOST_SHARES` shares.
+    Yields nothing where the exchange has more than `most` or `limits.SUM_SOURCE_SHARES` shares.
     """
     before, after = problem.before, problem.after
     splits = even_splits(before, after)
     if not fixed:
         before, after = matched(before, after, splits)
     stack = before.stacked()
-    missing = _missing_slabs(before, after, splits, min(most, MOST_SHARES))
+    missing = _missing_slabs(before, after, splits, min(most, limits.SUM_SOURCE_SHARES))
     if missing is None:
         return
     if missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.cache import cached
 from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.windows import Window
@@ -246,7 +247,7 @@ def form_of(aval: Any) -> Form:
     return Form((*aval.shape, *element.shape), element.dtype, element.key)
 
 
-@lru_cache
+@cached(64)
 def _element_of(dtype: Any) -> Form:
     """The form of one element."""
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +65,7 @@ class Traced:
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
         unstacked: arrays of which scans that are unrolled read an entry in each step.
         unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
+        wide: whether JAX had elements of 64 bits then.
     """
 
     graph: Graph
@@ -75,6 +77,16 @@ class Traced:
     divisible: tuple[str, ...] = ()
     unstacked: frozenset[str] = frozenset()
     unrolled: tuple[tuple[str, int], ...] = ()
+    wide: bool = field(default_factory=lambda: _is_wide())
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """A context in which operations have the element types that they were traced with, whatever is set now."""
+        return nullcontext() if _is_wide() == self.wide else jax.enable_x64(self.wide)
+
+
+def _is_wide() -> bool:
+    """Whether JAX has elements of 64 bits now."""
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 def trace(

@@ -1,0 +1,101 @@
+"""How much synthesis tries, in one table: above these numbers a way to plan is left out, to plan within seconds.
+
+No number changes what is correct; each bounds work whose time grows faster than the problem. Read as `limits.NAME`.
+"""
+
+from __future__ import annotations
+
+# --------------------------------------------------------------------------------------------- exchanges
+
+UNEQUAL_SHARES = 1 << 12
+"""Shares of unequal size of an exchange that is arranged in several ways; each way colours them one by one."""
+
+ROUND_SHARES = 1 << 16
+"""Shares of an exchange that is arranged in rounds beside other candidates, which need no colouring."""
+
+DIRECT_SHARES = 1 << 18
+"""Shares of equal size of the direct exchange, where no other plan meets the lower bound; arranged once."""
+
+DIRECT_UNEQUAL_SHARES = 1 << 17
+"""Shares of unequal size of the direct exchange, where no other plan meets the lower bound; arranged once."""
+
+PADDED_DEVICES = 1 << 8
+"""Devices of an exchange that is arranged in rounds with padding, by matchings that take the cube of the devices."""
+
+MATCHED_DEVICES = 1 << 8
+"""Devices on a torus that hold one tile and are matched with receivers by distance; the cube of their number."""
+
+SWAPPED_PAIRS = 4096
+"""Pairs of a permute whose senders are changed so that no two hosts swap; in more, single swaps do not matter."""
+
+BALANCED_SHARES = 1024
+"""Shares of an exchange whose rounds are balanced between unequal hosts, in which one share counts for little."""
+
+BALANCED_ROUNDS = 16
+"""Rounds of such an exchange."""
+
+BALANCED_PATHS = 5
+"""Paths of two rounds whose exchanges are tried in all combinations, 2 to the power of this less 1."""
+
+# ------------------------------------------------------------------------------- placements in the middle
+
+TARGET_PARTS = 12
+"""Ways to cut the target finer, between device sets; those that leave least to the gather come first."""
+
+PART_DIMENSIONS = 6
+"""Dimensions that are cut finer, between device sets: ways grow with the product of divisors by dimension."""
+
+GATHER_FACTORS = 24
+"""Ways to cut the target finer, before a gather on the same devices; the finest come first."""
+
+# ------------------------------------------------------------------------------------------ the paper's search
+
+VISITED_NODES = 1 << 20
+"""Expanded nodes times devices, since paths on many devices are slow to lower; at least `LEAST_VISITED` nodes."""
+
+LEAST_VISITED = 120
+"""Nodes that are expanded on any number of devices."""
+
+PLACED_TILES = 1 << 17
+"""Tiles that are assigned to devices, of all paths that are lowered."""
+
+# --------------------------------------------------------------------------------------------- partial sums
+
+SUM_CUTS = 1 << 10
+"""Ways to cut one number of parts over the dimensions, in the middle of a reduction."""
+
+SUM_PRICED = 1 << 14
+"""Placements in the middle of a reduction that are priced by their bound."""
+
+SUM_MIDDLES = 48
+"""Placements in the middle of a reduction that are built, by the price of their bound."""
+
+SUM_EXCHANGES = 3
+"""Reductions by exchange that are built, by elements received."""
+
+SUM_ASSIGNED_DEVICES = 64
+"""Devices whose summands are assigned to tiles in the middle by least elements received."""
+
+SUM_ROUND_SHARES = 1 << 12
+"""Shares of an exchange of summands that is arranged in several ways."""
+
+SUM_SOURCES = 8
+"""Placements of partial sums from which a partial target is made."""
+
+SUM_SOURCES_TRIED = 24
+"""Placements of partial sums whose elements received are counted, to choose those."""
+
+SUM_SOURCES_WEIGHED = 1 << 22
+"""Pairs of a device and a summand that it may hold, in one such placement."""
+
+SUM_SOURCE_SHARES = 1 << 15
+"""Shares of an exchange that brings every device one of several summands."""
+
+PULLED_SHARES = 1 << 16
+"""Shares of all exchanges that pull sums, once there is another candidate: their rounds are slow to colour."""
+
+SUM_TAILS = 4
+"""Placements in the middle from which the steps to the target are searched."""
+
+SUM_TAIL_DEVICES = 256
+"""Devices above which that is one placement, as it is for every source of a partial target."""
