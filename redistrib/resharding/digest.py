@@ -53,7 +53,7 @@ def call_between_processes(
         plan = planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
         if id(plan) not in plans:
             plans[id(plan)] = plan, digest_of([plan.to_json()])
-        parts.append(([device.id for device in route.devices], plans[id(plan)][1]))
+        parts.append(([device.id for device in route.devices], plans[id(plan)][1], route.kinds))
     if not processes:
         return (), ""
     if memory_limit is not None:  # launches depend on all arrays of a process, also on those that stay in it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.memory_kinds import in_default, kind_of, loaded, stored
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu.copies import TileCopies
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
@@ -27,8 +27,8 @@ from redistrib.resharding.compiling import compiling
 from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.leaves import Leaf, zeros_like
+from redistrib.resharding.memory import alive_before, copies_between_kinds
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
-from redistrib.resharding.packing.ledger import MemoryLedger
 from redistrib.resharding.packing.moves import Group, LeafMove
 from redistrib.resharding.packing.order import LeafBatch, in_order_of_peak, within_limit
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, leaf_spec
@@ -134,7 +134,8 @@ class PreparedReshard:
             shape = value.shape if padding is None else padding.target
             results[k] = without_shards(shape, value.dtype, self._leaves[k].target)
         for k in self._of("empty"):
-            results[k] = zeros_like(self._leaves[k].value, self._leaves[k].target)
+            target = self._leaves[k].target
+            results[k] = stored(zeros_like(self._leaves[k].value, in_default(target)), target)
         brought = list(self._of("via_device_put"))
         for k in brought:
             with naming(self._leaves[k].path):
@@ -171,7 +172,7 @@ class PreparedReshard:
         elif self.plan.donate:
             stays = not set(buffers(source)).isdisjoint(buffers(result))
         else:  # perhaps; reading the buffers would wait for the array
-            stays = source.sharding.memory_kind == result.sharding.memory_kind
+            stays = kind_of(source.sharding) == kind_of(result.sharding)
         if stays:
             self._stays.add(k)
             note(source, result, deleted=self.plan.donate)
@@ -179,9 +180,15 @@ class PreparedReshard:
             source.delete()
 
     def _launched(self, batch: LeafBatch, results: list[Any]) -> list[jax.Array]:
-        """Launch a program; what shows that it has ended."""
-        sources = [self._leaves[item.index].value for item in batch.items]
-        targets = [self._leaves[item.index].target for item in batch.items]
+        """Launch a program, with copies from and to other memory; what shows that it has ended."""
+        leaves = [self._leaves[item.index] for item in batch.items]
+        sources = [
+            _loaded(leaf) if item.spec.loads else leaf.value for item, leaf in zip(batch.items, leaves, strict=True)
+        ]
+        targets = [
+            in_default(leaf.target) if item.spec.stores else leaf.target
+            for item, leaf in zip(batch.items, leaves, strict=True)
+        ]
         program = batch.program
         assert isinstance(program, CompiledBucket | PartedMove)
         with events.named_launch(batch):
@@ -189,10 +196,27 @@ class PreparedReshard:
         events.launched(batch)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
+        if any(item.spec.stores for item in batch.items):
+            outputs = self._stored(batch, outputs or moved, results)
         for item, source in zip(batch.items, sources, strict=True):
             if item.frees_source:
                 source.delete()  # its memory is freed when the launch has read it
+            if item.spec.loads and self._prepared.donated[item.index]:
+                self._leaves[item.index].value.delete()
         return outputs
+
+    def _stored(self, batch: LeafBatch, outputs: Sequence[jax.Array], results: list[Any]) -> list[jax.Array]:
+        """Copy results of a launch to other memory; what shows that all has ended. Sources may be given up then."""
+        ends = []
+        for item, output in zip(batch.items, outputs, strict=True):
+            leaf = self._leaves[item.index]
+            if item.spec.stores:
+                with naming(leaf.path):
+                    results[item.index] = stored(results[item.index], leaf.target)
+            ends.append(results[item.index] if item.spec.stores and leaf.target.addressable_devices else output)
+        if self.plan.donate:
+            jax.block_until_ready(ends)
+        return ends
 
     def _of(self, action: Action) -> Iterator[int]:
         return (k for k, route in enumerate(self._prepared.routes) if route.action == action)
@@ -248,6 +272,7 @@ class _Planning:
             ),
             copied=self._paths("copy"),
             copied_bytes=sum(copies.received * itemsize_of(str(self._dtype(k))) for k, copies in self._copies.items()),
+            memory_copies=copies_between_kinds(self._leaves, self._routes),
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(group for group in self._common.groups if stay.isdisjoint(group))
@@ -265,29 +290,16 @@ class _Planning:
         if planned is None:
             assert route.ends is not None
             with naming(leaf.path):
-                spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
+                spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner, route.kinds)
             planned = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
         sides: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
         before, after = (tuple(device.id for device in planned[0].devices if device not in side) for side in sides)
         donated, shares_buffers = self._donated[index], False
         if self._donate and len({device.process_index for device in planned[0].devices}) > 1:
             donated, shares_buffers = True, not donated
+        if planned[0].loads:  # the copy of its source
+            donated, shares_buffers = True, False
         return LeafMove(index, leaf.path, *planned, donated, before, after, planned[0].parts.count, shares_buffers)
-
-    def _alive(self) -> MemoryLedger:
-        """Bytes on each device before the launches: all sources, and the results of `jax.device_put` and of copies."""
-        alive = MemoryLedger()
-        shares: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
-        for leaf, route in zip(self._leaves, self._routes, strict=True):
-            name = (id(route), getattr(leaf.value, "dtype", type(leaf.value)))
-            if name not in shares:
-                source = getattr(leaf.value, "sharding", None)
-                shardings = [source] if source is not None else []
-                shardings += [leaf.target] if route.action in ("via_device_put", "copy") else []
-                shares[name] = [_share(leaf.value, sharding) for sharding in shardings]
-            for share in shares[name]:
-                alive.add(*share)
-        return alive
 
     def _batches(self, items: list[LeafMove]) -> tuple[list[LeafBatch], int]:
         """The compiled launches, and the bytes on the fullest device before them."""
@@ -297,12 +309,12 @@ class _Planning:
             # The largest program compiles while the leaves of the others are planned.
             largest = sorted(packed, key=leaves_of, reverse=True)
             waiting = compiling({program_key(bucket): partial(self._program, bucket) for bucket in largest})
-            alive = self._alive()
+            alive = alive_before(self._leaves, self._routes)
             before = alive.fullest()
             programs = {name: wait() for name, wait in waiting.items()}
             return in_order_of_peak([(bucket, programs[program_key(bucket)]) for bucket in packed], alive), before
         self._plan(items)
-        alive = self._alive()
+        alive = alive_before(self._leaves, self._routes)
         before = alive.fullest()
         batches = within_limit(
             items,
@@ -354,15 +366,6 @@ def _routed(leaf: Leaf) -> LeafRoute:
     )
 
 
-def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
-    """Ids of an array's devices, and its bytes on each."""
-    shape, dtype = np.shape(value), getattr(value, "dtype", None)
-    if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` returns unchanged
-        return [], 0
-    size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
-    return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
-
-
 # ---------------------------------------------------------------------------------- waiting, progress
 
 
@@ -385,6 +388,11 @@ class _Waiting:
     def _until(self, limit: int) -> None:
         while self._flying and sum(size for _, size in self._flying) > limit:
             jax.block_until_ready(self._flying.popleft()[0])
+
+
+def _loaded(leaf: Leaf) -> jax.Array:
+    with naming(leaf.path):
+        return loaded(leaf.value)
 
 
 def _quirks(batch: LeafBatch) -> Quirks:
