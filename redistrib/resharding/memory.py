@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ def copies_between_kinds(leaves: Sequence[Leaf], routes: Sequence[LeafRoute]) ->
 
     A leaf that moves by a plan comes to the default memory of its devices first, and leaves it last.
     """
-    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    copies: list[tuple[str, str, int]] = []
     for leaf, route in zip(leaves, routes, strict=True):
         if route.kinds == (None, None) or route.action not in ("move", "via_device_put"):
             continue
@@ -57,9 +57,21 @@ def copies_between_kinds(leaves: Sequence[Leaf], routes: Sequence[LeafRoute]) ->
             if first is None or first == last:
                 continue
             devices, size = share(leaf.value, sharding)
-            count, total = totals.get((first, last), (0, 0))
-            totals[first, last] = count + 1, total + len(devices) * size
-    return tuple(MemoryCopies(*kinds, *total) for kinds, total in totals.items())
+            copies.append((first, last, len(devices) * size))
+    return by_kinds(copies)
+
+
+def by_kinds(copies: Iterable[tuple[str, str, int]]) -> tuple[MemoryCopies, ...]:
+    """Copies of one leaf each, by source and target kind with its bytes, taken together by their kinds."""
+    totals: dict[tuple[str, str], list[int]] = {}
+    for source, target, size in copies:
+        totals.setdefault((source, target), []).append(size)
+    return tuple(MemoryCopies(*kinds, len(sizes), sum(sizes)) for kinds, sizes in totals.items())
+
+
+def said_of_copies(copies: Sequence[MemoryCopies]) -> list[str]:
+    """A line about the copies between kinds of memory, if there are any."""
+    return [f"copies between kinds of memory: {'; '.join(map(str, copies))}"] if copies else []
 
 
 def alive_before(leaves: Sequence[Leaf], routes: Sequence[LeafRoute]) -> MemoryLedger:

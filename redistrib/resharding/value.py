@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from redistrib.plans.plan import Plan
 from redistrib.report import ShownInNotebooks, counted, rendered
-from redistrib.resharding.memory import MemoryCopies
+from redistrib.resharding.memory import MemoryCopies, said_of_copies
 from redistrib.resharding.packing.moves import LeafMove
 from redistrib.resharding.packing.order import LeafBatch
 from redistrib.theory.topology import Topology
@@ -113,8 +113,7 @@ class TreePlan(ShownInNotebooks):
             + (f", by copies: {len(self.copied)}" if self.copied else "")
         )
         lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")
-        if self.memory_copies:
-            lines.append(f"copies between kinds of memory: {'; '.join(map(str, self.memory_copies))}")
+        lines += said_of_copies(self.memory_copies)
         lines += [f"links between hosts taken to be slower: {links}" for links in self.links if links.host]
         return "\n".join(lines)
 

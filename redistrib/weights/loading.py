@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from redistrib.backends.jax import memory_kinds
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
@@ -222,7 +223,9 @@ class _LoadCall:
             results: dict[int, jax.Array] = {}
             with PieceReader(weights, pieces, self.limit) as reader:
                 for k, tensor in tensors.items():
-                    results[k] = cast(put(tensor, reader), tensor.target.dtype)
+                    results[k] = memory_kinds.stored(
+                        cast(put(tensor, reader), tensor.target.dtype), tensor.target.sharding
+                    )
                     advance(tensor.target.stored.nbytes)
             return [results[k] for k in range(len(results))]
 
@@ -244,7 +247,8 @@ class _LoadCall:
 
         def arrive() -> None:
             for k, array in jax.block_until_ready(moving.popleft()).items():
-                results[k] = spread(array, tree.tensors[k].sharding)
+                sharding = tree.tensors[k].sharding
+                results[k] = memory_kinds.stored(spread(array, memory_kinds.in_default(sharding)), sharding)
 
         with reader, BatchesAhead(meeting, batches, reader) as ahead:
             for batch in batches:

@@ -94,6 +94,17 @@ def in_turn() -> list[int]:
     return early
 
 
+def through_the_host(array: jax.Array, values: np.ndarray) -> int:
+    """What is wrong after moves between processes to pinned memory of hosts, from there, and within it."""
+    on_host = sharding([2, 3, 6, 7], (4,), P("x")).with_memory_kind("pinned_host")
+    stages = (on_host, on_host.with_memory_kind("device"), on_host, sharding([0, 1, 4, 5], (4,), P(None, "x")), on_host)
+    faults = 0
+    for target in (*stages, sharding([0, 1, 4, 5], (4,), P(None, "x")).with_memory_kind("pinned_host")):
+        array = rd.reshard(array, target)
+        faults += wrong(array, values) + (array.sharding != target)
+    return faults
+
+
 def main() -> None:
     early = in_turn()
     if sys.argv[5] == "all":
@@ -163,10 +174,10 @@ def main() -> None:
     few, ends = ({name: each[name] for name in two} for each in (tree, targets))
     refused(lambda *both: rd.reshard(*both, memory_limit="1MiB"), few, ends)
     pair, there = [other, tree["eight to six"]], targets["eight to six"]
-    for kind, spec in (("device", P("x") if OWN else P(None, "x")), ("pinned_host", P("x"))):
-        away = sharding([2, 3, 6, 7], (4,), spec).with_memory_kind(kind)
-        refused(lambda *both: rd.reshard(*both, donate=True), pair, [away, there])
+    away = sharding([2, 3, 6, 7], (4,), P("x") if OWN else P(None, "x"))
+    refused(lambda *both: rd.reshard(*both, donate=True), pair, [away, there])
     at_fault += sum(array.is_deleted() for array in pair)  # refused before anything moves
+    at_fault += through_the_host(other, values["across"])
     at_fault += different_calls_worker.main()
     at_fault += early[0]
     agreement.WAIT_SECONDS = 2

@@ -41,6 +41,8 @@ class Moving:
 
     plan: Plan
     devices: tuple[int, ...] = DEVICES
+    loads: bool = False
+    stores: bool = False
 
     @property
     def source_bytes(self) -> int:
@@ -58,6 +60,8 @@ class Sized:
     source_bytes: int
     target_bytes: int
     plan: Plan = PLANS[1]
+    loads: bool = False
+    stores: bool = False
 
 
 def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[LeafMove]:
@@ -199,6 +203,8 @@ class Costly:
     target_bytes: int
     fast: int
     frugal: int
+    loads: bool = False
+    stores: bool = False
 
     @property
     def plan(self) -> Any:

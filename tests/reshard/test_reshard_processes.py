@@ -33,11 +33,10 @@ def test_processes_move_between_device_sets(processes: int, devices_each: int, o
     moved = "9" if options == "few" else "81"  # with NCCL M2N's 52 cases, Alpa's 9, and 11 pairs
     assert [line[1:] for line in lines] == [[str(rank), moved, "0", "True"] for rank in range(processes)]
     refused = [[line for line in output.splitlines() if "REFUSED" in line] for output in outputs]
-    assert len(refused[0]) == 4 and all(lines == refused[0][:3] for lines in refused[1:])  # the same in every process
+    assert len(refused[0]) == 3 and all(lines == refused[0][:2] for lines in refused[1:])  # the same in every process
     assert "under a memory limit all leaves that move have devices of the same processes" in refused[0][0]
     assert "call reshard with different trees" in refused[0][1]
-    assert "leaf [0]" in refused[0][2] and "among devices and memory of one kind only" in refused[0][2]
-    assert "not called reshard within 2 s" in refused[0][3]
+    assert "not called reshard within 2 s" in refused[0][2]
     different = [[line for line in output.splitlines() if line.startswith("DIFFERENT")] for output in outputs]
     assert all(lines == different[0] for lines in different)  # every process raises the same
     messages = dict(line.removeprefix("DIFFERENT ").split(": ", 1) for line in different[0])

@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.memory_kinds import loaded, other_kind
 from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
@@ -177,7 +178,8 @@ class Redistribution:
             raise _refused("sharding", described(self.source_sharding), described(array.sharding), place)
 
     def _placed(self, array: jax.Array) -> jax.Array:
-        """A traced array with the sharding of the source."""
+        """A traced array with the sharding of the source, in the default memory of the devices."""
+        array = loaded(array)
         spec = other_spec(array, self.source_sharding)
         if spec is not None:
             expected = self.source_sharding.spec
@@ -264,7 +266,8 @@ def described(sharding: Any) -> str:
     """A sharding in the words of error messages."""
     if isinstance(sharding, NamedSharding):
         sizes = ", ".join(f"{name}:{size}" for name, size in sharding.mesh.shape.items())
-        return f"{sharding.spec} on mesh {{{sizes}}}"
+        kind = other_kind(sharding)
+        return f"{sharding.spec} on mesh {{{sizes}}}" + (f" in {kind}" if kind else "")
     return str(sharding)
 
 
