@@ -10,6 +10,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.memory_kinds import loaded
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at
@@ -106,7 +107,7 @@ class Distributed:
             return self._run(args)
 
     def _run(self, args: tuple[Any, ...]) -> Any:
-        placed = self._leaves(args)
+        placed = [loaded(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in self._leaves(args)]
         for k in self._traced.in_keys:
             if k < len(placed):
                 placed[k] = self._data(k, placed[k])

@@ -62,8 +62,9 @@ def reshard(
     source's sharding. In every call the processes first compare their moves, so that different trees raise the same
     error in all of them.
 
-    `jax.device_put` moves values that are no `jax.Array`, moves to other kinds of memory or devices, and copies whole
-    tiles to other devices of one process.
+    `jax.device_put` moves values that are no `jax.Array`, and copies whole tiles to other devices of one process, or to
+    another kind of memory. An array that a plan moves from or to another kind of memory than the devices' default, such
+    as `pinned_host`, is copied from there before and to there afterwards; under `jit` too.
 
     Args:
         tree: any pytree of arrays.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -128,7 +129,7 @@ def test_the_plan_tells_of_copies_and_counts_only_the_memory_of_devices() -> Non
         ("device", "pinned_host"): (1, size),
         ("pinned_host", "unpinned_host"): (1, size),
     }
-    assert "load + all_to_all + store" in str(plan)
+    assert "load + alltoall + store" in str(plan)
     assert "copies between kinds of memory: 2 leaves from pinned_host to device, 512 bytes" in str(plan)
     # In host memory a hundred arrays take none of the devices' memory: each is there for its launch alone.
     many = [matrix(rows("pinned_host")) for _ in range(100)]
@@ -162,6 +163,56 @@ def test_agrees_with_device_put(case: TreeCase, kinds: list[tuple[str, str]]) ->
         expected = jax.device_put(values[name], shardings[name])
         assert array.sharding == expected.sharding and same_shards(array, expected), name
         assert array.aval.weak_type == arrays[name].aval.weak_type
+
+
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
+def test_through_a_function(options: dict[str, Any]) -> None:
+    tree = {"a": matrix(rows("pinned_host")), "b": matrix(rows())}
+    targets = {"sum": columns("pinned_host"), "half": columns("device")}
+
+    def function(tree: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {"sum": tree["a"].T + tree["b"], "half": tree["a"].astype("bfloat16")}
+
+    plan = rd.reshard_plan(tree, targets, through=function, donate="donate" in options)
+    assert {(copy.source, copy.target, copy.bytes) for copy in plan.memory_copies} >= {("device", "pinned_host", 256)}
+    assert "to pinned_host, 256 bytes" in str(plan)
+    # In one launch: the sources (64 bytes on a device each, one of them only then), the results, and scratch.
+    assert (
+        plan.peak_bytes
+        == rd.reshard_plan(
+            {name: jax.ShapeDtypeStruct((8, 8), np.float32, sharding=rows()) for name in tree},
+            {name: target.with_memory_kind("device") for name, target in targets.items()},
+            through=function,
+        ).peak_bytes
+    )
+    moved = rd.reshard(tree, targets, through=function, **options)
+    assert all(moved[name].sharding == target for name, target in targets.items())
+    assert np.array_equal(moved["sum"], VALUES.T + VALUES) and np.array_equal(moved["half"], VALUES)
+    assert [array.is_deleted() for array in tree.values()] == ["donate" in options] * 2
+
+
+@pytest.mark.parametrize("kind", ["pinned_host", "unpinned_host"])
+def test_files_are_written_from_host_memory_and_read_into_it(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    rd.save({"w": matrix(rows(kind)), "b": matrix(columns())}, tmp_path)
+    for options in ({}, {"dtype": "bfloat16"}, {"through": lambda tensors: {"w": tensors["w"] * 1}}):
+        read = rd.load(tmp_path, {"w": columns(kind)}, **options)["w"]
+        assert read.sharding == columns(kind) and np.array_equal(read, VALUES)
+        assert read.dtype == options.get("dtype", "float32")
+
+
+def test_shardings_like_those_in_host_memory_are_in_host_memory() -> None:
+    single = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    for sharding in (rows("pinned_host"), single):
+        state = rd.like({"w": sharding}, {"count": jnp.zeros(()), "mu": {"w": jnp.zeros((8, 8))}})
+        assert state["mu"]["w"] == sharding and state["count"].memory_kind == "pinned_host"
+
+
+def test_plans_without_devices_have_kinds_of_memory() -> None:
+    mesh = jax.sharding.AbstractMesh((4,), ("x",))
+    shape = jax.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P("x"), memory_kind="pinned_host"))
+    plan = rd.reshard_plan(shape, NamedSharding(mesh, P(None, "x")))
+    assert plan.before_bytes == 0 and [copy.source for copy in plan.memory_copies] == ["pinned_host"]
 
 
 # ------------------------------------------------------------------------------------ under jit
@@ -223,6 +274,37 @@ def test_outside_jit_gradients_lie_where_their_arrays_lie() -> None:
         (cotangent,) = back(moved)
         assert moved.sharding.memory_kind == target and cotangent.sharding.memory_kind == source
         assert np.array_equal(cotangent, VALUES)
+
+
+@knows_memory
+@pytest.mark.parametrize("mesh", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+def test_functions_of_plans_take_arrays_in_host_memory_under_jit_alone(mesh: Mesh) -> None:
+    plan = rd.synthesize("[2{x,y}8, 8]", "[8, 2{x,y}8]", "x=2,y=2")
+    move = rd.to_jax(plan, mesh)
+    array = jax.device_put(VALUES, move.source_sharding.with_memory_kind("pinned_host"))
+    with pytest.raises(rd.errors.SourceArrayError, match=r"in pinned_host; place it with jax\.device_put"):
+        move(array)
+    moved, gradient = jax.jit(lambda v: (move(v), jax.grad(lambda w: (move(w) ** 2).sum())(v)))(array)
+    assert moved.sharding.memory_kind == "device" and gradient.sharding.memory_kind == "pinned_host"
+    assert np.array_equal(moved, VALUES) and np.array_equal(gradient, 2 * VALUES)
+
+
+def test_distributed_functions_take_arguments_from_host_memory_and_refuse_results_there() -> None:
+    def function(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return a @ b, a + 1
+
+    args = matrix(rows("pinned_host")), matrix(NamedSharding(AUTO, P()))
+    schedule = [rd.along("x", {"a": 0})]
+    distributed = rd.distribute(function, args, AUTO, schedule=schedule)
+    for call in (distributed, jax.jit(distributed)) if private.jit_knows_memory_of_cpus() else (distributed,):
+        product, more = call(*args)
+        assert np.array_equal(product, VALUES @ VALUES) and np.array_equal(more, VALUES + 1)
+        assert {array.sharding.memory_kind for array in (product, more)} == {"device"}
+    for where in ({"in_shardings": (rows("pinned_host"), None)}, {"out_shardings": (None, rows("unpinned_host"))}):
+        with pytest.raises(rd.errors.ProgramError, match="host, and the arrays of a program are in the devices' own"):
+            rd.distribute(function, args, AUTO, schedule=schedule, **where)
+    with pytest.raises(rd.errors.ProgramError, match="the function puts result 1 in pinned_host"):
+        rd.distribute(lambda a, b: (a @ b, jax.device_put(a, jax.memory.Space.Host)), args, AUTO, schedule=schedule)
 
 
 def test_jit_refuses_memory_that_it_does_not_know() -> None:

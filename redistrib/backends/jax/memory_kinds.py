@@ -66,7 +66,22 @@ def stored(array: jax.Array, sharding: Sharding) -> jax.Array:
 
 def is_on_host(array: jax.Array) -> bool:
     """Whether the type of a traced array says that it lies in pinned memory of the host."""
-    return bool(jax.typeof(array).memory_space == jax.memory.Space.Host)
+    return of_host(jax.typeof(array))
+
+
+def of_host(aval: Any) -> bool:
+    """Whether an abstract value is one of arrays in pinned memory of the host."""
+    return bool(getattr(aval, "memory_space", None) == jax.memory.Space.Host)
+
+
+def form_in_default(value: Any) -> Any:
+    """A shape in the place of an array, or of a shape, in other memory than the default; any other value itself."""
+    sharding = getattr(value, "sharding", None)
+    if isinstance(value, jax.core.Tracer) or not isinstance(sharding, Sharding) or other_kind(sharding) is None:
+        return value
+    return jax.ShapeDtypeStruct(
+        value.shape, value.dtype, sharding=in_default(sharding), weak_type=bool(jax.typeof(value).weak_type)
+    )
 
 
 def check_traced(array: jax.Array, target: Sharding) -> None:
