@@ -10,7 +10,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.memory_kinds import loaded
+from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at

@@ -14,7 +14,8 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
-from redistrib.backends.jax.memory_kinds import in_default, kind_of, loaded, stored
+from redistrib.backends.jax.memory_copies import loaded, stored
+from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu.copies import TileCopies
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
@@ -182,11 +183,9 @@ class PreparedReshard:
     def _launched(self, batch: LeafBatch, results: list[Any]) -> list[jax.Array]:
         """Launch a program, with copies from and to other memory; what shows that it has ended."""
         leaves = [self._leaves[item.index] for item in batch.items]
-        sources = [
-            _loaded(leaf) if item.spec.loads else leaf.value for item, leaf in zip(batch.items, leaves, strict=True)
-        ]
+        sources = [_loaded(leaf) if item.loads else leaf.value for item, leaf in zip(batch.items, leaves, strict=True)]
         targets = [
-            in_default(leaf.target) if item.spec.stores else leaf.target
+            in_default(leaf.target) if item.stores else leaf.target
             for item, leaf in zip(batch.items, leaves, strict=True)
         ]
         program = batch.program
@@ -196,12 +195,12 @@ class PreparedReshard:
         events.launched(batch)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
-        if any(item.spec.stores for item in batch.items):
+        if any(item.stores for item in batch.items):
             outputs = self._stored(batch, outputs or moved, results)
         for item, source in zip(batch.items, sources, strict=True):
             if item.frees_source:
                 source.delete()  # its memory is freed when the launch has read it
-            if item.spec.loads and self._prepared.donated[item.index]:
+            if item.loads and self._prepared.donated[item.index]:
                 self._leaves[item.index].value.delete()
         return outputs
 
@@ -210,10 +209,10 @@ class PreparedReshard:
         ends = []
         for item, output in zip(batch.items, outputs, strict=True):
             leaf = self._leaves[item.index]
-            if item.spec.stores:
+            if item.stores:
                 with naming(leaf.path):
                     results[item.index] = stored(results[item.index], leaf.target)
-            ends.append(results[item.index] if item.spec.stores and leaf.target.addressable_devices else output)
+            ends.append(results[item.index] if item.stores and leaf.target.addressable_devices else output)
         if self.plan.donate:
             jax.block_until_ready(ends)
         return ends
@@ -297,7 +296,7 @@ class _Planning:
         donated, shares_buffers = self._donated[index], False
         if self._donate and len({device.process_index for device in planned[0].devices}) > 1:
             donated, shares_buffers = True, not donated
-        if planned[0].loads:  # the copy of its source
+        if planned[0].kinds[0] is not None:  # the copy of its source
             donated, shares_buffers = True, False
         return LeafMove(index, leaf.path, *planned, donated, before, after, planned[0].parts.count, shares_buffers)
 

@@ -259,20 +259,10 @@ class LeafSpec:
     def _hash(self) -> int:  # of many fields, and computed often
         return hash((self.ends, self.dtype, self.devices, self.kinds))
 
-    @property
-    def loads(self) -> bool:
-        """Whether sources come from other memory than the devices' default."""
-        return self.kinds[0] is not None
-
-    @property
-    def stores(self) -> bool:
-        """Whether results go to other memory than the devices' default."""
-        return self.kinds[1] is not None
-
     @cached_property
     def launched(self) -> LeafSpec:
         """The spec of a launch, from and to the default memory."""
-        return replace(self, kinds=(None, None)) if self.loads or self.stores else self
+        return replace(self, kinds=(None, None)) if any(self.kinds) else self
 
     @property
     def platform(self) -> str:

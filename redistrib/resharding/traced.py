@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax import memory_kinds, private
+from redistrib.backends.jax import memory_copies, memory_kinds, private
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied
 from redistrib.backends.jax.execute import to_jax
@@ -59,8 +59,8 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         LeafError: with the leaf's path, and the message of the error behind it.
     """
     with placing(leaf):
-        memory_kinds.check_traced(leaf.value, leaf.target)
-        inner = replace(leaf, value=memory_kinds.loaded(leaf.value), target=memory_kinds.in_default(leaf.target))
+        memory_copies.check_traced(leaf.value, leaf.target)
+        inner = replace(leaf, value=memory_copies.loaded(leaf.value), target=memory_kinds.in_default(leaf.target))
         try:
             result = _moved(inner, planner, memory_limit)
         except ValueError as error:  # JAX takes all axes for arrays without a batch
@@ -71,7 +71,7 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
             raise TracedError("batch axis", axes=tuple(sorted(taken)), spec=str(spec)) from None
         if leaf.value.aval.weak_type and not result.aval.weak_type:
             result = private.weakly_typed(result)
-        return memory_kinds.stored(result, leaf.target)
+        return memory_copies.stored(result, leaf.target)
 
 
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:

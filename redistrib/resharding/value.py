@@ -121,4 +121,4 @@ class TreePlan(ShownInNotebooks):
 def _steps(item: LeafMove, plan: Plan) -> list[str]:
     """The steps of a leaf's plan, with its copies from and to other memory."""
     steps = [step.kind for step in plan.steps]
-    return ["load"] * item.spec.loads + steps + ["store"] * item.spec.stores
+    return ["load"] * item.loads + steps + ["store"] * item.stores

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from redistrib.backends.jax import memory_kinds
+from redistrib.backends.jax import memory_copies, memory_kinds
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
@@ -223,7 +223,7 @@ class _LoadCall:
             results: dict[int, jax.Array] = {}
             with PieceReader(weights, pieces, self.limit) as reader:
                 for k, tensor in tensors.items():
-                    results[k] = memory_kinds.stored(
+                    results[k] = memory_copies.stored(
                         cast(put(tensor, reader), tensor.target.dtype), tensor.target.sharding
                     )
                     advance(tensor.target.stored.nbytes)
@@ -248,7 +248,7 @@ class _LoadCall:
         def arrive() -> None:
             for k, array in jax.block_until_ready(moving.popleft()).items():
                 sharding = tree.tensors[k].sharding
-                results[k] = memory_kinds.stored(spread(array, memory_kinds.in_default(sharding)), sharding)
+                results[k] = memory_copies.stored(spread(array, memory_kinds.in_default(sharding)), sharding)
 
         with reader, BatchesAhead(meeting, batches, reader) as ahead:
             for batch in batches:

@@ -222,7 +222,7 @@ def _array(rng: random.Random, meshes: tuple[Mesh, Mesh]) -> Entry:
 
 
 def _in_memory(rng: random.Random, entry: Entry) -> Entry:
-    """The entry with its array, or its target, in any kind of memory; an array in another one has buffers of its own."""
+    """The entry with its array, or its target, in any kind of memory; a copy in another kind has its own buffers."""
     leaf, target = entry.leaf, entry.target
     if isinstance(leaf, jax.Array) and entry.value is not None and not leaf.is_deleted() and rng.random() < 0.4:
         leaf = jax.device_put(leaf, leaf.sharding.with_memory_kind(rng.choice(MEMORY_KINDS)))

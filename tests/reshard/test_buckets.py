@@ -41,8 +41,7 @@ class Moving:
 
     plan: Plan
     devices: tuple[int, ...] = DEVICES
-    loads: bool = False
-    stores: bool = False
+    kinds: tuple[None, None] = (None, None)
 
     @property
     def source_bytes(self) -> int:
@@ -60,8 +59,7 @@ class Sized:
     source_bytes: int
     target_bytes: int
     plan: Plan = PLANS[1]
-    loads: bool = False
-    stores: bool = False
+    kinds: tuple[None, None] = (None, None)
 
 
 def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[LeafMove]:
@@ -203,8 +201,7 @@ class Costly:
     target_bytes: int
     fast: int
     frugal: int
-    loads: bool = False
-    stores: bool = False
+    kinds: tuple[None, None] = (None, None)
 
     @property
     def plan(self) -> Any:

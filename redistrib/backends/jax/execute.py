@@ -11,7 +11,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
-from redistrib.backends.jax.memory_kinds import loaded, other_kind
+from redistrib.backends.jax.memory_copies import loaded
+from redistrib.backends.jax.memory_kinds import other_kind
 from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type

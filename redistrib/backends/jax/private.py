@@ -176,7 +176,7 @@ def jit_knows_memory_of_cpus() -> bool:
 
     Nothing public tells but the result of a compiled program.
     """
-    return jax.__version_info__ >= (0, 10, 2)
+    return bool(jax.__version_info__ >= (0, 10, 2))
 
 
 @cached(8)

@@ -19,10 +19,7 @@ class MoveSpec(Protocol):
     def target_bytes(self) -> int: ...
 
     @property
-    def loads(self) -> bool: ...
-
-    @property
-    def stores(self) -> bool: ...
+    def kinds(self) -> tuple[str | None, str | None]: ...
 
     @property
     def plan(self) -> Plan: ...
@@ -62,9 +59,19 @@ class LeafMove:
         return self.donated and not self.shares_buffers
 
     @property
+    def loads(self) -> bool:
+        """Whether its source comes from other memory than the devices' default for the launch alone."""
+        return self.spec.kinds[0] is not None
+
+    @property
+    def stores(self) -> bool:
+        """Whether its result goes to other memory than the devices' default after the launch."""
+        return self.spec.kinds[1] is not None
+
+    @property
     def loaded_bytes(self) -> int:
-        """Bytes of the source tile if it comes to the devices' memory only for the launch, else none."""
-        return self.spec.source_bytes if self.spec.loads else 0
+        """Bytes of the source tile if it is in the devices' memory for the launch alone, else none."""
+        return self.spec.source_bytes if self.loads else 0
 
     @property
     def freed_bytes(self) -> int:
@@ -74,7 +81,7 @@ class LeafMove:
     @property
     def resulting_bytes(self) -> int:
         """Bytes of the target tile if it stays in the devices' memory, else none."""
-        return 0 if self.spec.stores else self.spec.target_bytes
+        return 0 if self.stores else self.spec.target_bytes
 
     @property
     def source_bytes(self) -> int:

@@ -22,7 +22,8 @@ from redistrib.backends.jax.boxes import box, put
 from redistrib.backends.jax.buckets.compiled import can_exist
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dummies import on_some, over_all, without_shards
-from redistrib.backends.jax.memory_kinds import in_default, loaded, stored
+from redistrib.backends.jax.memory_copies import loaded, stored
+from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.offsets import LARGEST_INDEX
 from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
