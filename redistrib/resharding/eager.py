@@ -14,7 +14,7 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
-from redistrib.backends.jax.memory_copies import loaded, stored
+from redistrib.backends.jax.memory_copies import loaded, put, stored
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu.copies import TileCopies
@@ -140,7 +140,7 @@ class PreparedReshard:
         brought = list(self._of("via_device_put"))
         for k in brought:
             with naming(self._leaves[k].path):
-                results[k] = jax.device_put(self._leaves[k].value, self._leaves[k].target)
+                results[k] = put(self._leaves[k].value, self._leaves[k].target)
             pause()
         if self.plan.donate:
             for k in brought:

@@ -30,6 +30,16 @@ def stored(array: jax.Array, sharding: Sharding) -> jax.Array:
     return array if kind is None or kind == kind_of(value.sharding) else _put(array, value.sharding, sharding)
 
 
+def put(value: Any, sharding: Sharding) -> jax.Array:
+    """As `jax.device_put`, which JAX 0.8 cannot do to other memory of the same devices in another order."""
+    if isinstance(value, jax.Array) and value.sharding.device_set == sharding.device_set:
+        same_memory = sharding.with_memory_kind(kind_of(value.sharding))
+        value = with_sharding(value, value.shape, same_memory, weak=bool(value.aval.weak_type))
+        return _put(value, same_memory, sharding)
+    result: jax.Array = jax.device_put(value, sharding)
+    return result
+
+
 def check_traced(array: jax.Array, target: Sharding) -> None:
     """Refuse a traced array whose source or target `jit` does not know by its kind of memory.
 
@@ -58,15 +68,15 @@ def _platform(sharding: Sharding) -> str:
 
 def _put_traced(array: jax.Array, space: Any) -> jax.Array:
     """A traced array in another memory, and its cotangent in the memory that the array has now."""
-    put: jax.Array = jax.device_put(array, space, src=jax.typeof(array).memory_space)
-    return put
+    result: jax.Array = jax.device_put(array, space, src=jax.typeof(array).memory_space)
+    return result
 
 
 def _put(array: jax.Array, source: Sharding, target: Sharding) -> jax.Array:
     """An array in other memory of the same devices; each process copies its own tiles."""
     if isinstance(array, jax.core.Tracer) or array.is_fully_addressable:
-        put: jax.Array = jax.device_put(array, target, src=source)
-        return put
+        result: jax.Array = jax.device_put(array, target, src=source)
+        return result
     shards = array.addressable_shards
     if not shards:
         return without_shards(array.shape, array.dtype, target)
