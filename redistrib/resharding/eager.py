@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,19 +14,22 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.memory_copies import loaded, put, stored
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu.copies import TileCopies
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
+from redistrib.digests import digest_of_parts
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding import events
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
-from redistrib.resharding.agreement import agree
 from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
 from redistrib.resharding.compiling import compiling
 from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
+from redistrib.resharding.host_values import digest_of_host_value, from_host, is_on_host, origin_of, owners_of
+from redistrib.resharding.in_flight import IN_FLIGHT, InFlight
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.memory import alive_before, copies_between_kinds
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
@@ -37,8 +40,7 @@ from redistrib.resharding.progress import bytes_bar, shows_bar
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
 
-# Bytes per device of launches that need not have finished when the next one starts, where several may run at a time.
-IN_FLIGHT = 64 * 2**20
+WAY_OUT = "a value that every process has goes as a NumPy array"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class _PreparedTree:
         last: groups of leaves that share buffers and all move; they are deleted after all have travelled.
         processes: those that must make the same call, ascending; none where no leaf moves between processes.
         digest: of that call.
+        on_host: values of the host that go to devices of several processes, by number.
         copies: of leaves that move by copies, by number.
     """
 
@@ -61,6 +64,7 @@ class _PreparedTree:
     last: Tied
     processes: tuple[int, ...] = ()
     digest: str = ""
+    on_host: tuple[int, ...] = ()
     copies: Mapping[int, TileCopies] = field(default_factory=dict)
 
 
@@ -86,6 +90,11 @@ class PreparedReshard:
         self._stays: set[int] = set()  # leaves that share buffers with their results of `jax.device_put`
         self.plan: TreePlan = self._prepared.plan
 
+    def require_values(self) -> None:
+        """Refuse leaves that describe arrays without values."""
+        for leaf in self._leaves:
+            check_there(leaf)
+
     def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None], agreed: bool) -> None:
         """Move all leaves.
 
@@ -97,17 +106,23 @@ class PreparedReshard:
             pause: called where every array is either a leaf or among the results.
             agreed: whether all processes have agreed on this call.
         """
-        for leaf in self._leaves:
-            check_there(leaf)
-        if len(self._prepared.processes) > 1 and not agreed:
-            agree(self._prepared.processes, self._prepared.digest)
+        meeting = Meeting(self._prepared.processes, "reshard", "trees, shardings or options", WAY_OUT)
+        if not agreed and meeting.is_between:
+            values = [self._leaves[k].value for k in self._prepared.on_host]
+            meeting.require_equal(digest_of_parts([self._prepared.digest, *map(digest_of_host_value, values)]))
+        with meeting.moving():
+            self._move(results, progress, pause, meeting.wait)
+
+    def _move(
+        self, results: list[Any], progress: bool | None, pause: Callable[[], None], wait_for: Callable[[Any], None]
+    ) -> None:
         quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)
         self._copy(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         shown = shows_bar(total, progress)
         with bytes_bar("resharding", total, shown) as advance:
-            wait = _Waiting(IN_FLIGHT if self._limit is None and not shown else 0)
+            wait = InFlight(IN_FLIGHT if self._limit is None and not shown else 0, wait_for)
             for batch in self.plan.batches:
                 if _quirks(batch).one_at_a_time:
                     wait.for_all()
@@ -140,7 +155,8 @@ class PreparedReshard:
         brought = list(self._of("via_device_put"))
         for k in brought:
             with naming(self._leaves[k].path):
-                results[k] = put(self._leaves[k].value, self._leaves[k].target)
+                leaf = self._leaves[k]
+                results[k] = from_host(leaf) if is_on_host(leaf) else put(leaf.value, leaf.target)
             pause()
         if self.plan.donate:
             for k in brought:
@@ -276,7 +292,8 @@ class _Planning:
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(group for group in self._common.groups if stay.isdisjoint(group))
         call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._limit)
-        return _PreparedTree(plan, self._routes, self._donated, last, *call, self._copies)
+        on_host = tuple(k for k, leaf in enumerate(self._leaves) if is_on_host(leaf) and owners_of(leaf))
+        return _PreparedTree(plan, self._routes, self._donated, last, *call, on_host, self._copies)
 
     def _paths(self, action: Action) -> tuple[str, ...]:
         return tuple(
@@ -350,7 +367,7 @@ def _signature(leaf: Leaf) -> Hashable:
     """All that decides about a leaf's action, except the buffers that it shares."""
     value = leaf.value
     if isinstance(value, jax.Array):
-        return (leaf.path, value.aval, value.sharding, leaf.target, leaf.padding)
+        return (leaf.path, value.aval, value.sharding, is_on_host(leaf), leaf.target, leaf.padding)
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return (leaf.path, np.shape(value), dtype, getattr(value, "sharding", None), leaf.target, leaf.padding)
 
@@ -358,40 +375,21 @@ def _signature(leaf: Leaf) -> Hashable:
 def _routed(leaf: Leaf) -> LeafRoute:
     """The action for a leaf in this process."""
     route = route_of_leaf(leaf)
-    return (
-        replace(route, action="elsewhere")
-        if is_elsewhere(getattr(leaf.value, "sharding", None), leaf.target)
-        else route
-    )
-
-
-# ---------------------------------------------------------------------------------- waiting, progress
-
-
-class _Waiting:
-    """A queue that keeps the launches in flight within some bytes per device."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._flying: deque[tuple[list[jax.Array], int]] = deque()
-
-    def add(self, arrays: list[jax.Array], size: int) -> None:
-        """Add a launch, and wait for the oldest ones until the others keep within the bytes."""
-        self._flying.append((arrays, size))
-        self._until(self._limit)
-
-    def for_all(self) -> None:
-        """Wait for all launches."""
-        self._until(-1)
-
-    def _until(self, limit: int) -> None:
-        while self._flying and sum(size for _, size in self._flying) > limit:
-            jax.block_until_ready(self._flying.popleft()[0])
+    return replace(route, action="elsewhere") if is_elsewhere(origin_of(leaf), leaf.target) else route
 
 
 def _loaded(leaf: Leaf) -> jax.Array:
     with naming(leaf.path):
         return loaded(leaf.value)
+
+
+def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
+    """Ids of an array's devices, and its bytes on each."""
+    shape, dtype = np.shape(value), getattr(value, "dtype", None)
+    if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` returns unchanged
+        return [], 0
+    size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
+    return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
 
 
 def _quirks(batch: LeafBatch) -> Quirks:

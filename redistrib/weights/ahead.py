@@ -11,10 +11,10 @@ from types import TracebackType
 import jax
 import numpy as np
 
+from redistrib.backends.jax.meetings import Meeting
 from redistrib.errors import CommunicatorError
 from redistrib.plans.dtypes import dtype_of
 from redistrib.weights.batches import Batch, CutTensor, SmallTensors
-from redistrib.weights.meeting import Meeting
 from redistrib.weights.reading import PieceReader
 
 ReadBatch = tuple[list[jax.Array], jax.Array | None]  # tensors that are cut, and the bytes of small ones
@@ -27,13 +27,14 @@ class BatchesAhead:
     once every process has read its part of it.
 
     Args:
-        meeting: of the processes.
+        processes: that load together.
         batches: in the order of the reader's pieces.
         reader: of these pieces.
     """
 
-    def __init__(self, meeting: Meeting, batches: Sequence[Batch], reader: PieceReader) -> None:
-        self._meeting, self._batches, self._reader = meeting, batches, reader
+    def __init__(self, processes: Sequence[int], batches: Sequence[Batch], reader: PieceReader) -> None:
+        self._batches, self._reader = batches, reader
+        self._meeting = Meeting(processes, "load", channel="batches")
         self._wide = jax.dtypes.canonicalize_dtype("float64") == "float64"
         self._stopped = False
         self._room = threading.Semaphore(1)

@@ -110,6 +110,15 @@ def _address(shard: Any) -> int:
         return 0
 
 
+def is_computed(array: jax.Array) -> bool:
+    """Whether an array is computed, and can be waited for in no time.
+
+    Random keys have no `is_ready`, and hide the integers that have it. Without these they count as computed.
+    """
+    is_ready = getattr(getattr(array, "_base_array", array), "is_ready", None)
+    return is_ready is None or bool(is_ready())
+
+
 def value_inside(array: Any) -> Any:
     """The array that is differentiated outside `jit`, or the tracer itself if it hides the array.
 

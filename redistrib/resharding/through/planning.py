@@ -14,9 +14,9 @@ from jax.sharding import Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.cache import Cache
+from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.packing.buckets import pack_into_buckets
@@ -187,7 +187,7 @@ def plan_of(
         constants,
         tuple(moving),
         processes,
-        digest_of(text),
+        digest_of_parts(text),
         by_kinds(copies),
     )
 
