@@ -27,14 +27,13 @@ class BatchesAhead:
     once every process has read its part of it.
 
     Args:
-        processes: that load together.
+        meeting: of the processes, in a channel of its own.
         batches: in the order of the reader's pieces.
         reader: of these pieces.
     """
 
-    def __init__(self, processes: Sequence[int], batches: Sequence[Batch], reader: PieceReader) -> None:
-        self._batches, self._reader = batches, reader
-        self._meeting = Meeting(processes, "load", channel="batches")
+    def __init__(self, meeting: Meeting, batches: Sequence[Batch], reader: PieceReader) -> None:
+        self._meeting, self._batches, self._reader = meeting, batches, reader
         self._wide = jax.dtypes.canonicalize_dtype("float64") == "float64"
         self._stopped = False
         self._room = threading.Semaphore(1)

@@ -252,7 +252,8 @@ class _LoadCall:
                 sharding = tree.tensors[k].sharding
                 results[k] = memory_copies.stored(spread(array, memory_kinds.in_default(sharding)), sharding)
 
-        with reader, BatchesAhead(meeting.processes, batches, reader) as ahead:
+        of_batches = Meeting(meeting.processes, "load", channel="batches")  # in a thread of their own
+        with reader, BatchesAhead(of_batches, batches, reader) as ahead:
             for batch in batches:
                 arrays, blob = ahead.next()
                 if len(moving) == IN_FLIGHT:

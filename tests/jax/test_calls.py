@@ -15,7 +15,7 @@ import jax
 import pytest
 
 from redistrib.backends.jax import calls, liveness
-from redistrib.backends.jax.call_order import Call, circle_of
+from redistrib.backends.jax.call_order import NumberedCall, circle_of
 from redistrib.backends.jax.calls import Calls
 from redistrib.errors import CommunicatorError, LeafError, RedistribError
 
@@ -181,7 +181,7 @@ def test_no_circle_among_drawn_calls_in_one_order() -> None:
 
     for seed in range(200):
         draw = random.Random(seed)
-        order = [Call(tuple(sorted(draw.sample(range(5), draw.randint(2, 4)))), k) for k in range(6)]
+        order = [NumberedCall(tuple(sorted(draw.sample(range(5), draw.randint(2, 4)))), k) for k in range(6)]
         came = [draw.randint(0, 6) for _ in range(5)]  # number of the calls to which each process has come
         records = {
             call: {process: "" for process in call.processes if came[process] > order.index(call)} for call in order
@@ -215,8 +215,8 @@ def test_processes_of_this_host_that_have_died() -> None:
 
 def test_names_of_calls() -> None:
     for processes in ((0,), (0, 1), (0, 2, 3, 4, 9), tuple(range(1000))):
-        assert Call.parse(Call(processes, 7).name) == Call(processes, 7)
-    assert Call((0, 2, 3, 4, 9), 7).name == "0,2-4,9/7"
+        assert NumberedCall.parse(NumberedCall(processes, 7).name) == NumberedCall(processes, 7)
+    assert NumberedCall((0, 2, 3, 4, 9), 7).name == "0,2-4,9/7"
 
 
 def test_a_coordinator_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from redistrib.backends.jax.call_order import Call
+from redistrib.backends.jax.call_order import NumberedCall
 from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
 
 
@@ -25,7 +25,7 @@ def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[s
     return described(CommunicatorError(text), min(records))
 
 
-def wrong_order(circle: Sequence[Call], records: Mapping[Call, Mapping[int, str]]) -> CommunicatorError:
+def wrong_order(circle: Sequence[NumberedCall], records: Mapping[NumberedCall, Mapping[int, str]]) -> CommunicatorError:
     """The error of calls that wait for each other."""
     calls = "; ".join(
         f"{function_of(record)} in process {process} with the processes {list(call.processes)}"

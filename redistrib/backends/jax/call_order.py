@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, order=True)
-class Call:
+class NumberedCall:
     """A call of some processes.
 
     Attributes:
@@ -24,24 +24,26 @@ class Call:
         return f"{in_ranges(self.processes)}/{self.turn}"
 
     @classmethod
-    def parse(cls, name: str) -> Call:
+    def parse(cls, name: str) -> NumberedCall:
         """The call of a name."""
         ranges, _, turn = name.partition("/")
         ends = [part.split("-") for part in ranges.split(",")]
         return cls(tuple(p for part in ends for p in range(int(part[0]), int(part[-1]) + 1)), int(turn))
 
 
-def circle_of(records: Mapping[Call, Mapping[int, str]], process: int, call: Call) -> list[Call]:
+def circle_of(
+    records: Mapping[NumberedCall, Mapping[int, str]], process: int, call: NumberedCall
+) -> list[NumberedCall]:
     """The calls of a circle through a process that waits in a call, ascending; empty if there is none.
 
     Process a waits for b by a call if a has come to it and b, one of its processes, has not.
 
-    >>> first, other = Call((0, 1), 0), Call((0, 1, 2), 0)
+    >>> first, other = NumberedCall((0, 1), 0), NumberedCall((0, 1, 2), 0)
     >>> circle_of({first: {0: ""}, other: {1: ""}}, 0, first) == [first, other]
     True
     """
     lacking = {each: set(each.processes) - came.keys() for each, came in records.items()}
-    by: dict[int, tuple[int, Call]] = dict.fromkeys(lacking.get(call, ()), (process, call))
+    by: dict[int, tuple[int, NumberedCall]] = dict.fromkeys(lacking.get(call, ()), (process, call))
     queue = list(by)
     for waiting in queue:
         for each, came in records.items():

@@ -36,7 +36,7 @@ from redistrib.backends.jax.call_errors import (
     who,
     wrong_order,
 )
-from redistrib.backends.jax.call_order import Call, circle_of, in_ranges
+from redistrib.backends.jax.call_order import NumberedCall, circle_of, in_ranges
 from redistrib.errors import CommunicatorError, RedistribError
 
 WAIT_SECONDS = 300.0  # for a process that takes longer to plan and compile, or never calls
@@ -65,7 +65,7 @@ class _End:
         error: described; None if all processes make the same call.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[NumberedCall, ...]
     error: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
@@ -74,7 +74,7 @@ class _End:
     @classmethod
     def from_json(cls, text: str) -> _End:
         data = json.loads(text)
-        return cls(tuple(map(Call.parse, data["calls"])), data["error"])
+        return cls(tuple(map(NumberedCall.parse, data["calls"])), data["error"])
 
 
 class Calls:
@@ -200,14 +200,14 @@ class Calls:
             self._delete_before(call)
             return notes
 
-    def _next(self, processes: tuple[int, ...]) -> Call:
+    def _next(self, processes: tuple[int, ...]) -> NumberedCall:
         if processes in self._broken:
             raise CommunicatorError(self._broken[processes])
-        call = Call(processes, self._turns.get(processes, 0))
+        call = NumberedCall(processes, self._turns.get(processes, 0))
         self._turns[processes] = call.turn + 1
         return call
 
-    def _was_over(self, call: Call, end: _End) -> bool:
+    def _was_over(self, call: NumberedCall, end: _End) -> bool:
         """Whether a call ended by the error of another one that this process has made: it has raised that error."""
         return any(other != call and other.turn < self._turns.get(other.processes, 0) for other in end.calls)
 
@@ -218,7 +218,7 @@ class Calls:
                 self._turns[call.processes] = call.turn + 1
                 self._put(f"calls/{self._channel}/{call.name}/{self._process}", "an error of another call")
 
-    def _wait(self, call: Call, record: str, differing: tuple[str, str], most: float) -> _End:
+    def _wait(self, call: NumberedCall, record: str, differing: tuple[str, str], most: float) -> _End:
         """The end of a call to which this process has come."""
         came = self._came(call)
         if len(came) == len(call.processes):
@@ -234,12 +234,12 @@ class Calls:
                 return end_here
             pause = min(2 * pause, LOOK_SECONDS * max(1.0, len(call.processes) / 64))
 
-    def _stuck(self, call: Call, record: str, waited: float | None) -> _End | None:
+    def _stuck(self, call: NumberedCall, record: str, waited: float | None) -> _End | None:
         """The end of a call that cannot be made, or that has waited for too long; None if it can."""
-        records: dict[Call, dict[int, str]] = {}
+        records: dict[NumberedCall, dict[int, str]] = {}
         for key, value in self._directory(f"calls/{self._channel}/"):
             *_, ranges, turn, process = key.split("/")
-            records.setdefault(Call.parse(f"{ranges}/{turn}"), {})[int(process)] = value
+            records.setdefault(NumberedCall.parse(f"{ranges}/{turn}"), {})[int(process)] = value
         self.require_whole(call.processes)
         circle = circle_of(records, self._process, call)
         if circle:
@@ -268,7 +268,7 @@ class Calls:
             self._identities[process] = other
         return liveness.has_died(self._identities.get(process, ""))
 
-    def _all_ended(self, circle: Sequence[Call], error: CommunicatorError) -> _End:
+    def _all_ended(self, circle: Sequence[NumberedCall], error: CommunicatorError) -> _End:
         """End all calls of a circle with one error; with that of the first that has ended already."""
         ends = [self._get(f"ends/{self._channel}/{call.name}", 0.001) for call in circle]
         found = next((_End.from_json(end).error for end in ends if end is not None), None)
@@ -278,7 +278,7 @@ class Calls:
             end = _End(end.calls, first.error or end.error)
         return end
 
-    def _ended(self, call: Call, end: _End) -> _End:
+    def _ended(self, call: NumberedCall, end: _End) -> _End:
         """Write the end of a call, and read the one that was written first."""
         key = f"ends/{self._channel}/{call.name}"
         if self._put(key, end.to_json()):
@@ -288,7 +288,7 @@ class Calls:
     def _met_again(self, processes: tuple[int, ...], record: str) -> bool:
         """Whether all processes have come to the barrier of a call on which they have agreed before."""
         turn = self._turns.get(processes, 0)
-        barrier = f"{_ROOT}/{self._channel}/{Call(processes, turn).name}/{record}"
+        barrier = f"{_ROOT}/{self._channel}/{NumberedCall(processes, turn).name}/{record}"
         seconds = min(REPEATED_SECONDS, WAIT_SECONDS)
         try:
             self._store.wait_at_barrier(barrier, round(1000 * seconds), process_ids=list(processes))
@@ -323,24 +323,24 @@ class Calls:
         except jax.errors.JaxRuntimeError as error:
             raise_unreachable(error)
 
-    def _came(self, call: Call) -> dict[int, str]:
+    def _came(self, call: NumberedCall) -> dict[int, str]:
         """The records of the processes that have come to a call."""
         pairs = self._directory(f"calls/{self._channel}/{call.name}/")
         return {int(key.rpartition("/")[2]): value for key, value in pairs}
 
-    def _notes(self, call: Call) -> dict[int, str]:
+    def _notes(self, call: NumberedCall) -> dict[int, str]:
         parts: dict[int, dict[str, str]] = {}
         for key, value in self._directory(f"notes/{self._channel}/{call.name}/"):
             process, part = key.split("/")[-2:]
             parts.setdefault(int(process), {})[part] = value
         return {process: "".join(by_part[k] for k in sorted(by_part)) for process, by_part in parts.items()}
 
-    def _delete_before(self, call: Call) -> None:
+    def _delete_before(self, call: NumberedCall) -> None:
         """Delete the earlier turns of a call: all have come to this one, so all have read the ends of those before."""
         first, self._deleted[call.processes] = self._deleted.get(call.processes, 0), call.turn
         if call.processes[0] == self._process:
             for turn in range(first, call.turn):
-                name = Call(call.processes, turn).name
+                name = NumberedCall(call.processes, turn).name
                 for kind in ("calls", "notes", "ends"):
                     with suppress(jax.errors.JaxRuntimeError):
                         slash = "" if kind == "ends" else "/"
