@@ -135,10 +135,10 @@ class Pipelined:
         meeting = Meeting(processes, _FUNCTION, "programs, layouts or devices")
         meeting.require_equal(self._digest)
         with meeting.moving():
-            self._run(arrays)
+            self._run_items(arrays)
         return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(arrays)))
 
-    def _run(self, arrays: dict[str, jax.Array]) -> None:
+    def _run_items(self, arrays: dict[str, jax.Array]) -> None:
         """Launch every part of the program in turn."""
         for item in self._items:
             if isinstance(item, Launch):
