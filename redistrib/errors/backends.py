@@ -143,6 +143,10 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "{size}; call it under jax.set_mesh(mesh) with a mesh of the devices of the arrays, or under none",
         "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
         "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
+        "memory kind": "under jit arrays lie in the devices' own memory or in {host}, and {kind} is neither; give one "
+        "of these, or call redistrib.reshard outside",
+        "memory of CPUs": "JAX {version} keeps no array of CPU devices in {kind} under jit; call redistrib.reshard "
+        "outside, or take JAX 0.10.2",
         "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
         "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
         "no plan back": "from {source!c} to {target!c} arrays change their padding, so only a plan knows the way of a "

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax import private
+from redistrib.backends.jax import memory_copies, memory_kinds, private
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.primitive import bind, names_in
 from redistrib.backends.jax.sharding import check_names
@@ -63,7 +63,12 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         LeafError: with the leaf's path, and the message of the error behind it.
     """
     with placing(leaf):
-        return _moved(leaf, planner, memory_limit)
+        memory_copies.check_traced(leaf.value, leaf.target)
+        inner = replace(leaf, value=memory_copies.loaded(leaf.value), target=memory_kinds.in_default(leaf.target))
+        result = _moved(inner, planner, memory_limit)
+        if leaf.value.aval.weak_type and not result.aval.weak_type:
+            result = private.weakly_typed(result)
+        return memory_copies.stored(result, leaf.target)
 
 
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:

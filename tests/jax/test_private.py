@@ -228,6 +228,12 @@ def test_arrays_move_without_it(monkeypatch: pytest.MonkeyPatch, name: str) -> N
 # ------------------------------------------------------------------- what is switched off in the whole process
 
 
+def test_keys_are_waited_for_as_their_integers_are() -> None:
+    keys = jax.block_until_ready(jax.random.split(jax.random.key(0), 4))
+    assert private.is_computed(keys) and private.is_computed(jax.block_until_ready(matrix()))
+    assert private.is_computed(object())  # type: ignore[arg-type]  # of a JAX that has neither name
+
+
 def test_handlers_of_signals_are_put_back_when_an_exception_comes() -> None:
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     before = [signal.signal(number, lambda *_: None) for number in numbers]

@@ -15,6 +15,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.memory_copies import loaded
+from redistrib.backends.jax.memory_kinds import other_kind
 from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
@@ -142,6 +144,7 @@ class Redistribution:
             raise SourceArrayError("not an array", kind=type(array).__name__)
         self._check_value(array)
         if isinstance(array, jax.core.Tracer):
+            array = loaded(array)
             self._check_type(array)
             return bind(array, self._move)
         if array.is_deleted():
@@ -336,7 +339,8 @@ def described(sharding: Any) -> str:
     """A sharding in the words of error messages."""
     if isinstance(sharding, NamedSharding):
         sizes = ", ".join(f"{name}:{size}" for name, size in sharding.mesh.shape.items())
-        return f"{sharding.spec} on mesh {{{sizes}}}"
+        kind = other_kind(sharding)
+        return f"{sharding.spec} on mesh {{{sizes}}}" + (f" in {kind}" if kind else "")
     return str(sharding)
 
 

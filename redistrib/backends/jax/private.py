@@ -122,6 +122,15 @@ def _address(shard: Any) -> int:
         return 0
 
 
+def is_computed(array: jax.Array) -> bool:
+    """Whether an array is computed, and can be waited for in no time.
+
+    Random keys have no `is_ready`, and hide the integers that have it. Without these they count as computed.
+    """
+    is_ready = getattr(getattr(array, "_base_array", array), "is_ready", None)
+    return is_ready is None or bool(is_ready())
+
+
 def value_inside(array: Any) -> Any:
     """The array that is differentiated outside `jit`, or the tracer itself if it hides the array.
 
@@ -166,6 +175,14 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     except ValueError:
         return None
     return None if mesh.empty else mesh
+
+
+def jit_knows_memory_of_cpus() -> bool:
+    """Whether results of `jit` on CPU devices lie in the memory that their type says; in older versions none does.
+
+    Nothing public tells but the result of a compiled program.
+    """
+    return bool(jax.__version_info__ >= (0, 10, 2))
 
 
 @cached(8)

@@ -22,6 +22,8 @@ from redistrib.backends.jax.boxes import box, put
 from redistrib.backends.jax.buckets.compiled import can_exist
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dummies import on_some, over_all, without_shards
+from redistrib.backends.jax.memory_copies import loaded, stored
+from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.offsets import LARGEST_INDEX
 from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
@@ -151,7 +153,7 @@ class ThroughProgram:
         buffers: list[Any] = []
         if self._pack is not None:
             rows = [
-                with_sharding(array, each.shape, each.sharding, weak=False)
+                with_sharding(loaded(array), each.shape, each.sharding, weak=False)
                 for array, each in zip(arrays, map(source.rows, source.tiles), strict=True)
             ]
             buffers = list(self._pack(*self._scalars_on(source, values), *rows))
@@ -171,7 +173,7 @@ class ThroughProgram:
         placed = [self._put(each, values) for each in self._constants]
         unpacked = self._unpack(*self._scalars_on(target, values), *arrived, *placed)
         return [
-            with_sharding(array, each.shape, each.sharding, weak=each.weak_type)
+            stored(with_sharding(array, each.shape, in_default(each.sharding), weak=each.weak_type), each.sharding)
             if array.size
             else zeros_like(array, each.sharding, each.shape)
             for array, each in zip(unpacked, results, strict=True)

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.backends.jax.memory_kinds import of_host
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
@@ -64,6 +65,7 @@ class Traced:
         out_tree: structure of the results.
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
         unstacked: arrays of which scans that are unrolled read an entry in each step.
+        host_results: numbers of the results that the function puts in pinned memory of the host.
         unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
         wide: whether JAX had elements of 64 bits then.
     """
@@ -77,6 +79,7 @@ class Traced:
     divisible: tuple[str, ...] = ()
     unstacked: frozenset[str] = frozenset()
     unrolled: tuple[tuple[str, int], ...] = ()
+    host_results: tuple[int, ...] = ()
     wide: bool = field(default_factory=lambda: _is_wide())
 
     def mode(self) -> AbstractContextManager[Any]:
@@ -157,6 +160,7 @@ def trace(
         tuple(tracer.divisible),
         frozenset(tracer.unstacked),
         tuple(tracer.unrolled),
+        tuple(k for k, aval in enumerate(closed.out_avals) if of_host(aval)),
     )
 
 
