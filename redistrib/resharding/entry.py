@@ -183,16 +183,15 @@ def move_tree(
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if outside:
-        with own_context(), mode_of(outside) as ready:
-            with told("reshard", processes):
-                prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
-                prepared.require_values()
-            # Where leaves are donated none is traced, and the moved leaves are the whole tree.
-            partial = (lambda: structure.unflatten(placed)) if donate else None
-            with SignalsPutOff(partial) as pause:
-                prepared.run(placed, progress, pause, agreed)
-                if donate:
-                    return structure.unflatten(placed)
+        with own_context(), mode_of(outside) as ready, told("reshard", processes):
+            prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
+            prepared.require_values()
+        # Where leaves are donated none is traced, and the moved leaves are the whole tree.
+        partial = (lambda: structure.unflatten(placed)) if donate else None
+        with SignalsPutOff(partial) as pause, own_context(), mode_of(ready):  # the others end while signals wait
+            prepared.run(placed, progress, pause, agreed)
+            if donate:
+                return structure.unflatten(placed)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return structure.unflatten(results)
 

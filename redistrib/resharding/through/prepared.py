@@ -97,7 +97,6 @@ class PreparedThrough:
         )
         return plan
 
-    @own_context()
     def run(self, progress: bool | None = None) -> Any:
         """The results, each under its sharding.
 
@@ -109,12 +108,12 @@ class PreparedThrough:
         """
         meeting = Meeting(self.plan.processes, "reshard", "trees, shardings or options", _WAY_OUT)
         captured = [each.value for each in self._function.captured]
-        values = self.plan.constants.values(captured)
-        if meeting.is_between:
-            meeting.require_equal(digest_of_parts([self.plan.digest, *map(digest_of_host_value, values)]))
+        with own_context():
+            values = self.plan.constants.values(captured)
+            if meeting.is_between:
+                meeting.require_equal(digest_of_parts([self.plan.digest, *map(digest_of_host_value, values)]))
         inputs = [*self._inputs, *(captured[k] for k in self.plan.moving)]
-        with meeting.moving():
-            return self._move(inputs, [*inputs, *values], progress, meeting.wait)
+        return self._move(inputs, [*inputs, *values], progress, meeting)
 
     def require_values(self) -> None:
         """Refuse inputs that describe arrays without values."""
@@ -122,14 +121,16 @@ class PreparedThrough:
             if isinstance(array, jax.ShapeDtypeStruct) and array.sharding.addressable_devices:
                 raise LeafError("", "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
 
-    def _move(self, inputs: list[Any], leaves: list[Any], progress: bool | None, wait: Callable[[Any], None]) -> Any:
+    def _move(self, inputs: list[Any], leaves: list[Any], progress: bool | None, meeting: Meeting) -> Any:
         results: list[Any] = [None] * len(self.plan.names)
         partial = (lambda: jax.tree.unflatten(self._structure, results)) if self._donate else None
         stays = self._shared() if self._donate else set()
         total = sum(map(self._bytes_of, self.plan.buckets))
         with (
+            SignalsPutOff(partial) as pause,  # the others end while signals wait
+            own_context(),
             jax.ensure_compile_time_eval(),  # inside a traced function too: nothing here is traced
-            SignalsPutOff(partial) as pause,
+            meeting.moving(),
             bytes_bar("resharding", total, progress) as advance,
         ):
             for bucket in self.plan.buckets:
@@ -141,7 +142,7 @@ class PreparedThrough:
                 )
                 for k, array in zip(bucket.results, arrays, strict=True):
                     results[k] = array
-                wait(arrays)
+                meeting.wait(arrays)
                 advance(self._bytes_of(bucket))
                 for k in bucket.given_up if self._donate else ():
                     if k not in stays and isinstance(self._inputs[k], jax.Array):
