@@ -93,7 +93,7 @@ def test_run_refuses_with_the_same_words(kind: str) -> None:
     def carried_out() -> None:
         move = on_jax.run(plan, mesh, stacked=bool(plan.source.partial))
         if plan.source.partial:  # in which type sums are made is asked when the function is traced
-            jax.eval_shape(move._mapped, jax.ShapeDtypeStruct(move._ends[0].global_shape, plan.dtype))
+            jax.eval_shape(move._move.run, jax.ShapeDtypeStruct(move._ends[0].global_shape, plan.dtype))
 
     if kind != "random keys":
         assert refused(carried_out) == on_jax.can(plan)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import jax
 
 from redistrib.autoshard.deadline import Deadline
-from redistrib.autoshard.fitting import feasible_result
+from redistrib.autoshard.fitting import FeasibleResult, feasible_result
 from redistrib.autoshard.meshes import meshes_of
 from redistrib.autoshard.moves import Moves, Objective
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
+from redistrib.autoshard.told import call_digest, searched_by_the_first
+from redistrib.backends.jax.meetings import Meeting, processes_of, told
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import leaf_names
@@ -68,6 +70,10 @@ def search(
     conversion of a value for all that read it so, at the price of its synthesized plan. Axes are taken in several
     orders, and again until nothing changes. See docs/schedule-search.md.
 
+    A search that `limit` may stop ends differently on busy and idle processors. So where a JAX mesh has devices of
+    several processes and there is a limit, all of them make the same call; the first one searches, and tells the
+    others. All other searches are done by each process alone, and find the same everywhere without a limit.
+
     Args:
         fn, args, mesh, in_shardings, out_shardings, rules, donate, exact, trip_count: as for `rd.distribute`. The mesh
             may have more devices than there are, as long as nothing is run. The body of a loop is decided once, and
@@ -105,67 +111,74 @@ def search(
         ProgramError: if arguments exclude each other: `batch` needs `pipeline=True`.
         MemoryLimitError: if no schedule that was found fits the limit; with the least bytes of those found, and
             whether it is proved that nothing can fit.
+        CommunicatorError: in all processes, if they search together and their calls differ, or one of them makes none.
 
     >>> import jax.numpy as jnp
     >>> found = search(lambda x, w: x @ w, (jnp.ones((8, 4)), jnp.ones((4, 2))), {"d": 1})
     >>> found.distributed(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
     (8, 2)
     """
-    most = None if memory_limit is None else parse_size(memory_limit)
-    family = None
-    if pipeline is not False:
-        from redistrib.autoshard.staged import staged  # a search on one mesh does not wait for the pipelines
-        from redistrib.pipelines.grid import family_of
+    together = Meeting(
+        processes_of(mesh) if limit is not None else (), "search", "functions, meshes or options", seconds=limit or 0.0
+    )
+    with told("search", lambda: together.processes):
+        most = None if memory_limit is None else parse_size(memory_limit)
+        family = None
+        if pipeline is not False:
+            from redistrib.autoshard.staged import staged  # a search on one mesh does not wait for the pipelines
+            from redistrib.pipelines.grid import family_of
 
-        family = family_of("powers of two" if pipeline is True else pipeline)
-    hardware = profile_of(profile, mesh)
-    if (mesh is None) == (devices is None):
-        raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
-    if devices is not None and (in_shardings is not None or out_shardings is not None or pins):
-        raise ProgramError("", "", "Place", "pins name axes, and a number of devices has none; give a mesh")
-    if family and (devices is None or batch is None):
-        raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
-    if not family and (batch is not None or microbatches is not None):
-        raise ProgramError("", "", "Batch", "batch= and microbatches= are for pipelines; give pipeline=True as well")
-    if family and donate:
-        raise ProgramError("", "", "Batch", "a pipeline gives no arguments up; leave donate= out, or pipeline=True")
-    if objective not in get_args(Objective):
-        raise ChoiceError("unknown objective", value=objective, known=get_args(Objective))
-    if overlap and (objective == "bytes" or family):
-        why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
-        raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
-    if flash and not hardware.fuses:
-        raise ProgramError(
-            "", "", "Flash", f"on {hardware.name!r} every operation is a kernel; leave flash= out, or name a machine "
-            f"whose kernels are counted, such as profile='h100'",
+            family = family_of("powers of two" if pipeline is True else pipeline)
+        hardware = profile_of(profile, mesh)
+        _require(
+            mesh, devices, in_shardings is not None or out_shardings is not None or bool(pins), family is not None,
+            batch is not None or microbatches is not None, batch is not None, bool(donate), objective, overlap, flash,
+            hardware,
         )  # fmt: skip
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
+    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
     with status_shown("searching", progress) as report_progress:
-        how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
-        prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
-        for number, (candidate_mesh, way) in enumerate(ways):
-            if listed and deadline.passed:
-                break
+        with told("search", lambda: together.processes):
+            prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
+
+        def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:
             problem = problem_of(prepared, candidate_mesh, pins, tied(fn, prepared, state or {}), way, objective)
-            problem = replace(
-                problem,
-                overlap=overlap,
-                flash=flash,
-                donated=donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs),
-            )
-            own_part = deadline.part(1 / (len(ways) - number))
-            if limit is not None and own_part.left < LEAST * limit / len(ways):  # tracing took the time
-                own_part = Deadline.after(LEAST * limit / len(ways))
-            try:
+            donated = donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs)
+            return replace(problem, overlap=overlap, flash=flash, donated=donated)
+
+        def searched() -> list[FeasibleResult | None]:
+            results: list[FeasibleResult | None] = []
+            for number, (candidate_mesh, way) in enumerate(ways):
+                if any(results) and deadline.passed:
+                    break
+                own_part = deadline.part(1 / (len(ways) - number))
+                if limit is not None and own_part.left < LEAST * limit / len(ways):  # tracing took the time
+                    own_part = Deadline.after(LEAST * limit / len(ways))
                 report_of_mesh = partial(_on_mesh, report_progress, candidate_mesh)
-                result = feasible_result(problem, prepared.name, most, own_part, report_of_mesh)
+                try:
+                    problem = problem_on(candidate_mesh, way)
+                    results.append(feasible_result(problem, prepared.name, most, own_part, report_of_mesh))
+                except MemoryLimitError as error:
+                    least.append(error)
+                    results.append(None)
+            if not any(results) and not family:
+                raise min(least, key=_proved_least)
+            return results
+
+        if together.is_between:
+            options = (tried[0], most, limit, objective, overlap, flash, exact, trip_count, donate, state, pins)
+            call = call_digest(prepared.traced.graph, hardware.name, *options)
+            problems = (problem_on(*way) for way in ways)
+            results = searched_by_the_first(together, call, searched, problems, prepared.name)
+        else:
+            results = searched()
+        for (candidate_mesh, _), result in zip(ways, results, strict=False):
+            if result is not None:
                 listed.append(Candidate(result, prepared, candidate_mesh if mesh is None else mesh, most, limit))
-            except MemoryLimitError as error:
-                least.append(error)
         pipelines: Iterable[Staged] = ()
         if family and batch and devices:
             opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=0, **how)
@@ -183,8 +196,49 @@ def search(
             if deadline.passed:
                 break
     if not listed:
-        raise min(least, key=lambda error: (error.proved, error.least))  # that nothing fits is proved of all meshes
+        raise min(least, key=_proved_least)
     return Searched(listed)
+
+
+def _require(
+    mesh: Any,
+    devices: int | None,
+    names_axes: bool,
+    in_stages: bool,
+    has_batches: bool,
+    has_batch: bool,
+    donates: bool,
+    objective: str,
+    overlap: bool,
+    flash: bool,
+    hardware: Machine,
+) -> None:
+    """Refuse arguments that exclude each other."""
+    if (mesh is None) == (devices is None):
+        raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
+    if devices is not None and names_axes:
+        raise ProgramError("", "", "Place", "pins name axes, and a number of devices has none; give a mesh")
+    if in_stages and (devices is None or not has_batch):
+        raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
+    if not in_stages and has_batches:
+        raise ProgramError("", "", "Batch", "batch= and microbatches= are for pipelines; give pipeline=True as well")
+    if in_stages and donates:
+        raise ProgramError("", "", "Batch", "a pipeline gives no arguments up; leave donate= out, or pipeline=True")
+    if objective not in get_args(Objective):
+        raise ChoiceError("unknown objective", value=objective, known=get_args(Objective))
+    if overlap and (objective == "bytes" or in_stages):
+        why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
+        raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
+    if flash and not hardware.fuses:
+        raise ProgramError(
+            "", "", "Flash", f"on {hardware.name!r} every operation is a kernel; leave flash= out, or name a machine "
+            f"whose kernels are counted, such as profile='h100'",
+        )  # fmt: skip
+
+
+def _proved_least(error: MemoryLimitError) -> tuple[bool, int]:
+    """The order of errors: that nothing fits is proved if it is proved of all meshes."""
+    return error.proved, error.least
 
 
 def _on_mesh(report_progress: Callable[[str], None], mesh: Mesh, line: str) -> None:

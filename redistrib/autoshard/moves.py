@@ -12,7 +12,7 @@ from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.cost.figures import Figures
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import LARGEST, DimType, DistType
 from redistrib.plans.memory import beside_ends
 from redistrib.programs.value import Place, Value, pulled
 from redistrib.programs.windows import Held
@@ -185,21 +185,25 @@ class Moves:
 
     def normal(self, source: DistType, target: DistType) -> tuple[DistType, DistType]:
         """Two types that a move between takes as long: only dimensions that are cut, no longer than they need be, in
-        order, and one that is not.
+        order, and one that is not, or more where it would be too long.
 
         Tiles of a dimension meet at multiples of its size over the least common multiple of the numbers of tiles.
         """
-        cut, rest = [], 1
+        cut, whole = [], [1]
         for before, after in zip(source.dims, target.dims, strict=True):
             size = math.lcm(self._tiles(before.axes), self._tiles(after.axes))
-            rest *= before.size // size
+            tiles = before.size // size
+            if whole[-1] * tiles <= LARGEST:
+                whole[-1] *= tiles
+            else:
+                whole.append(tiles)
             if before.axes or after.axes:
                 cut.append((before.axes, after.axes, size))
         cut.sort()
-        whole = DimType(rest, (), rest)
+        rest = [DimType(size, (), size) for size in whole]
         return (
-            DistType((*(self._dim(size, axes) for axes, _, size in cut), whole), source.partial, source.reduction),
-            DistType((*(self._dim(size, axes) for _, axes, size in cut), whole), target.partial, target.reduction),
+            DistType((*(self._dim(size, axes) for axes, _, size in cut), *rest), source.partial, source.reduction),
+            DistType((*(self._dim(size, axes) for _, axes, size in cut), *rest), target.partial, target.reduction),
         )
 
     def _dim(self, size: int, axes: tuple[str, ...]) -> DimType:

@@ -12,12 +12,13 @@ import jax
 
 from redistrib.autoshard.anytime import Improvement
 from redistrib.autoshard.deadline import NEVER, Deadline
-from redistrib.autoshard.descent import SearchResult, ends_of
+from redistrib.autoshard.descent import SearchResult
 from redistrib.autoshard.fitting import FeasibleResult
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.ranking import Ranking, ranked
 from redistrib.autoshard.report import Decision, PinCost, pin_costs, ranked_decisions, table
 from redistrib.autoshard.timed import Measured, Timed
+from redistrib.autoshard.told import schedule_of
 from redistrib.distribution.devices import meshes
 from redistrib.distribution.distributed import Distributed
 from redistrib.distribution.prepared import Prepared
@@ -110,8 +111,7 @@ class Candidate(Timed):
     @property
     def schedule(self) -> Schedule:
         """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
-        problem, result = self.feasible.whole
-        return Schedule.of(result.decisions.propagation, *ends_of(problem, result), result.sources)
+        return schedule_of(self.feasible)
 
     @cached_property
     def distributed(self) -> Distributed:

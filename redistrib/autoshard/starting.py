@@ -63,14 +63,16 @@ def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
                 dict(propagation.cuts[carry]),
                 dict(propagation.carries[carry]),
             )
-    ins = {array.name: _at(propagation.input_type(array.name)) for array in problem.graph.inputs}
+    ins = {array.name: cuts_of(propagation.input_type(array.name)) for array in problem.graph.inputs}
     outs = []
     for number, name in enumerate(problem.graph.outputs):
         if number in problem.tied:
             outs.append(dict(ins[problem.tied[number]]))
         elif name in propagation.maker:
             k, write = propagation.maker[name]
-            outs.append(_at(propagation.output_type(name, propagation.part(k).signature(propagation.mesh).outs[write])))
+            outs.append(
+                cuts_of(propagation.output_type(name, propagation.part(k).signature(propagation.mesh).outs[write]))
+            )
         else:
             outs.append(dict(ins[name]))
     return Decisions(propagation, ins, outs)
@@ -81,7 +83,8 @@ def propagated(problem: SearchProblem, order: Sequence[str]) -> Decisions:
     return decided_by(problem, pinned(problem, order))
 
 
-def _at(form: DistType) -> dict[str, int]:
+def cuts_of(form: DistType) -> dict[str, int]:
+    """The dimension that each axis cuts in a type."""
     return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}
 
 
@@ -191,7 +194,7 @@ def _speeds(problem: SearchProblem) -> tuple[dict[str, float], float]:
 
 def _changed(source: DistType, target: DistType) -> set[str]:
     """The axes that cut two types otherwise."""
-    before, after = _at(source), _at(target)
+    before, after = cuts_of(source), cuts_of(target)
     return {axis for axis in {*before, *after} if before.get(axis) != after.get(axis)} | {*source.partial} or {
         *source.axes, *target.axes,
     }  # fmt: skip

@@ -8,7 +8,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AxisType
 
+from redistrib.backends.jax.sharding import constrained
 from redistrib.errors import ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.report import counted
@@ -54,6 +56,9 @@ def leaves_like(
     if structure != tree:
         raise ProgramError(name, *_other_tree(structure, tree, names))
     for leaf, (shape, dtype), leaf_name in zip(leaves, forms, names, strict=False):
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted():
+            why = "it has been donated or deleted; give an array that is alive"
+            raise ProgramError(name, leaf_name, "Arguments", why)
         if isinstance(leaf, jax.Array) and leaf.shape == shape and leaf.dtype == dtype:
             continue
         problem = "" if shapes else _no_elements(leaf)
@@ -66,6 +71,27 @@ def leaves_like(
 def lies_at(leaf: Any, sharding: Any) -> bool:
     """Whether a leaf is an array with a sharding; one that is traced may have any."""
     return isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.sharding == sharding
+
+
+def put(leaves: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
+    """Leaves under shardings; those that are traced are constrained, which may stand in a batch."""
+    moved = [*leaves]
+    traced = [k for k, leaf in enumerate(leaves) if _is_on_auto_axes(leaf)]
+    for k in traced:
+        moved[k] = constrained(leaves[k], shardings[k].mesh, shardings[k].spec)
+    others = [k for k in range(len(leaves)) if k not in traced]
+    arrays = jax.device_put([leaves[k] for k in others], [shardings[k] for k in others])
+    for k, array in zip(others, arrays, strict=True):
+        moved[k] = array
+    return moved
+
+
+def _is_on_auto_axes(leaf: Any) -> bool:
+    """Whether a leaf is traced, and its type does not say how it lies."""
+    if not isinstance(leaf, jax.core.Tracer):
+        return False
+    mesh = jax.typeof(leaf).sharding.mesh
+    return mesh.empty or AxisType.Explicit not in mesh.axis_types
 
 
 def _no_elements(leaf: Any) -> str:

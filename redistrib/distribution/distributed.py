@@ -9,11 +9,16 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.meetings import Meeting, processes_of, told
+from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.backends.jax.trace.shard_maps import REGION
-from redistrib.distribution.arguments import forms_of, leaves_like, lies_at
+from redistrib.digests import digest_of_parts
+from redistrib.distribution.arguments import forms_of, leaves_like, lies_at, put
 from redistrib.distribution.devices import platform_of, require_devices
 from redistrib.distribution.prepared import Prepared
 from redistrib.distribution.received import compiled_received_bytes
@@ -25,6 +30,8 @@ from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
+
+_FUNCTION = "distribute"
 
 
 class Cost(NamedTuple):
@@ -62,6 +69,7 @@ class Distributed:
         in_order: bool,
     ) -> None:
         self.program, self.mesh, self._in_order = program, mesh, in_order
+        self._is_agreed = False  # all processes have compared the program
         traced = prepared.traced
         self.choices: tuple[Choice, ...] = (*propagation.choices, *replicated_operations(propagation))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
@@ -102,28 +110,35 @@ class Distributed:
         ends = [_of_keys(sharding) if k in keys_at else sharding for k, sharding in enumerate(self._outs)]
         return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
+    @own_context(computes=True)
     def __call__(self, *args: Any) -> Any:
         """The results of the function, each placed as `out_shardings` says.
 
-        Arguments that lie elsewhere are put where the program needs them first.
+        Arguments that lie elsewhere are put where the program needs them first. Where the mesh has devices of several
+        processes, they compare their programs in the first call.
+
+        Raises:
+            CommunicatorError: in all processes, if their programs differ, or one of them does not call.
         """
         require_devices(self.program.name, self.mesh)
         with self._traced.mode():
             return self._run(args)
 
     def _run(self, args: tuple[Any, ...]) -> Any:
-        placed = self._leaves(args)
+        leaves = self._leaves(args) if self._is_agreed else self._agreed_leaves(args)
+        placed = [loaded(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
         for k in self._traced.in_keys:
             if k < len(placed):
                 placed[k] = self._data(k, placed[k])
         # A call of `jax.device_put` takes longer for an array that is there than `jax.jit` takes for an argument.
         away = [k for k, leaf in enumerate(placed) if not lies_at(leaf, self._ins[k])]
         if away:
-            moved = jax.device_put([placed[k] for k in away], [self._ins[k] for k in away])
+            moved = put([placed[k] for k in away], [self._ins[k] for k in away])
             for k, array in zip(away, moved, strict=True):
                 placed[k] = array
         return self._compiled(*placed, *self._constants)
 
+    @own_context(computes=True)
     def lower(self, *args: Any, platform: str | None = None) -> Any:
         """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for.
 
@@ -165,6 +180,22 @@ class Distributed:
         from redistrib.explain import draw_program
 
         return draw_program(self.program, path)
+
+    def _agreed_leaves(self, args: tuple[Any, ...]) -> list[Any]:
+        """The leaves of the arguments of the first call, when all processes are about to run the same program.
+
+        Compiled programs that differ between processes wait for each other for ever.
+        """
+        processes = processes_of(self.mesh)
+        with told(_FUNCTION, lambda: processes):
+            leaves = self._leaves(args)
+        meeting = Meeting(processes, _FUNCTION, "functions, schedules or options")
+        if meeting.is_between:
+            assert isinstance(self.mesh, jax.sharding.Mesh)
+            devices = [device.id for device in self.mesh.devices.flat]
+            meeting.require_equal(digest_of_parts([digest_of(self.program), devices, self._in_order]))
+        self._is_agreed = True
+        return leaves
 
     def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:
         return leaves_like(self.program.name, args, self._tree, self._forms, self._names, shapes=shapes)

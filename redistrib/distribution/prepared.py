@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.memory_kinds import HOST, form_in_default, other_kind
 from redistrib.backends.jax.trace.axes import MeshAxes
 from redistrib.backends.jax.trace.inline import UNROLLED, trace
 from redistrib.backends.jax.trace.traced import Traced
@@ -55,7 +56,7 @@ def prepare(
     trip_count: int = 1, unrolled_up_to: int = UNROLLED,
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read the shardings of its arguments and results."""
-    args = tuple(args) if isinstance(args, tuple | list) else (args,)
+    args = jax.tree.map(form_in_default, tuple(args) if isinstance(args, tuple | list) else (args,))
     if not isinstance(exact, bool):
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
     require_trip_count(trip_count)
@@ -67,6 +68,12 @@ def prepare(
     retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
     with uncollected():
         traced = retrace()
+    if traced.host_results:
+        number = traced.host_results[0]
+        raise ProgramError(
+            "", "", "Place", f"the function puts result {number} in {HOST}, and the arrays of a program are in the "
+            "devices' own memory; leave it there, and move the result with redistrib.reshard after the call",
+        )  # fmt: skip
     arrays, graph = traced.graph.arrays, traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
@@ -113,6 +120,11 @@ def _type(spec: Any, shape: tuple[int, ...], mesh: Mesh) -> DistType:
         require_even("distribute", form)
         return form
     if isinstance(spec, NamedSharding):
+        if kind := other_kind(spec):
+            raise ProgramError(
+                "", "", "Place", f"a sharding of {spec.spec} is in {kind}, and the arrays of a program are in the "
+                "devices' own memory; leave the kind out, and move a result with redistrib.reshard after the call",
+            )  # fmt: skip
         form, other = from_named_sharding(spec, shape)
         for axis in form.axes:
             if axis not in mesh.names or mesh.axis(axis).size != other.axis(axis).size:

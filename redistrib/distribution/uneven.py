@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from redistrib.backends.jax.offsets import integers_for
 from redistrib.backends.jax.trace.equation import At, Primitive
 from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.lang.mesh import Mesh
@@ -385,7 +386,8 @@ def _masking(nest: Nest, run: Callable[..., Any], dims: Sequence[str], sizes: Ma
                 if dim not in dims:
                     continue
                 step = math.prod(len(at[name]) for name in names[names.index(dim) + 1 :])
-                numbers = lax.broadcasted_iota(jnp.int32, tile.shape, i) // step + jnp.asarray(at[dim].start)
+                wide = integers_for(max(sizes[dim], tile.shape[i]))
+                numbers = lax.broadcasted_iota(wide, tile.shape, i) // step + jnp.asarray(at[dim].start)
                 tile = jnp.where(numbers < sizes[dim], tile, _identity(nest.combiner[dim], tile.dtype))
         return tile
 

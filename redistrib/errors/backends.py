@@ -109,6 +109,7 @@ first: jax.device_put(value, f.source_sharding)
     wordings: ClassVar = {
         "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
         "place the value first: jax.device_put(value, f.source_sharding)",
+        "deleted": "the array has been donated or deleted; pass one that is alive",
         "source array": "the plan starts from an array of {subject} {expected}, got {given}; {remedy}",
     }
 
@@ -134,13 +135,18 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "manual reshard": "inside a shard_map over {axes!l} an array is already a tile along them; call "
         "redistrib.reshard outside, on the global array, or give a partition spec over Explicit axes beside them, "
         "without a memory limit, for an array that is no partial sum",
-        "batched reshard": "under this jax.vmap batches are cut along {axes!l}, and JAX moves what is in them: give a "
-        "partition spec over the other Explicit axes of the same mesh, without a memory limit, for an array that is no "
-        "summand",
+        "plan across a batch": "under this jax.vmap batches are cut along {axes!l}, and the plan moves between devices "
+        "that have different examples; plan for the whole batch, call redistrib.reshard, or leave spmd_axis_name out",
         "batch axis": "under this jax.vmap batches are cut along {axes!l}, so no dimension can be cut by {spec}; take "
         "other axes",
+        "mesh of another size": "the current mesh has {current} devices, and inside a traced function nothing moves on "
+        "{size}; call it under jax.set_mesh(mesh) with a mesh of the devices of the arrays, or under none",
         "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
         "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
+        "memory kind": "under jit arrays lie in the devices' own memory or in {host}, and {kind} is neither; give one "
+        "of these, or call redistrib.reshard outside",
+        "memory of CPUs": "JAX {version} keeps no array of CPU devices in {kind} under jit; call redistrib.reshard "
+        "outside, or take JAX 0.10.2",
         "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
         "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
         "no plan back": "from {source!c} to {target!c} arrays change their padding, so only a plan knows the way of a "

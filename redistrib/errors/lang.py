@@ -235,7 +235,7 @@ axis names from major to minor
         "the mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all partial sums as a first "
         "dimension to redistrib.to_jax(..., stacked=True)",
         "unreduced put": "tiles of {dist_type} are partial sums, and those are moved between jax.Arrays on the same "
-        "devices and in the same memory alone; go by way of an array without partial sums there",
+        "devices alone; go by way of an array without partial sums there",
         "unreduced spec": "a partition spec that is unreduced over {axes!l} by the reduction {reduction!v} cannot be "
         "said by both JAX and a distributed type; both know sums, so reduce these axes first",
         "placement": "{value!v} is no placement of a DTensor that a distributed type can say; give Shard, Replicate, "

@@ -69,11 +69,11 @@ class MeshDevicesError(RuleBroken):
         "topology": "the topology says where {source} devices stand, and the source mesh has {target}; give the host "
         "of every device, in the order of their numbers",
         "other mesh": "{name}={given} is another mesh than {own}, that of the sharding; leave {name}= out",
-        "between processes": "the array is in memory of {source} and is to go to {target}, and these belong to several "
-        "processes, between which an array moves among devices and memory of one kind only; give it a target there, "
+        "between processes": "the array is on {source} and is to go to {target}, and these belong to several "
+        "processes, between which an array moves among devices of one kind only; give it a target there, "
         "and move it on inside each process",
-        "padded array": "the array is in memory of {source} and is to go to {target}, and one with padding moves among "
-        "devices and memory of one kind only; give it a target there, and move it on from there",
+        "padded array": "the array is on {source} and is to go to {target}, and one with padding moves among "
+        "devices of one kind only; give it a target there, and move it on from there",
     }
 
 

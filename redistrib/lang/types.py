@@ -22,7 +22,7 @@ from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 from redistrib.lang.notation import CUTS, REDUCTIONS, Cut, Reduction
 
-_LARGEST = 2**63 - 1  # offsets are 64-bit integers
+LARGEST = 2**63 - 1  # offsets are 64-bit integers
 _MOST_ELEMENTS = 2**512  # beyond it prices and ratios, which are floats, overflow
 
 
@@ -58,7 +58,7 @@ class DimType:
             object.__setattr__(self, "axes", tuple(self.axes))
         for name, value in (("size", self.size), ("tile", self.tile), ("padding", self.padding)):
             integer = value if type(value) is int else as_integer(value)
-            if integer is None or not 0 <= integer <= _LARGEST:
+            if integer is None or not 0 <= integer <= LARGEST:
                 raise TypeFormError("dim size", subject="global size" if name == "size" else name, value=value)
             if integer is not value:
                 object.__setattr__(self, name, integer)
@@ -73,7 +73,7 @@ class DimType:
             raise TypeFormError("dim cut", value=self.cut, known=tuple(CUTS))
         if self.padding and self.cut != "even":
             raise TypeFormError("cut padding", dim=str(self), cut=self.cut)
-        if self.padded_size > _LARGEST:
+        if self.padded_size > LARGEST:
             raise TypeFormError("dim size", subject="size with padding", value=self.padded_size)
 
     def __str__(self) -> str:

@@ -12,12 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.meetings import Meeting, told
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
 from redistrib.backends.jax.xla_cpu.quirks import quirks_of
+from redistrib.digests import digest_of_parts
 from redistrib.distribution.arguments import forms_of, leaves_like
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
+from redistrib.errors.base import shown
 from redistrib.lang.types import DimType, DistType
 from redistrib.pipelines.layout import Spread
 from redistrib.pipelines.parts import GraphInParts, Pieces
@@ -26,10 +30,11 @@ from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
 from redistrib.programs.program import Place, Value
 from redistrib.report import counted
-from redistrib.resharding import agreement
 from redistrib.resharding.actions import route
 from redistrib.resharding.entry import move_tree
 from redistrib.resharding.planning import Planner
+
+_FUNCTION = "pipeline"
 
 
 class Transfer(NamedTuple):
@@ -111,6 +116,7 @@ class Pipelined:
 
     # ------------------------------------------------------------------------------------------- running
 
+    @own_context(computes=True)
     def __call__(self, *args: Any) -> Any:
         """The results of the function.
 
@@ -124,9 +130,30 @@ class Pipelined:
 
     def _run(self, args: tuple[Any, ...]) -> Any:
         names = [array.name for array in self._traced.graph.inputs]
-        leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
-        arrays = self._placed([*leaves, *self._traced.constants])
-        self._agree()
+        processes = {device.process_index for device in self.devices}
+        with told(_FUNCTION, lambda: processes):
+            leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
+            for name, leaf in zip(names, leaves, strict=False):  # constants are no arguments
+                self._check_values(name, leaf)
+            arrays = self._placed([*leaves, *self._traced.constants])
+        # Once for all values that the call sends: a message waits behind the arrays on the same links.
+        meeting = Meeting(processes, _FUNCTION, "programs, layouts or devices")
+        meeting.require_equal(self._digest)
+        with meeting.moving():
+            self._run_items(arrays)
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(arrays)))
+
+    def _check_values(self, name: str, leaf: Any) -> None:
+        """Refuse an argument that has no elements here."""
+        if isinstance(leaf, jax.core.Tracer):
+            why = "it is traced, and each stage is a compiled function of its own; call it outside of jit"
+            raise ProgramError(self._name, name, "Arguments", why)
+        if isinstance(leaf, jax.ShapeDtypeStruct) and (leaf.sharding is None or leaf.sharding.addressable_devices):
+            why = f"it is {shown(leaf)}, which has no elements here; give an array"
+            raise ProgramError(self._name, name, "Arguments", why)
+
+    def _run_items(self, arrays: dict[str, jax.Array]) -> None:
+        """Launch every part of the program in turn."""
         for item in self._items:
             if isinstance(item, Launch):
                 self._launch(item, arrays)
@@ -134,18 +161,11 @@ class Pipelined:
                 self._send(item, arrays)
             for name in item.drops:
                 arrays.pop(name, None)
-        return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(arrays)))
-
-    def _agree(self) -> None:
-        """Agree once on all values that the call sends: a message waits behind the arrays on the same links."""
-        processes = sorted({device.process_index for device in self.devices})
-        if len(processes) > 1 and jax.process_index() in processes:
-            agreement.agree(processes, self._digest)
 
     @cached_property
     def _digest(self) -> str:
         sent = [(out.name, out.form, out.place.devices) for item in self._items for out in item.outs]
-        return agreement.digest_of([self._name, str(self.layout), [device.id for device in self.devices], sent])
+        return digest_of_parts([self._name, str(self.layout), [device.id for device in self.devices], sent])
 
     def _launch(self, item: Launch, arrays: dict[str, jax.Array]) -> None:
         mesh = self._mesh(item.place)

@@ -20,7 +20,7 @@ from redistrib.theory.boxes import Box, Boxes, summed_volumes
 from redistrib.theory.placement import Int64, Placement
 
 
-class Transfer(NamedTuple):
+class TransferRow(NamedTuple):
     """One row of the table."""
 
     sender: int
@@ -59,10 +59,10 @@ class Transfers:
         )
         return cls(sender, receiver, Boxes(start, size), np.arange(len(rows)))
 
-    def rows(self) -> list[Transfer]:
+    def rows(self) -> list[TransferRow]:
         """The table row by row."""
         columns = self.sender.tolist(), self.receiver.tolist(), self.box.rows(), self.round.tolist()
-        return [Transfer(*row) for row in zip(*columns, strict=True)]
+        return [TransferRow(*row) for row in zip(*columns, strict=True)]
 
     @property
     def travelling(self) -> Transfers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
+from redistrib.backends.jax.memory_kinds import in_default, other_kind
 from redistrib.errors import MeshDevicesError, PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.specs import from_named_sharding
@@ -21,6 +22,7 @@ from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere", "copy"]
+MemoryKinds: TypeAlias = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,18 @@ class LeafRoute:
     """The action for a leaf, with source and target of its plan.
 
     Attributes:
-        action: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
-            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: between devices of other processes only; `"copy"`:
-            by copies in the memory of this process.
+        action: `"keep"`: every device holds its target tile already; `"move"`: by a plan, within the default memory of
+            devices; `"empty"`: no elements; `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: between devices of
+            other processes only; `"copy"`: by copies in the memory of this process.
         ends: source and target of the plan; None unless the action is "move".
         devices: in the order of their numbers; empty unless the action is "move".
+        kinds: the kinds of memory of source and target; None for the default kind of their devices.
     """
 
     action: Action
     ends: SourceTarget | None = None
     devices: tuple[Any, ...] = ()
+    kinds: MemoryKinds = (None, None)
 
 
 def route(
@@ -73,6 +77,17 @@ def route(
             other kinds of several processes.
         ValueError: JAX's own, for a target that does not fit the shape.
     """
+    kinds = other_kind(source), other_kind(target)
+    found = _in_default_memory(shape, source and in_default(source), in_default(target), padding)
+    if found.action == "keep" and kinds[0] != kinds[1]:
+        return LeafRoute("via_device_put", kinds=kinds)
+    return replace(found, kinds=kinds)
+
+
+def _in_default_memory(
+    shape: tuple[int, ...], source: Sharding | None, target: Sharding, padding: Padding | None
+) -> LeafRoute:
+    """The action where both ends are in the default memory of their devices."""
     if padding is not None and source is not None:
         return _padded(shape, source, target, padding)
     partial = [
@@ -84,15 +99,12 @@ def route(
     ]
     if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
-    elsewhere = source is None or source.device_set != target.device_set or _memory(source) != _memory(target)
-    if elsewhere and partial:
+    if partial and (source is None or source.device_set != target.device_set):
         raise SpecError("unreduced put", dist_type=str(partial[0]))
     if source is None:
         return LeafRoute("via_device_put")
     if source.device_set != target.device_set:
         return _to_others(shape, source, target)
-    if elsewhere:
-        return LeafRoute("via_device_put")
     if 0 in shape:
         return LeafRoute("empty")
     if source == target or source.is_equivalent_to(target, len(shape)):
@@ -161,9 +173,9 @@ def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> Le
 
 
 def _kinds(sharding: Sharding) -> list[str]:
-    """The kinds of devices and memory of a sharding."""
+    """The kinds of devices of a sharding."""
     devices: set[Any] = sharding.device_set
-    return sorted({f"{device.platform} ({device.device_kind}, {_memory(sharding)})" for device in devices})
+    return sorted({f"{device.platform} ({device.device_kind})" for device in devices})
 
 
 def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[Any, ...]]:
@@ -190,11 +202,3 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     if meaning is None:
         raise SpecError("sharding form", value=sharding)
     return meaning, mesh, tuple(boxes)
-
-
-def _memory(sharding: Sharding) -> str:
-    kind = sharding.memory_kind
-    if kind is None:
-        device: Any = next(iter(sharding.device_set))
-        kind = device.default_memory().kind
-    return str(kind)

@@ -10,10 +10,11 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.buckets.compiled import BucketEntry
+from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute
-from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.checks import placing
+from redistrib.resharding.host_values import origin_of, owners_of
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.packing.moves import PlanEntry
 from redistrib.resharding.packing.order import LeafBatch
@@ -23,7 +24,7 @@ from redistrib.resharding.planning import Planner, leaf_spec, route_of
 def route_of_leaf(leaf: Leaf) -> LeafRoute:
     """The action for a leaf, the same in every process."""
     with placing(leaf):
-        return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target, leaf.padding)
+        return route_of(np.shape(leaf.value), origin_of(leaf), leaf.target, leaf.padding)
 
 
 def call_between_processes(
@@ -40,10 +41,8 @@ def call_between_processes(
     plans: dict[int, tuple[Plan, str]] = {}  # with their digests, by their identity: many leaves share one
     for leaf in leaves:
         route = route_of_leaf(leaf)
-        source = getattr(leaf.value, "sharding", None)
-        devices = leaf.target.device_set if source is None else source.device_set | leaf.target.device_set
-        owners = {device.process_index for device in devices}
-        if len(owners) < 2:
+        source, owners = origin_of(leaf), owners_of(leaf)
+        if not owners:
             continue
         processes |= owners
         parts.append((leaf.path, np.shape(leaf.value), str(jax.typeof(leaf.value).dtype), route.action))
@@ -52,13 +51,13 @@ def call_between_processes(
             continue
         plan = planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
         if id(plan) not in plans:
-            plans[id(plan)] = plan, digest_of([plan.to_json()])
-        parts.append(([device.id for device in route.devices], plans[id(plan)][1]))
+            plans[id(plan)] = plan, digest_of_parts([plan.to_json()])
+        parts.append(([device.id for device in route.devices], plans[id(plan)][1], route.kinds))
     if not processes:
         return (), ""
     if memory_limit is not None:  # launches depend on all arrays of a process, also on those that stay in it
         parts += _launches(batches)
-    return tuple(sorted(processes)), digest_of([*parts, donate, memory_limit])
+    return tuple(sorted(processes)), digest_of_parts([*parts, donate, memory_limit])
 
 
 def _placed(leaf: Leaf, sharding: Any) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,20 +14,25 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.meetings import Meeting
+from redistrib.backends.jax.memory_copies import loaded, put, stored
+from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu.copies import TileCopies
 from redistrib.backends.jax.xla_cpu.quirks import Quirks
+from redistrib.digests import digest_of_parts
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding import events
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
-from redistrib.resharding.agreement import agree
 from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
 from redistrib.resharding.compiling import compiling
 from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
+from redistrib.resharding.host_values import digest_of_host_value, from_host, is_on_host, origin_of, owners_of
+from redistrib.resharding.in_flight import IN_FLIGHT, InFlight
 from redistrib.resharding.leaves import Leaf, zeros_like
+from redistrib.resharding.memory import alive_before, copies_between_kinds
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
-from redistrib.resharding.packing.ledger import MemoryLedger
 from redistrib.resharding.packing.moves import Group, LeafMove
 from redistrib.resharding.packing.order import LeafBatch, in_order_of_peak, within_limit
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, leaf_spec
@@ -36,8 +40,7 @@ from redistrib.resharding.progress import bytes_bar, shows_bar
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
 
-# Bytes per device of launches that need not have finished when the next one starts, where several may run at a time.
-IN_FLIGHT = 64 * 2**20
+WAY_OUT = "a value that every process has goes as a NumPy array"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class _PreparedTree:
         last: groups of leaves that share buffers and all move; they are deleted after all have travelled.
         processes: those that must make the same call, ascending; none where no leaf moves between processes.
         digest: of that call.
+        on_host: values of the host that go to devices of several processes, by number.
         copies: of leaves that move by copies, by number.
     """
 
@@ -60,6 +64,7 @@ class _PreparedTree:
     last: Tied
     processes: tuple[int, ...] = ()
     digest: str = ""
+    on_host: tuple[int, ...] = ()
     copies: Mapping[int, TileCopies] = field(default_factory=dict)
 
 
@@ -85,6 +90,11 @@ class PreparedReshard:
         self._stays: set[int] = set()  # leaves that share buffers with their results of `jax.device_put`
         self.plan: TreePlan = self._prepared.plan
 
+    def require_values(self) -> None:
+        """Refuse leaves that describe arrays without values."""
+        for leaf in self._leaves:
+            check_there(leaf)
+
     def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None], agreed: bool) -> None:
         """Move all leaves.
 
@@ -96,17 +106,23 @@ class PreparedReshard:
             pause: called where every array is either a leaf or among the results.
             agreed: whether all processes have agreed on this call.
         """
-        for leaf in self._leaves:
-            check_there(leaf)
-        if len(self._prepared.processes) > 1 and not agreed:
-            agree(self._prepared.processes, self._prepared.digest)
+        meeting = Meeting(self._prepared.processes, "reshard", "trees, shardings or options", WAY_OUT)
+        if not agreed and meeting.is_between:
+            values = [self._leaves[k].value for k in self._prepared.on_host]
+            meeting.require_equal(digest_of_parts([self._prepared.digest, *map(digest_of_host_value, values)]))
+        with meeting.moving():
+            self._move(results, progress, pause, meeting.wait)
+
+    def _move(
+        self, results: list[Any], progress: bool | None, pause: Callable[[], None], wait_for: Callable[[Any], None]
+    ) -> None:
         quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)
         self._copy(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         shown = shows_bar(total, progress)
         with bytes_bar("resharding", total, shown) as advance:
-            wait = _Waiting(IN_FLIGHT if self._limit is None and not shown else 0)
+            wait = InFlight(IN_FLIGHT if self._limit is None and not shown else 0, wait_for)
             for batch in self.plan.batches:
                 if _quirks(batch).one_at_a_time:
                     wait.for_all()
@@ -134,11 +150,13 @@ class PreparedReshard:
             shape = value.shape if padding is None else padding.target
             results[k] = without_shards(shape, value.dtype, self._leaves[k].target)
         for k in self._of("empty"):
-            results[k] = zeros_like(self._leaves[k].value, self._leaves[k].target)
+            target = self._leaves[k].target
+            results[k] = stored(zeros_like(self._leaves[k].value, in_default(target)), target)
         brought = list(self._of("via_device_put"))
         for k in brought:
             with naming(self._leaves[k].path):
-                results[k] = jax.device_put(self._leaves[k].value, self._leaves[k].target)
+                leaf = self._leaves[k]
+                results[k] = from_host(leaf) if is_on_host(leaf) else put(leaf.value, leaf.target)
             pause()
         if self.plan.donate:
             for k in brought:
@@ -171,7 +189,7 @@ class PreparedReshard:
         elif self.plan.donate:
             stays = not set(buffers(source)).isdisjoint(buffers(result))
         else:  # perhaps; reading the buffers would wait for the array
-            stays = source.sharding.memory_kind == result.sharding.memory_kind
+            stays = kind_of(source.sharding) == kind_of(result.sharding)
         if stays:
             self._stays.add(k)
             note(source, result, deleted=self.plan.donate)
@@ -179,9 +197,13 @@ class PreparedReshard:
             source.delete()
 
     def _launched(self, batch: LeafBatch, results: list[Any]) -> list[jax.Array]:
-        """Launch a program; what shows that it has ended."""
-        sources = [self._leaves[item.index].value for item in batch.items]
-        targets = [self._leaves[item.index].target for item in batch.items]
+        """Launch a program, with copies from and to other memory; what shows that it has ended."""
+        leaves = [self._leaves[item.index] for item in batch.items]
+        sources = [_loaded(leaf) if item.loads else leaf.value for item, leaf in zip(batch.items, leaves, strict=True)]
+        targets = [
+            in_default(leaf.target) if item.stores else leaf.target
+            for item, leaf in zip(batch.items, leaves, strict=True)
+        ]
         program = batch.program
         assert isinstance(program, CompiledBucket | PartedMove)
         with events.named_launch(batch):
@@ -189,10 +211,27 @@ class PreparedReshard:
         events.launched(batch)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
+        if any(item.stores for item in batch.items):
+            outputs = self._stored(batch, outputs or moved, results)
         for item, source in zip(batch.items, sources, strict=True):
             if item.frees_source:
                 source.delete()  # its memory is freed when the launch has read it
+            if item.loads and self._prepared.donated[item.index]:
+                self._leaves[item.index].value.delete()
         return outputs
+
+    def _stored(self, batch: LeafBatch, outputs: Sequence[jax.Array], results: list[Any]) -> list[jax.Array]:
+        """Copy results of a launch to other memory; what shows that all has ended. Sources may be given up then."""
+        ends = []
+        for item, output in zip(batch.items, outputs, strict=True):
+            leaf = self._leaves[item.index]
+            if item.stores:
+                with naming(leaf.path):
+                    results[item.index] = stored(results[item.index], leaf.target)
+            ends.append(results[item.index] if item.stores and leaf.target.addressable_devices else output)
+        if self.plan.donate:
+            jax.block_until_ready(ends)
+        return ends
 
     def _of(self, action: Action) -> Iterator[int]:
         return (k for k, route in enumerate(self._prepared.routes) if route.action == action)
@@ -248,11 +287,13 @@ class _Planning:
             ),
             copied=self._paths("copy"),
             copied_bytes=sum(copies.received * itemsize_of(str(self._dtype(k))) for k, copies in self._copies.items()),
+            memory_copies=copies_between_kinds(self._leaves, self._routes),
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(group for group in self._common.groups if stay.isdisjoint(group))
         call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._limit)
-        return _PreparedTree(plan, self._routes, self._donated, last, *call, self._copies)
+        on_host = tuple(k for k, leaf in enumerate(self._leaves) if is_on_host(leaf) and owners_of(leaf))
+        return _PreparedTree(plan, self._routes, self._donated, last, *call, on_host, self._copies)
 
     def _paths(self, action: Action) -> tuple[str, ...]:
         return tuple(
@@ -265,29 +306,16 @@ class _Planning:
         if planned is None:
             assert route.ends is not None
             with naming(leaf.path):
-                spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
+                spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner, route.kinds)
             planned = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
         sides: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
         before, after = (tuple(device.id for device in planned[0].devices if device not in side) for side in sides)
         donated, shares_buffers = self._donated[index], False
         if self._donate and len({device.process_index for device in planned[0].devices}) > 1:
             donated, shares_buffers = True, not donated
+        if planned[0].kinds[0] is not None:  # the copy of its source
+            donated, shares_buffers = True, False
         return LeafMove(index, leaf.path, *planned, donated, before, after, planned[0].parts.count, shares_buffers)
-
-    def _alive(self) -> MemoryLedger:
-        """Bytes on each device before the launches: all sources, and the results of `jax.device_put` and of copies."""
-        alive = MemoryLedger()
-        shares: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
-        for leaf, route in zip(self._leaves, self._routes, strict=True):
-            name = (id(route), getattr(leaf.value, "dtype", type(leaf.value)))
-            if name not in shares:
-                source = getattr(leaf.value, "sharding", None)
-                shardings = [source] if source is not None else []
-                shardings += [leaf.target] if route.action in ("via_device_put", "copy") else []
-                shares[name] = [_share(leaf.value, sharding) for sharding in shardings]
-            for share in shares[name]:
-                alive.add(*share)
-        return alive
 
     def _batches(self, items: list[LeafMove]) -> tuple[list[LeafBatch], int]:
         """The compiled launches, and the bytes on the fullest device before them."""
@@ -297,12 +325,12 @@ class _Planning:
             # The largest program compiles while the leaves of the others are planned.
             largest = sorted(packed, key=leaves_of, reverse=True)
             waiting = compiling({program_key(bucket): partial(self._program, bucket) for bucket in largest})
-            alive = self._alive()
+            alive = alive_before(self._leaves, self._routes)
             before = alive.fullest()
             programs = {name: wait() for name, wait in waiting.items()}
             return in_order_of_peak([(bucket, programs[program_key(bucket)]) for bucket in packed], alive), before
         self._plan(items)
-        alive = self._alive()
+        alive = alive_before(self._leaves, self._routes)
         before = alive.fullest()
         batches = within_limit(
             items,
@@ -339,7 +367,7 @@ def _signature(leaf: Leaf) -> Hashable:
     """All that decides about a leaf's action, except the buffers that it shares."""
     value = leaf.value
     if isinstance(value, jax.Array):
-        return (leaf.path, value.aval, value.sharding, leaf.target, leaf.padding)
+        return (leaf.path, value.aval, value.sharding, is_on_host(leaf), leaf.target, leaf.padding)
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return (leaf.path, np.shape(value), dtype, getattr(value, "sharding", None), leaf.target, leaf.padding)
 
@@ -347,11 +375,12 @@ def _signature(leaf: Leaf) -> Hashable:
 def _routed(leaf: Leaf) -> LeafRoute:
     """The action for a leaf in this process."""
     route = route_of_leaf(leaf)
-    return (
-        replace(route, action="elsewhere")
-        if is_elsewhere(getattr(leaf.value, "sharding", None), leaf.target)
-        else route
-    )
+    return replace(route, action="elsewhere") if is_elsewhere(origin_of(leaf), leaf.target) else route
+
+
+def _loaded(leaf: Leaf) -> jax.Array:
+    with naming(leaf.path):
+        return loaded(leaf.value)
 
 
 def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
@@ -361,30 +390,6 @@ def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
         return [], 0
     size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
     return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
-
-
-# ---------------------------------------------------------------------------------- waiting, progress
-
-
-class _Waiting:
-    """A queue that keeps the launches in flight within some bytes per device."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._flying: deque[tuple[list[jax.Array], int]] = deque()
-
-    def add(self, arrays: list[jax.Array], size: int) -> None:
-        """Add a launch, and wait for the oldest ones until the others keep within the bytes."""
-        self._flying.append((arrays, size))
-        self._until(self._limit)
-
-    def for_all(self) -> None:
-        """Wait for all launches."""
-        self._until(-1)
-
-    def _until(self, limit: int) -> None:
-        while self._flying and sum(size for _, size in self._flying) > limit:
-            jax.block_until_ready(self._flying.popleft()[0])
 
 
 def _quirks(batch: LeafBatch) -> Quirks:

@@ -9,6 +9,9 @@ import jax
 from jax.sharding import AbstractMesh
 
 from redistrib.arguments import dtype_name
+from redistrib.backends.jax import private
+from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.meetings import processes_of, told
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.errors import ThroughError, TracedError
@@ -17,8 +20,9 @@ from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.copies import Via, via_of
 from redistrib.resharding.eager import PreparedReshard
+from redistrib.resharding.host_values import owners_of
 from redistrib.resharding.interrupts import SignalsPutOff
-from redistrib.resharding.leaves import matched, on_devices, present
+from redistrib.resharding.leaves import Leaf, matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
@@ -59,11 +63,13 @@ def reshard(
 
     Where devices belong to several processes, each that owns one of the source or of the target calls this with the
     same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the
-    source's sharding. In every call the processes first compare their moves, so that different trees raise the same
-    error in all of them.
+    source's sharding. Values that every process has are NumPy arrays, or arrays that are not committed to devices. In
+    every call the processes first compare their moves, so that different trees, or an error of one process, raise the
+    same error in all of them.
 
-    `jax.device_put` moves values that are no `jax.Array`, moves to other kinds of memory or devices, and copies whole
-    tiles to other devices of one process.
+    `jax.device_put` moves values that are no `jax.Array`, and copies whole tiles to other devices of one process, or to
+    another kind of memory. An array that a plan moves from or to another kind of memory than the devices' default, such
+    as `pinned_host`, is copied from there before and to there afterwards; under `jit` too.
 
     Args:
         tree: any pytree of arrays.
@@ -110,22 +116,29 @@ def reshard(
         ChoiceError: if `via` is none of the three.
         LeafError: if the shardings are no prefix of the tree, if a pattern matches no leaf or a leaf matches no pattern
             or two, and for a leaf that cannot be moved; names its path.
-        CommunicatorError: if processes are about to move different trees, or one of them does not call.
+        CommunicatorError: in all processes, if they are about to move different trees, or one of them does not call or
+            is lost.
         MemoryLimitError: if no plan that was found fits the limit; with the fewest bytes of those found, and whether
             it is proved that no plan can fit.
         TracedError: for a call that cannot be done under `jit`, and for a traced array on Auto axes without `source`.
         ReplicaError: if `check` finds devices that differ.
         ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
     """
-    planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
-    limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+    with told("reshard", lambda: _processes(tree, shardings, mesh)):
+        planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
+        limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+        if through is not None:
+            _refuse_with_through(source, logical_shape)
+            if any(map(traced.is_traced, jax.tree.leaves(tree))):
+                raise ThroughError(
+                    "", "through= goes with arrays outside jit; under jit, reshard the function's result"
+                )
+            if check:
+                check_replicas(tree)
+            prepared = _prepared_through(tree, shardings, through, mesh, donate, limit)
+            prepared.require_values()
     if through is not None:
-        _refuse_with_through(source, logical_shape)
-        if any(map(traced.is_traced, jax.tree.leaves(tree))):
-            raise ThroughError("", "through= goes with arrays outside jit; under jit, reshard the function's result")
-        if check:
-            check_replicas(tree)
-        return _prepared_through(tree, shardings, through, mesh, donate, limit).run(progress)
+        return prepared.run(progress)
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress, via=chosen,
@@ -151,25 +164,34 @@ def move_tree(
 
     `agreed` says that all processes are known to make the same call, and need not compare it.
     """
-    leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
-    if check:
-        check_replicas(tree)
-    leaves = [traced.staged(on_devices(present(leaf))) for leaf in leaves]
-    inside = [traced.is_traced(leaf.value) for leaf in leaves]
-    if donate and any(inside):
-        raise TracedError("traced donation")
-    outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
+    leaves: list[Leaf] = []
+
+    def processes() -> set[int]:
+        if agreed or any(traced.is_traced(leaf.value) for leaf in leaves):
+            return set()
+        return set().union(*map(owners_of, leaves)) if leaves else _processes(tree, shardings, mesh)
+
+    with told("reshard", processes):
+        leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
+        if check:
+            check_replicas(tree)
+        leaves = [traced.staged(on_devices(present(leaf))) for leaf in leaves]
+        inside = [traced.is_traced(leaf.value) for leaf in leaves]
+        if donate and any(inside):
+            raise TracedError("traced donation")
+        outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if outside:
-        with mode_of(outside) as ready:
+        with own_context(), mode_of(outside) as ready, told("reshard", processes):
             prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
-            # Where leaves are donated none is traced, and the moved leaves are the whole tree.
-            partial = (lambda: structure.unflatten(placed)) if donate else None
-            with SignalsPutOff(partial) as pause:
-                prepared.run(placed, progress, pause, agreed)
-                if donate:
-                    return structure.unflatten(placed)
+            prepared.require_values()
+        # Where leaves are donated none is traced, and the moved leaves are the whole tree.
+        partial = (lambda: structure.unflatten(placed)) if donate else None
+        with SignalsPutOff(partial) as pause, own_context(), mode_of(ready):  # the others end while signals wait
+            prepared.run(placed, progress, pause, agreed)
+            if donate:
+                return structure.unflatten(placed)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return structure.unflatten(results)
 
@@ -215,6 +237,12 @@ def reshard_plan(
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     with mode_of(list(map(on_devices, leaves))) as ready:
         return PreparedReshard(ready, planner, donate=donate, memory_limit=limit, via=chosen).plan
+
+
+def _processes(tree: Any, shardings: Any, mesh: Any) -> set[int]:
+    """The processes that make a call which has not come as far as its leaves; none under `jit`, where none meet."""
+    is_traced = any(map(traced.is_traced, jax.tree.leaves(tree)))
+    return set() if is_traced else processes_of(tree, shardings, mesh, private.mesh_of_devices())
 
 
 def _prepared_through(

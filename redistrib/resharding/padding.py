@@ -29,6 +29,11 @@ class Padding:
     logical: tuple[int, ...]
     target: tuple[int, ...]
 
+    def with_batch(self, dim: int, size: int) -> Padding:
+        """The shapes of a batch of so many examples, which lie along dimension `dim` and have no padding there."""
+        logical, target = ((*shape[:dim], size, *shape[dim:]) for shape in (self.logical, self.target))
+        return Padding(logical, target)
+
 
 def is_shape(value: Any) -> bool:
     """Whether a value is one logical shape or None, and not a tree of these."""

@@ -183,7 +183,7 @@ def _whole(sharding: Sharding) -> Sharding:
         return NamedSharding(sharding.mesh, PartitionSpec(), memory_kind=sharding.memory_kind)
     devices: Any = sorted(sharding.device_set, key=lambda device: int(device.id))
     mesh = jax.make_mesh((len(devices),), ("devices",), devices=devices)
-    return NamedSharding(mesh, PartitionSpec())
+    return NamedSharding(mesh, PartitionSpec(), memory_kind=sharding.memory_kind)
 
 
 def _divides(sharding: Sharding, shape: tuple[int, ...]) -> bool:

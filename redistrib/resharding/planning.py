@@ -24,7 +24,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.resharding.actions import LeafRoute, SourceTarget, route
+from redistrib.resharding.actions import LeafRoute, MemoryKinds, SourceTarget, route
 from redistrib.resharding.events import cache_missed
 from redistrib.resharding.packing import buckets
 from redistrib.resharding.packing.moves import Group, LeafMove
@@ -89,6 +89,12 @@ class Planner:
     def key(self) -> Hashable:
         """All that decides about plans besides the leaves."""
         return (_hashable(self._model), self._accumulate, self._order)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Planner) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def plan(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
         """The plan between two types.
@@ -161,7 +167,7 @@ class Planner:
         plan = spec.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
         reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
         planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
-        key = (spec, *planner_key, limit, schedule, count, stacked, reuses)
+        key = (spec.launched, *planner_key, limit, schedule, count, stacked, reuses)
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
     def _program(self, first: LeafMove, keyed: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
@@ -175,7 +181,7 @@ class Planner:
     def _in_parts(self, item: LeafMove, dtype: Any, program: CompiledBucket) -> PartedMove:
         """The program of a large leaf, from that of a part."""
         spec = leaf_spec(item)
-        move: PartedMove = PROGRAMS.get((spec, program), lambda: PartedMove(program, dtype, *spec.sides))
+        move: PartedMove = PROGRAMS.get((spec.launched, program), lambda: PartedMove(program, dtype, *spec.sides))
         return move
 
     def within(self, item: LeafMove, dtype: Any, room: int) -> Program:
@@ -243,19 +249,26 @@ class LeafSpec:
         dtype: of the leaves, by name.
         devices: in the order of their numbers.
         planner: of the plan.
+        kinds: the kinds of memory of source and target; None for the default kind of the devices.
     """
 
     ends: SourceTarget
     dtype: str
     devices: tuple[Any, ...]
     planner: Planner = field(repr=False, compare=False)
+    kinds: MemoryKinds = (None, None)
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:  # of many fields, and computed often
-        return hash((self.ends, self.dtype, self.devices))
+        return hash((self.ends, self.dtype, self.devices, self.kinds))
+
+    @cached_property
+    def launched(self) -> LeafSpec:
+        """The spec of a launch, from and to the default memory."""
+        return replace(self, kinds=(None, None)) if any(self.kinds) else self
 
     @property
     def platform(self) -> str:

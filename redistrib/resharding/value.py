@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from redistrib.plans.plan import Plan
 from redistrib.report import ShownInNotebooks, counted, rendered
+from redistrib.resharding.memory import MemoryCopies, said_of_copies
+from redistrib.resharding.packing.moves import LeafMove
 from redistrib.resharding.packing.order import LeafBatch
 from redistrib.theory.topology import Topology
 
@@ -16,17 +18,20 @@ class TreePlan(ShownInNotebooks):
     """The launches that move a tree of arrays, in order, and their bytes.
 
     Attributes:
-        batches: leaves that travel together, in the order of launches.
+        batches: leaves that travel together, in the order of launches. What is in another kind of memory than the
+            devices' default comes for its launch alone.
         kept: paths of leaves that every device holds already; source and result share buffers.
         made: paths of leaves without elements.
-        put: paths of leaves that `jax.device_put` moves: host values, other devices, other kinds of memory.
-        before_bytes: bytes on the fullest device before the launches, with the results of `jax.device_put` and
-            of copies.
+        put: paths of leaves that `jax.device_put` moves: host values, to other devices, or between kinds of memory of
+            the same devices under one sharding.
+        before_bytes: bytes in the default memory of the fullest device before the launches, with the results of
+            `jax.device_put` and of copies.
         memory_limit: the limit in bytes per device, or None.
         donate: whether sources are deleted as they travel.
         links: the topology of the plans, for each set of devices and cost model.
         copied: paths of leaves that copies move, within the memory of this process, before the launches.
         copied_bytes: bytes of their targets that the devices do not hold before, summed over the devices.
+        memory_copies: copies between kinds of memory: of leaves from or to another kind than the devices' default.
     """
 
     batches: tuple[LeafBatch, ...]
@@ -39,6 +44,7 @@ class TreePlan(ShownInNotebooks):
     links: tuple[Topology, ...] = ()
     copied: tuple[str, ...] = ()
     copied_bytes: int = 0
+    memory_copies: tuple[MemoryCopies, ...] = ()
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -93,7 +99,7 @@ class TreePlan(ShownInNotebooks):
                         first if count == 1 else f"{first} and {count - 1} more",
                         ("" if entry.times == 1 else f"{entry.times} parts, ") + f"{plan.dtype}{list(plan.shape)}",
                         f"{plan.source} -> {plan.target}",
-                        " + ".join(step.kind for step in plan.steps) + (", stacked" if entry.stacked else ""),
+                        " + ".join(_steps(group[0], plan)) + (", stacked" if entry.stacked else ""),
                         f"{count * entry.times * max(plan.received) * plan.itemsize:,}",
                         "" if k else f"{batch.peak_bytes:,}",
                     ]
@@ -107,5 +113,12 @@ class TreePlan(ShownInNotebooks):
             + (f", by copies: {len(self.copied)}" if self.copied else "")
         )
         lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")
+        lines += said_of_copies(self.memory_copies)
         lines += [f"links between hosts taken to be slower: {links}" for links in self.links if links.host]
         return "\n".join(lines)
+
+
+def _steps(item: LeafMove, plan: Plan) -> list[str]:
+    """The steps of a leaf's plan, with its copies from and to other memory."""
+    steps = [step.kind for step in plan.steps]
+    return ["load"] * item.loads + steps + ["store"] * item.stores

@@ -11,10 +11,10 @@ from types import TracebackType
 import jax
 import numpy as np
 
+from redistrib.backends.jax.meetings import Meeting
 from redistrib.errors import CommunicatorError
 from redistrib.plans.dtypes import dtype_of
 from redistrib.weights.batches import Batch, CutTensor, SmallTensors
-from redistrib.weights.meeting import Meeting
 from redistrib.weights.reading import PieceReader
 
 ReadBatch = tuple[list[jax.Array], jax.Array | None]  # tensors that are cut, and the bytes of small ones
@@ -27,7 +27,7 @@ class BatchesAhead:
     once every process has read its part of it.
 
     Args:
-        meeting: of the processes.
+        meeting: of the processes, in a channel of its own.
         batches: in the order of the reader's pieces.
         reader: of these pieces.
     """

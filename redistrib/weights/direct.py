@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from redistrib.backends.jax.memory_kinds import in_default, of_device
 from redistrib.plans.dtypes import dtype_of
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import Box, box_of, shape_of
@@ -51,8 +52,13 @@ def direct_tensor(target: TargetTensor, most_bytes: int) -> DirectTensor:
 
 
 def put(tensor: DirectTensor, reader: PieceReader) -> jax.Array:
-    """Take the pieces of a tensor from the reader, and put its tiles on the devices of this process."""
+    """Take the pieces of a tensor from the reader, and put its tiles on the devices of this process.
+
+    If it is to be cast, it is in their default memory.
+    """
     stored, sharding = tensor.target.stored, tensor.target.sharding
+    if stored.dtype != tensor.target.dtype:
+        sharding = in_default(sharding)
     dtype, tiles = dtype_of(stored.dtype), {}
     for piece in tensor.pieces:
         values = reader.next().view(dtype).reshape(piece.shape)
@@ -62,7 +68,7 @@ def put(tensor: DirectTensor, reader: PieceReader) -> jax.Array:
                     slice(start - origin, stop - origin)
                     for (start, stop), (origin, _) in zip(box, piece.box, strict=True)
                 )
-                tiles[device] = jax.device_put(values[part], device)
+                tiles[device] = jax.device_put(values[part], of_device(device, sharding))
         jax.block_until_ready(list(tiles.values()))
         del values
         reader.release(piece.nbytes)
@@ -75,7 +81,8 @@ def _is_inside(box: Box, other: Box) -> bool:
 
 
 def from_host(values: np.ndarray, target: TargetTensor) -> jax.Array:
-    """The array of a tensor that this process has whole."""
-    indices = target.sharding.addressable_devices_indices_map(values.shape)
+    """The array of a tensor that this process has whole, in the default memory of its devices."""
+    sharding = in_default(target.sharding)
+    indices = sharding.addressable_devices_indices_map(values.shape)
     tiles: Sequence[jax.Array] = [jax.device_put(values[index], device) for device, index in indices.items()]
-    return jax.make_array_from_single_device_arrays(values.shape, target.sharding, tiles, dtype=values.dtype)
+    return jax.make_array_from_single_device_arrays(values.shape, sharding, tiles, dtype=values.dtype)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding
 
+from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.weights.runs import box_of
 
@@ -20,16 +21,15 @@ _REPLICA = "replica"
 def landing(sharding: Sharding) -> Sharding:
     """A sharding of the same tiles over one device of each process that holds a tile; else the sharding itself.
 
-    It is another one only where devices share memory, and every process holds each of its tiles equally often, more
-    than once.
+    It is in the default memory of its devices. It is over fewer devices only where devices share memory, and every
+    process holds each of its tiles equally often, more than once.
     """
+    sharding = in_default(sharding)
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
         return sharding
     mesh, spec, devices = sharding.mesh, sharding.spec, sharding.mesh.devices
     processes = len({device.process_index for device in devices.flat})
-    first = devices.flat[0]
-    usual = sharding.memory_kind in (None, first.default_memory().kind)
-    if not usual or not quirks_of(first.platform, processes).shares_memory:
+    if not quirks_of(devices.flat[0].platform, processes).shares_memory:
         return sharding
     used = {axis for entry in spec if entry is not None for axis in ((entry,) if isinstance(entry, str) else entry)}
     cutting = [k for k, axis in enumerate(mesh.axis_names) if axis in used]

@@ -13,14 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from redistrib.backends.jax import memory_copies, memory_kinds
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.meetings import Meeting, processes_of, told
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.cache import Cache
 from redistrib.cost.model import CostModel
+from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
-from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.entry import move_tree
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
@@ -35,7 +37,6 @@ from redistrib.weights.direct import direct_tensor, from_host, put
 from redistrib.weights.folders import path_of
 from redistrib.weights.landing import landing, spread
 from redistrib.weights.layout import line_sharding
-from redistrib.weights.meeting import Meeting
 from redistrib.weights.names import named_leaves
 from redistrib.weights.opening import OpenWeights, open_together, open_weights, read_headers
 from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
@@ -92,8 +93,10 @@ def load(
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
+    with told("load", lambda: processes_of(shardings)):
+        limit = None if memory_limit is None else parse_size(memory_limit)
+        call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
+        _devices(shardings)
     return call.run(progress) if through is None else call.run_through(through, progress)
 
 
@@ -113,7 +116,7 @@ class _LoadCall:
         processes = sorted({device.process_index for device in devices})
         if jax.process_index() not in processes:
             return self._without_shards()
-        meeting = Meeting(processes or [jax.process_index()])
+        meeting = Meeting(processes or [jax.process_index()], "load")
         with self._opened(meeting) as weights:
             return self._arrays(meeting, weights, progress)
 
@@ -138,7 +141,7 @@ class _LoadCall:
         processes = sorted({device.process_index for device in devices})
         if jax.process_index() not in processes:
             raise LeafError("", "this process owns no device of the shardings; call load with through= where they are")
-        meeting = Meeting(processes)
+        meeting = Meeting(processes, "load")
         with self._opened(meeting) as weights:
             tensors, of_chosen = self._inputs(meeting, weights, _line(devices), function, progress)
         return PreparedThrough(tensors, self.shardings, of_chosen, donate=True).run()
@@ -194,7 +197,7 @@ class _LoadCall:
         try:
             request = [repr(self.dtype), self.limit, self.local, *_described(self.shardings)]
             headers = weights.files.to_json() if self.local else ""
-            _, notes = meeting.agreed(lambda: None, note=lambda _: digest_of([*request, headers]))
+            _, notes = meeting.agreed(lambda: None, note=lambda _: digest_of_parts([*request, headers]))
             if len(set(notes)) > 1:
                 raise WeightsFileError(
                     str(self.path),
@@ -222,7 +225,9 @@ class _LoadCall:
             results: dict[int, jax.Array] = {}
             with PieceReader(weights, pieces, self.limit) as reader:
                 for k, tensor in tensors.items():
-                    results[k] = cast(put(tensor, reader), tensor.target.dtype)
+                    results[k] = memory_copies.stored(
+                        cast(put(tensor, reader), tensor.target.dtype), tensor.target.sharding
+                    )
                     advance(tensor.target.stored.nbytes)
             return [results[k] for k in range(len(results))]
 
@@ -244,9 +249,11 @@ class _LoadCall:
 
         def arrive() -> None:
             for k, array in jax.block_until_ready(moving.popleft()).items():
-                results[k] = spread(array, tree.tensors[k].sharding)
+                sharding = tree.tensors[k].sharding
+                results[k] = memory_copies.stored(spread(array, memory_kinds.in_default(sharding)), sharding)
 
-        with reader, BatchesAhead(meeting, batches, reader) as ahead:
+        of_batches = Meeting(meeting.processes, "load", channel="batches")  # in a thread of their own
+        with reader, BatchesAhead(of_batches, batches, reader) as ahead:
             for batch in batches:
                 arrays, blob = ahead.next()
                 if len(moving) == IN_FLIGHT:

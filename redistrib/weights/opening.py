@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from redistrib.backends.jax.meetings import Meeting
 from redistrib.errors import WeightsFileError
 from redistrib.errors.base import shown
 from redistrib.weights.folders import FolderFiles, files_in, is_name, kind_of
@@ -23,7 +24,7 @@ from redistrib.weights.headers import (
     read_header,
     ties_of,
 )
-from redistrib.weights.meeting import Meeting, packed, unpacked
+from redistrib.weights.notes import packed, unpacked
 from redistrib.weights.open_files import Stamp, StorageFile, opened, settled_stamp
 
 ATTEMPTS = 10  # to open the files of a folder while others replace them

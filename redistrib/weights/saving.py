@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from redistrib.backends.jax.meetings import Meeting, processes_of, told
+from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
-from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.sharing import buffers
 from redistrib.sizes import parse_size
 from redistrib.weights.folders import ALONE, path_of
 from redistrib.weights.headers import StoredTensor
-from redistrib.weights.meeting import Meeting
 from redistrib.weights.names import named_leaves
 from redistrib.weights.placing import NewFiles, saying_path, temporary_folder
 from redistrib.weights.runs import Box, box_of, runs_of, shape_of
@@ -60,28 +60,30 @@ def save(
             changed then, unless the error says so.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
-    leaves, _ = named_leaves(tree)
-    for name, value in leaves:
-        check_leaf(name, value)
-    if not leaves:
-        raise LeafError("", "the tree has no arrays; there is nothing to save")
-    given = path_of(path)
-    texts = {"format": "pt"} if metadata is None else checked_metadata(given, metadata)
-    is_file = given.suffix == ".safetensors"
-    # Absolute, so that all files of a save go to one folder, though the process changes its own meanwhile.
-    folder = Path(os.path.abspath(given.parent if is_file else given))
-    distinct, tied = _without_tied(leaves)
-    alone = given.name if is_file else ALONE
-    size = parse_size(shard_bytes)
-    files, tensors = new_files(distinct, tied, texts, 2**62 if is_file else size, given, alone)
-    devices: set[Any] = set()
-    for _, value in distinct:
-        devices |= value.sharding.device_set if isinstance(value, jax.Array) else set()
-    processes = sorted({device.process_index for device in devices})
+    with told("save", lambda: processes_of(tree)):
+        leaves, _ = named_leaves(tree)
+        for name, value in leaves:
+            check_leaf(name, value)
+        if not leaves:
+            raise LeafError("", "the tree has no arrays; there is nothing to save")
+        given = path_of(path)
+        texts = {"format": "pt"} if metadata is None else checked_metadata(given, metadata)
+        is_file = given.suffix == ".safetensors"
+        # Absolute, so that all files of a save go to one folder, though the process changes its own meanwhile.
+        folder = Path(os.path.abspath(given.parent if is_file else given))
+        distinct, tied = _without_tied(leaves)
+        alone = given.name if is_file else ALONE
+        size = parse_size(shard_bytes)
+        files, tensors = new_files(distinct, tied, texts, 2**62 if is_file else size, given, alone)
+        devices: set[Any] = set()
+        for _, value in distinct:
+            devices |= value.sharding.device_set if isinstance(value, jax.Array) else set()
+        processes = sorted({device.process_index for device in devices})
     if processes and jax.process_index() not in processes:
         return
-    meeting = Meeting(processes or [jax.process_index()])
-    call = digest_of([str(path), *(file.head for file in files), *(_where(value) for _, value in distinct)])
+    meeting = Meeting(processes or [jax.process_index()], "save")
+    heads = (file.head for file in files)
+    call = digest_of_parts([str(path), *heads, *(_where(value) for _, value in distinct)])
     _, calls = meeting.agreed(lambda: None, note=lambda _: call)
     if len(set(calls)) > 1:
         raise WeightsFileError(str(path), "", "the processes save different arrays; make the same call everywhere")

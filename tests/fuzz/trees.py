@@ -1,4 +1,4 @@
-"""Trees of arrays through `reshard`: aliases of every kind, leaves that fail, donation, limits and interruptions.
+"""Trees of arrays through `reshard`: aliases, kinds of memory, leaves that fail, donation, limits and interruptions.
 
 After a move every leaf has its bits and its sharding; after any exception every array of the tree is alive, or stands
 moved in the tree that the error carries as `partial`.
@@ -29,6 +29,7 @@ LIMIT = 60.0  # seconds of processor time: compilers are among it
 SHAPES = ((8,), (24,), (4, 6), (12, 12), (2, 3, 4), (), (0, 8), (64, 48), (5,))
 DTYPES = ("float32", "bfloat16", "int8", "uint16", "bool", "complex64", "key", "weak", "int4")
 MESHES = ((8,), (2, 4), (4, 2), (2, 2, 2), (6,), (2, 3), (3, 2), (4,), (2,), (1,))
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 ALIASES = ("same", "shard", "shard", "again", "reversed", "kept")
 
 
@@ -49,6 +50,8 @@ def check(seed: int, index: int) -> str:
     """
     rng = random.Random(f"tree/{seed}/{index}")
     entries, why_not = _draw(rng)
+    if (memory := random.Random(f"memory/{seed}/{index}")).random() < 0.4:
+        entries = [_in_memory(memory, entry) for entry in entries]
     tree: Any = {f"leaf{k}": entry.leaf for k, entry in enumerate(entries)}
     shardings = {f"leaf{k}": entry.target for k, entry in enumerate(entries)}
     options: dict[str, Any] = {"donate": rng.random() < 0.7}
@@ -80,7 +83,8 @@ def check(seed: int, index: int) -> str:
             continue
         if not _is_right(moved, entry.value):
             raise Failure("wrong", f"leaf {k} has other bits", case=told)
-        if not moved.sharding.is_equivalent_to(_sharding(entry.target), moved.ndim):
+        target = _sharding(entry.target)
+        if not moved.sharding.is_equivalent_to(target.with_memory_kind(target.memory_kind or "device"), moved.ndim):
             raise Failure("wrong", f"leaf {k} is on {moved.sharding}", case=told)
         if not options["donate"] and not _is_right(entry.leaf, entry.value):
             raise Failure("wrong", f"leaf {k} was given up without donation", case=told)
@@ -141,10 +145,11 @@ def _told(entries: list[Entry]) -> str:
     for entry in entries:
         if isinstance(entry.leaf, jax.Array):
             where = getattr(entry.leaf.sharding, "spec", "one device")
-            leaf = f"{entry.leaf.dtype}{list(entry.leaf.shape)} {where}"
+            leaf = f"{entry.leaf.dtype}{list(entry.leaf.shape)} {where} {entry.leaf.sharding.memory_kind}"
         else:
             leaf = f"{type(entry.leaf).__name__} {str(entry.leaf)[:30]}"
-        shown.append(f"{leaf} -> {getattr(entry.target, 'spec', entry.target)}")
+        kind = getattr(entry.target, "memory_kind", "")
+        shown.append(f"{leaf} -> {getattr(entry.target, 'spec', entry.target)} {kind}")
     return "; ".join(shown)[:500]
 
 
@@ -214,6 +219,16 @@ def _array(rng: random.Random, meshes: tuple[Mesh, Mesh]) -> Entry:
         value = drawn.integers(0, 2 if dtype == "bool" else 7, shape).astype(jnp.dtype(dtype))
         array = jax.device_put(value.copy(), where)
     return Entry(array, value, _target(rng, shape, meshes))
+
+
+def _in_memory(rng: random.Random, entry: Entry) -> Entry:
+    """The entry with its array, or its target, in any kind of memory; a copy in another kind has its own buffers."""
+    leaf, target = entry.leaf, entry.target
+    if isinstance(leaf, jax.Array) and entry.value is not None and not leaf.is_deleted() and rng.random() < 0.4:
+        leaf = jax.device_put(leaf, leaf.sharding.with_memory_kind(rng.choice(MEMORY_KINDS)))
+    if isinstance(target, Sharding) and rng.random() < 0.4:
+        target = target.with_memory_kind(rng.choice(MEMORY_KINDS))
+    return Entry(leaf, entry.value, target)
 
 
 def _host(rng: random.Random, meshes: tuple[Mesh, Mesh]) -> Entry:

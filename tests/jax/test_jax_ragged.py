@@ -45,11 +45,11 @@ def by_definition(operand, output, input_offsets, send_sizes, output_offsets, re
     return output
 
 
-def run_alone(step: Exchange, order: list[int], extra: tuple[int, ...] = ()) -> np.ndarray:
+def run_alone(step: Exchange, order: list[int], extra: tuple[int, ...] = (), **options: int) -> np.ndarray:
     """The step on numbered tiles, by the program of one device on the devices in that order; tiles by device number."""
     devices = len(order)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("x",), axis_types=(AxisType.Auto,))
-    program = local_program([step], LoweringContext(("x",), (devices,), tuple(order), ragged=True))
+    program = local_program([step], LoweringContext(("x",), (devices,), tuple(order), ragged=True, **options))
     run = jax.jit(jax.shard_map(program, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     tiles = np.stack(numbered_tiles(step, extra))[order]
     found = np.asarray(run(tiles.reshape(-1, *tiles.shape[2:])))
@@ -99,6 +99,13 @@ def test_dimensions_beyond_the_plan_travel_along(one_collective: list[int]) -> N
     expected = np.stack(run_step(step, numbered_tiles(step)))
     np.testing.assert_array_equal(alone, np.multiply.outer(expected, np.arange(1, 7, dtype=np.float32).reshape(3, 2)))
     assert len(one_collective) == 1
+
+
+def test_shares_that_no_index_counts_go_in_rounds(one_collective: list[int]) -> None:
+    (step,) = synthesize_swap().steps
+    alone = run_alone(step, list(range(24)), largest_index=1)
+    np.testing.assert_array_equal(alone, np.stack(run_step(step, numbered_tiles(step))))
+    assert not one_collective
 
 
 def synthesize_swap() -> rd.Plan:

@@ -50,7 +50,7 @@ def lowered(plan: Plan, platform: str, processes: tuple[int, ...], schedule: str
         move = execute.to_jax(plan, jax_mesh(plan.source_mesh), schedule=schedule, stacked=bool(plan.source.partial))
         shape = move._ends[0].global_shape
         argument = jax.ShapeDtypeStruct(shape, plan.dtype, sharding=move.source_sharding)
-        traced = jax.jit(move._mapped).trace(argument)
+        traced = jax.jit(move._move.run).trace(argument)
         return str(traced.lower(lowering_platforms=(LOWERED_AS.get(platform, platform),)).as_text())
 
 

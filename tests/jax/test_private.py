@@ -196,8 +196,8 @@ def test_every_private_name_may_be_missing(monkeypatch: pytest.MonkeyPatch, modu
         assert not hasattr(importlib.import_module(module), name)
     equation = jax.make_jaxpr(lambda x: x + 1)(1.0).eqns[0]
     assert isinstance(lacking.source_line(equation), str)
-    assert lacking.batch_axes() == frozenset()
     assert lacking.notes_of_processes() is None
+    assert lacking.new_primitive("of_a_test").name == "of_a_test"
     assert (lacking.virtual_devices(16) is None) == (name == "xla_client")
     assert jax.jit(lacking.weakly_typed).eval_shape(jnp.ones(2)).weak_type
     with jax.set_mesh(MESH):
@@ -215,7 +215,7 @@ def test_a_jax_without_any_way_to_the_mesh_is_named(monkeypatch: pytest.MonkeyPa
         rd.reshard(matrix(), P("x"))
 
 
-@pytest.mark.parametrize("name", ["_distributed", "_axis_env", "_convert_element_type", "_concrete_mesh"])
+@pytest.mark.parametrize("name", ["_distributed", "_convert_element_type", "_concrete_mesh"])
 def test_arrays_move_without_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(private, name, None)
     for array in (matrix(), jnp.float32(2.5)):
@@ -226,6 +226,12 @@ def test_arrays_move_without_it(monkeypatch: pytest.MonkeyPatch, name: str) -> N
 
 
 # ------------------------------------------------------------------- what is switched off in the whole process
+
+
+def test_keys_are_waited_for_as_their_integers_are() -> None:
+    keys = jax.block_until_ready(jax.random.split(jax.random.key(0), 4))
+    assert private.is_computed(keys) and private.is_computed(jax.block_until_ready(matrix()))
+    assert private.is_computed(object())  # type: ignore[arg-type]  # of a JAX that has neither name
 
 
 def test_handlers_of_signals_are_put_back_when_an_exception_comes() -> None:

@@ -158,6 +158,9 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves() -> None:
         "many": "TilesError: rank 0: 2 arrays are given for 1: x",
         "whole": message["whole"],
         "scatter root": "CommunicatorError: there is no rank 4 among 4; give a root from 0 to 3",
+        "scatter root of one": "CommunicatorError: there is no rank 4 among 4; give a root from 0 to 3",
+        "gather roots": "CommunicatorError: the ranks name different roots; give the same on all ranks",
+        "no program": "CommunicatorError: 7 is no program; give one, for example from its JSON or text",
         "gather": "TilesError: rank 0: the tile of 'z' has shape [4, 16] where the tile is [16, 4]; pass this "
         "rank's tile, not the whole array",
         "freed": "CommunicatorError: this executor was freed; make another with to_mpi",

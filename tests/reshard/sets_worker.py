@@ -19,9 +19,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.sharding import named_sharding
-from redistrib.resharding import agreement
 from redistrib.resharding.packing import buckets
-from tests.reshard import different_calls_worker
 from tests.sets.cases import PAIRS, alpa_on_eight, m2n
 
 DEVICES = np.array(jax.devices())
@@ -94,6 +92,33 @@ def in_turn() -> list[int]:
     return early
 
 
+def through_the_host(array: jax.Array, values: np.ndarray) -> int:
+    """What is wrong after moves between processes to pinned memory of hosts, from there, and within it."""
+    on_host = sharding([2, 3, 6, 7], (4,), P("x")).with_memory_kind("pinned_host")
+    stages = (on_host, on_host.with_memory_kind("device"), on_host, sharding([0, 1, 4, 5], (4,), P(None, "x")), on_host)
+    faults = 0
+    for target in (*stages, sharding([0, 1, 4, 5], (4,), P(None, "x")).with_memory_kind("pinned_host")):
+        array = rd.reshard(array, target)
+        faults += wrong(array, values) + (array.sharding != target)
+    return faults
+
+
+def wrong_after_tied() -> int:
+    """What is wrong where leaves have buffers in common, which the processes alone know that hold them."""
+    values = np.arange(64.0, dtype=np.float32).reshape(8, 8)
+    source, target = sharding(LOW, (4,), P("x")), sharding(HIGH, (4,), P("x"))
+    leaves = [placed(values * factor, source) for factor in (1, 2, 3)]
+    held = [leaf for leaf in leaves if leaf.addressable_shards]
+    tied = [leaves[1], leaves[0], leaves[2], leaves[0]]
+    if not held:
+        tied = [jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=source) for _ in tied]
+    at_fault = 0
+    for there in (target, sharding(HIGH, (4,), P(None, "x"))):
+        moved = rd.reshard(tied, there, donate=there is not target)
+        at_fault += sum(wrong(array, values * factor) for array, factor in zip(moved, (2, 1, 3, 1), strict=True))
+    return at_fault + sum(not leaf.is_deleted() for leaf in held)
+
+
 def main() -> None:
     early = in_turn()
     if sys.argv[5] == "all":
@@ -163,14 +188,13 @@ def main() -> None:
     few, ends = ({name: each[name] for name in two} for each in (tree, targets))
     refused(lambda *both: rd.reshard(*both, memory_limit="1MiB"), few, ends)
     pair, there = [other, tree["eight to six"]], targets["eight to six"]
-    for kind, spec in (("device", P("x") if OWN else P(None, "x")), ("pinned_host", P("x"))):
-        away = sharding([2, 3, 6, 7], (4,), spec).with_memory_kind(kind)
-        refused(lambda *both: rd.reshard(*both, donate=True), pair, [away, there])
+    away = sharding([2, 3, 6, 7], (4,), P("x") if OWN else P(None, "x"))
+    refused(lambda *both: rd.reshard(*both, donate=True), pair, [away, there])
     at_fault += sum(array.is_deleted() for array in pair)  # refused before anything moves
-    at_fault += different_calls_worker.main()
+    at_fault += through_the_host(other, values["across"])
+    at_fault += wrong_after_tied()
     at_fault += early[0]
-    agreement.WAIT_SECONDS = 2
-    if OWN == 0:  # the others do not call
+    if OWN == 0:  # the others end
         refused(rd.reshard, other, sharding([2, 3, 6, 7], (2, 2), P("x")))
     print(f"RESULT {OWN} {len(tree)} {at_fault} {gone}")
 

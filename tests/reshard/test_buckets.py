@@ -41,6 +41,7 @@ class Moving:
 
     plan: Plan
     devices: tuple[int, ...] = DEVICES
+    kinds: tuple[None, None] = (None, None)
 
     @property
     def source_bytes(self) -> int:
@@ -58,6 +59,7 @@ class Sized:
     source_bytes: int
     target_bytes: int
     plan: Plan = PLANS[1]
+    kinds: tuple[None, None] = (None, None)
 
 
 def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[LeafMove]:
@@ -199,6 +201,7 @@ class Costly:
     target_bytes: int
     fast: int
     frugal: int
+    kinds: tuple[None, None] = (None, None)
 
     @property
     def plan(self) -> Any:

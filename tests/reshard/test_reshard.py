@@ -202,22 +202,6 @@ def test_host_values_and_other_devices_go_by_device_put() -> None:
     assert rd.reshard(np.arange(3), jax.devices()[2]).sharding == SingleDeviceSharding(jax.devices()[2])
 
 
-@pytest.mark.parametrize("there", ["pinned_host", "unpinned_host"])
-def test_other_kinds_of_memory_go_by_device_put(there: str) -> None:
-    """There and back; within one kind, whatever it is called, a plan moves the array."""
-    away = COLUMNS.with_memory_kind(there)
-    assert rd.reshard_plan(matrix(), away).put == ("",)
-    moved = rd.reshard(matrix(), away)
-    assert moved.sharding == away
-    assert moved.sharding.memory_kind == there
-    back = rd.reshard(moved, COLUMNS)
-    assert back.sharding == COLUMNS
-    assert np.array_equal(back, matrix())
-    default = COLUMNS.with_memory_kind(jax.devices()[0].default_memory().kind)
-    assert rd.reshard_plan(matrix(), default).order == ("",)
-    assert rd.reshard(matrix(), default).sharding == default
-
-
 # -------------------------------------------------------------------------------------- failures
 
 

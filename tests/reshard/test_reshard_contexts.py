@@ -14,9 +14,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax import private
 from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.errors import LeafError, TracedError
+from redistrib.errors import LeafError, MemoryLimitError, TracedError
 from tests.messages import exactly
 from tests.reshard.meshes import AUTO, EXPLICIT, on
 
@@ -130,6 +129,13 @@ def test_keys(implementation: str) -> None:
     alike(rd.reshard(keys, target), jax.device_put(keys, target))
 
 
+def test_a_key_that_is_a_constant() -> None:
+    key = jax.random.key(3)
+    with jax.set_mesh(EXPLICIT):
+        ours, theirs = (jax.jit(lambda move=move: move(key, P()))() for move in (rd.reshard, jax.sharding.reshard))
+    alike(ours, theirs)
+
+
 def test_keys_of_the_old_style_and_on_auto_axes() -> None:
     old, target = placed(jax.random.PRNGKey(0), spec=P()), on(EXPLICIT, "y")
     ours, theirs = (jax.jit(lambda k, move=move: move(k, target))(old) for move in (rd.reshard, jax.sharding.reshard))
@@ -173,10 +179,15 @@ def test_what_a_device_keeps_of_a_batch(here: P, there: P, spmd: str | None) -> 
     alike(ours, theirs)
 
 
-def test_what_JAX_does_not_do_to_a_batch_is_refused() -> None:
-    batch, target = placed(np.stack([NUMBERS] * 4), spec=P("x")), on(EXPLICIT, "y")
-    with pytest.raises(TracedError, match=r"under this jax\.vmap batches are cut along 'x', and JAX moves"):
-        jax.vmap(lambda a: rd.reshard(a, target, memory_limit="1MiB"))(batch)
+def test_a_memory_limit_holds_for_all_examples_together() -> None:
+    batch, target = placed(np.stack([NUMBERS] * 8), spec=P("x")), on(EXPLICIT, "y")
+
+    def run(limit: int) -> jax.Array:
+        return jax.vmap(lambda a: rd.reshard(a, target, memory_limit=limit))(batch)
+
+    alike(run(1024), jax.vmap(lambda a: jax.sharding.reshard(a, target))(batch))
+    with pytest.raises(MemoryLimitError, match="no plan fits in 512 bytes per device"):
+        run(512)
 
 
 def test_under_vmap_on_auto_axes() -> None:
@@ -205,13 +216,6 @@ def test_axes_of_the_batch_cut_nothing_else() -> None:
     run = jax.jit(lambda b, move: jax.vmap(lambda a: move(other, target).sum() + a.sum())(b), static_argnums=1)
     with jax.set_mesh(EXPLICIT):
         alike(run(batch, rd.reshard), run(batch, jax.sharding.reshard))
-
-
-def test_without_the_names_of_batches_the_error_is_that_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = placed(np.stack([NUMBERS] * 4), spec=P("x", None, "y"))
-    monkeypatch.setattr(private, "_axis_env", None)
-    with pytest.raises(LeafError):
-        jax.vmap(lambda a: rd.reshard(a, on(EXPLICIT, "x", None)))(batch)
 
 
 # --------------------------------------------------------------------------------------------- shard_map

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedError
-from redistrib.resharding import entry, traced
+from redistrib.resharding import entry, traced_move
 from redistrib.resharding.actions import SourceTarget
 from redistrib.resharding.planning import Planner
 from redistrib.theory.topology import Topology
@@ -314,7 +314,7 @@ def test_hosts_are_those_that_either_mesh_tells(monkeypatch: pytest.MonkeyPatch)
             met.append(ends.topology)
             return super().plan(ends, *rest)
 
-    monkeypatch.setattr(traced, "topology_of_mesh", lambda mesh: known[mesh.axis_names])
+    monkeypatch.setattr(traced_move, "topology_of_mesh", lambda mesh: known[mesh.axis_names])
     monkeypatch.setattr(entry, "Planner", Asking, raising=True)
     low, high = Topology.consecutive(8, 2), Topology.consecutive(8, 4)
     for source, target, found in ((low, None, low), (None, high, high), (low, high, low), (None, None, None)):

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import jax
@@ -145,7 +146,7 @@ def refusals() -> None:
 
 
 def replaced() -> None:
-    """Loads of a folder that the first process replaces all the time."""
+    """Loads of a folder that the first process replaces some thirty times a second."""
     folder, stop = PATH.parent / "replaced", threading.Event()
     everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P())
 
@@ -158,8 +159,9 @@ def replaced() -> None:
             if stop.is_set():
                 return
             save(version)
+            time.sleep(0.03)
 
-    threads = [threading.Thread(target=run)] if jax.process_index() == 0 else []
+    threads = [threading.Thread(target=run, daemon=True)] if jax.process_index() == 0 else []
     if threads:
         save(0)
     multihost_utils.sync_global_devices("saved")

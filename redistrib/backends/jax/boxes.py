@@ -3,38 +3,103 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from redistrib.backends.jax.offsets import LargeOffset, Offset, Offsets, offset_of
 from redistrib.theory.placement import Placement
-
-Offsets: TypeAlias = Sequence[int | jax.Array]
 
 
 def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
     """The box of `size` at `offsets` along the leading dimensions, whole along the others."""
-    rest = tile.ndim - len(size)
     full = (*size, *tile.shape[len(size) :])
     if full == tile.shape:
         return tile
-    if all(isinstance(offset, int) for offset in offsets):
-        return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]
-    return lax.dynamic_slice(tile, _starts(offsets, rest), full, allow_negative_indices=False)
+    fixed = [offset for offset in offsets if isinstance(offset, int)]
+    if len(fixed) == len(offsets):
+        return tile[tuple(slice(o, o + n) for o, n in zip(fixed, size, strict=True))]
+    for dim, offset in enumerate(offsets := _large(offsets, size, tile)):
+        if isinstance(offset, LargeOffset):
+            if isinstance(offset.which, int):
+                start = offset.values[offset.which]
+                slab = lax.slice_in_dim(tile, start, start + size[dim], axis=dim)
+                return box(slab, [*offsets[:dim], 0, *offsets[dim + 1 :]], size)
+            if offset.cell(size[dim], tile.shape[dim]) is None:
+                return _branching(offsets, dim, lambda at: box(tile, at, size))
+    cells = _Cells.of(offsets, full, tile)
+    read: jax.Array = lax.dynamic_slice(
+        lax.reshape(tile, cells.whole), cells.starts, cells.part, allow_negative_indices=False
+    )
+    return lax.reshape(read, full)
 
 
 def put(tile: jax.Array, part: jax.Array, offsets: Offsets) -> jax.Array:
     """The tile after a part is written at `offsets` of its leading dimensions."""
-    starts = _starts(offsets, tile.ndim - len(offsets))
-    return lax.dynamic_update_slice(tile, part, starts, allow_negative_indices=False)
+    for dim, offset in enumerate(offsets := _large(offsets, part.shape, tile)):
+        if isinstance(offset, LargeOffset) and offset.cell(part.shape[dim], tile.shape[dim]) is None:
+            if not isinstance(offset.which, int):
+                return _branching(offsets, dim, lambda at: put(tile, part, at))
+            start = offset.values[offset.which]
+            sizes = start, part.shape[dim], tile.shape[dim] - start - part.shape[dim]
+            before, slab, behind = lax.split(tile, sizes, dim)
+            return lax.concatenate([before, put(slab, part, [*offsets[:dim], 0, *offsets[dim + 1 :]]), behind], dim)
+    cells = _Cells.of(offsets, part.shape, tile)
+    written: jax.Array = lax.dynamic_update_slice(
+        lax.reshape(tile, cells.whole), lax.reshape(part, cells.part), cells.starts, allow_negative_indices=False
+    )
+    return lax.reshape(written, tile.shape)
 
 
-def _starts(offsets: Offsets, rest: int) -> list[Any]:
-    return [np.int32(offset) if isinstance(offset, int) else offset for offset in (*offsets, *(0,) * rest)]
+def _large(offsets: Offsets, size: Sequence[int], tile: jax.Array) -> list[Offset]:
+    """The offsets, those that are no indices as `LargeOffset`s inside the tile."""
+    every = [offset_of(offset) if isinstance(offset, int) else offset for offset in offsets]
+    return [
+        offset.within(size[dim], tile.shape[dim]) if isinstance(offset, LargeOffset) else offset
+        for dim, offset in enumerate(every)
+    ]
+
+
+def _branching(offsets: Sequence[Offset], dim: int, run: Callable[[Offsets], jax.Array]) -> jax.Array:
+    """What runs at offsets, one branch for each value of the large one along a dimension."""
+    large = offsets[dim]
+    assert isinstance(large, LargeOffset)
+    alone = [LargeOffset((value,), 0, large.largest) for value in large.values]
+    branches = [lambda at=at: run([*offsets[:dim], at, *offsets[dim + 1 :]]) for at in alone]
+    result: jax.Array = lax.switch(large.which, branches)
+    return result
+
+
+class _Cells(NamedTuple):
+    """A box in a tile whose dimensions at large offsets are cut into cells.
+
+    Attributes:
+        whole, part: shapes of the tile and of the box, with a dimension of cells before each that is cut.
+        starts: where the box begins.
+    """
+
+    whole: tuple[int, ...]
+    part: tuple[int, ...]
+    starts: tuple[Any, ...]
+
+    @staticmethod
+    def of(offsets: Offsets, size: Sequence[int], tile: jax.Array) -> _Cells:
+        """The box of a size at offsets along the leading dimensions."""
+        rows: list[tuple[int, int, Any]] = []
+        for offset, n, extent in zip_longest(offsets, size, tile.shape, fillvalue=0):
+            if isinstance(offset, LargeOffset):
+                cell = offset.cell(n, extent)
+                assert cell is not None
+                rows += [(extent // cell, n // cell, offset.cells(cell)), (cell, cell, np.int32(0))]
+            else:
+                rows.append((extent, n, np.int32(offset) if isinstance(offset, int) else offset))
+        whole, part, starts = zip(*rows, strict=True) if rows else ((), (), ())
+        return _Cells(whole, part, starts)
 
 
 def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:

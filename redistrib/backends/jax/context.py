@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
@@ -12,6 +14,7 @@ from jax import lax
 
 from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
+from redistrib.backends.jax.offsets import LARGEST_INDEX, LargeOffset, Offset, offset_of
 from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
 from redistrib.backends.jax.xla_cpu.quirks import Quirks, has_ragged_all_to_all, quirks_of
 from redistrib.errors import MemoryLimitError
@@ -49,7 +52,9 @@ class LoweringContext:
         adding: the additions of partial sums; None if there are none.
         links: half-duplex links between processes; None if links carry data in both directions at a time.
         numbers_groups: whether collectives name devices by number where mesh axes would do. XLA of JAX 0.12 ends the
-            process at such axes if a program has two meshes, and axes of one are parts of an axis of the other.
+            process at such axes if a program has two meshes, and axes of one are parts of an axis of the other. A
+            function that calls ours may have other meshes too.
+        largest_index: by which the program indexes arrays; see `offsets`.
     """
 
     MOST_PIECES: ClassVar[int] = 32  # members; with more, a program with a slice for each is too long
@@ -69,7 +74,8 @@ class LoweringContext:
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None
     links: HalfDuplexLinks | None = None
-    numbers_groups: bool = False
+    numbers_groups: bool = jax.__version_info__ >= (0, 12)
+    largest_index: int = LARGEST_INDEX
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,23 +93,47 @@ class LoweringContext:
         rows = jnp.asarray(table[list(self.order)])
         return lax.dynamic_index_in_dim(rows, lax.axis_index(self.names), keepdims=False)
 
-    def offsets(self, table: Int64) -> list[int | jax.Array]:
-        """The row of the running device in `[devices, rank]` offsets, as scalars; numbers if all rows are equal."""
-        return [self._entry(column) for column in table.T]
+    def offsets(self, table: Int64, steps: Sequence[int] = ()) -> list[Offset]:
+        """The row of the running device in `[devices, rank]` offsets, as scalars; numbers if all rows are equal.
 
-    def parts(self, table: Int64) -> list[int | jax.Array]:
+        Args:
+            table: the offsets.
+            steps: along each dimension the most that is added to them later.
+        """
+        most = [*steps, *[0] * (table.shape[1] - len(steps))]
+        return [self._entry(column, step) for column, step in zip(table.T, most, strict=True)]
+
+    def parts(self, table: Int64) -> list[Offset]:
         """As `offsets`, for the number of a part along each dimension; among `numbers` if all rows are equal."""
         return [self.number(entry) if isinstance(entry, int) else entry for entry in self.offsets(table)]
+
+    def number_of(self, column: Int64) -> int | jax.Array:
+        """The number of the running device in `[devices]` numbers that fit in 32 bits."""
+        if (column == column[0]).all():
+            return int(column[0])
+        entry: jax.Array = self.lookup(column.astype(np.int32))
+        return entry
+
+    def branch(self, rows: Int64, run: Callable[[tuple[int, ...]], jax.Array]) -> jax.Array:
+        """What runs on the row of the running device in `[devices, columns]` numbers, which the compiler then knows."""
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        branches = [partial(run, tuple(row)) for row in distinct.tolist()]
+        if len(branches) == 1:
+            return branches[0]()
+        result: jax.Array = lax.switch(self.lookup(which.reshape(-1).astype(np.int32)), branches)
+        return result
 
     def number(self, value: int) -> int | jax.Array:
         """A value, as an argument of the program if it is among `numbers`."""
         return self.numbers[value] if value < len(self.numbers) else value
 
-    def _entry(self, column: Int64) -> int | jax.Array:
+    def _entry(self, column: Int64, step: int) -> Offset:
         if (column == column[0]).all():
-            return int(column[0])
-        entry: jax.Array = self.lookup(column.astype(np.int32))
-        return entry
+            return offset_of(int(column[0]), self.largest_index)
+        if column.max() + step > self.largest_index:
+            values, which = np.unique(column, return_inverse=True)
+            return LargeOffset(values.tolist(), self.lookup(which.astype(np.int32)), self.largest_index)
+        return self.number_of(column)
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective, by mesh axes if the groups follow any and may.

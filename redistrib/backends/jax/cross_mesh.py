@@ -7,80 +7,42 @@ same rows in the same way, so they change meshes without moving. A second `shard
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import Platform, context_of
+from redistrib.backends.jax.contexts import abstract
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.rows import over_tiles
-from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
-from redistrib.backends.jax.values import Program, as_integer_bits, differentiable, underivable
+from redistrib.backends.jax.sharding import constrained
+from redistrib.backends.jax.values import Program, as_integer_bits
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import spec_entries
-from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 
-_REPLICAS = "an array whose replicas are partial sums"
 
+def moved_across(
+    array: jax.Array, plan: Plan, source: Any, target: Any, specs: tuple[PartitionSpec, PartitionSpec]
+) -> jax.Array:
+    """A traced array under the plan's target, between meshes with the same device order.
 
-class CrossMeshRedistribution:
-    """A plan as a function of a traced array, between meshes with the same device order.
+    JAX has no type for partial sums on a mesh of Auto axes. There they are an array whose replicas differ.
 
-    As a function of global arrays it is the identity: its tangent runs the same plan, its cotangent the plan back. JAX
-    has no type for partial sums on a mesh of Auto axes. There they are an array whose replicas differ, which has no
-    cotangent.
-
-    Attributes:
-        plan: the plan; device numbers are row-major positions in both meshes.
+    Args:
+        array: its sharding before is not checked.
+        plan: device numbers are row-major positions in both meshes.
         source, target: meshes, concrete or abstract.
-        reverse: returns the plan back when a cotangent needs it, between the types without partial sums; it ends with
-            partial sums along the axes of `reduced`.
-        reduced: axes of the source along which JAX marks the array as reduced.
+        specs: partition specs before and after.
     """
-
-    def __init__(
-        self,
-        plan: Plan,
-        source: Any,
-        target: Any,
-        reverse: Callable[[], Plan],
-        reduced: frozenset[str] = frozenset(),
-    ) -> None:
-        self.plan, self.source, self.target, self.reverse, self.reduced = plan, source, target, reverse, reduced
-        self._replicas = bool(plan.source.partial) and AxisType.Explicit not in source.axis_types
-
-    def __call__(self, array: jax.Array) -> jax.Array:
-        """The same global array under the target's sharding; its sharding before is not checked."""
-        if self._replicas:
-            cuts = partition_spec(DistType(self.plan.source.dims))
-            move = underivable(lambda value: self._mapped(value, (cuts, partition_spec(self.plan.target))), _REPLICAS)
-            return move(array)
-        return differentiable(self._mapped, self._moved_back, bool(self.plan.target.partial))(array)
-
-    def _moved_back(self, cotangent: jax.Array) -> jax.Array:
-        before = partition_spec(self.plan.target, cotangent=True)
-        after = partition_spec(self.plan.source, cotangent=True, reduced=self.reduced)
-        return self._back._mapped(cotangent, (before, after))
-
-    @cached_property
-    def _back(self) -> CrossMeshRedistribution:
-        return CrossMeshRedistribution(self.reverse(), self.target, self.source, lambda: self.plan)
-
-    def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
-        mesh = self.plan.target_mesh
-        default = partition_spec(self.plan.source, reduced=self.reduced), partition_spec(self.plan.target)
-        source, target = specs or default
-        context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
-        context = replace(context, numbers_groups=True)
-        program = as_integer_bits(tile_program(self.plan, context))
-        moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
-        return constrained(moved, self.target, target)
+    before, after = specs
+    mesh = plan.target_mesh
+    context = context_of(plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(target))
+    program = as_integer_bits(tile_program(plan, context))
+    moved = _across(constrained(array, source, before), source, before, target, after, program)
+    return constrained(moved, target, after)
 
 
 def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
@@ -102,9 +64,10 @@ def _across(
 ) -> jax.Array:
     """Bring an array to another mesh as rows, one for each tile, and run a program on each tile there."""
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
-    rows = _mapping(lambda tile: tile[None], source, source_spec, over_source)(array)
+    rows = over_tiles(lambda tile: tile[None], source, source_spec, over_source)(array)
     rows = constrained(_named_finely(rows, source, target), target, over_target)
-    return _mapping(lambda row: program(row[0]), target, over_target, target_spec)(rows)
+    moved: jax.Array = over_tiles(lambda row: program(row[0]), target, over_target, target_spec)(rows)
+    return moved
 
 
 def _named_finely(rows: jax.Array, source: Any, target: Any) -> jax.Array:
@@ -135,12 +98,3 @@ def _common_refinement(source: tuple[int, ...], target: tuple[int, ...]) -> tupl
     if set(both) in strides or any(fine % coarse for coarse, fine in pairwise(both)):
         return ()
     return tuple(fine // coarse for coarse, fine in pairwise(both))
-
-
-def _mapping(function: Program, mesh: Any, source: PartitionSpec, target: PartitionSpec) -> Program:
-    def run(array: jax.Array) -> jax.Array:
-        with use_abstract_mesh(abstract(mesh)):
-            result: jax.Array = over_tiles(function, mesh, source, target)(array)
-        return result
-
-    return run

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from redistrib.backends.jax.boxes import Offsets, are_consecutive, box, concatenated, joined, put, ratio
+from redistrib.backends.jax.boxes import are_consecutive, box, concatenated, joined, put, ratio
 from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.offsets import Offsets, farther
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.placement import Int64, number_of
 
@@ -47,11 +48,11 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
         return joined(_gathered(tile, step.groups, context), merged)
 
-    def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
-        parts = _gathered(box(tile, start, size), groups, context)
-        return _written(out, [parts[k] for k in number], merged, step.before.tile, start)
+    def run(at: _Place, size: Sequence[int], out: jax.Array) -> jax.Array:
+        parts = _gathered(box(tile, at([0] * len(size)), size), groups, context)
+        return _written(out, [parts[k] for k in number], merged, step.before.tile, at)
 
-    return _in_slices(step, tile, slices, step.before.tile, run)
+    return _in_slices(step, tile, slices, step.before.tile, context, run)
 
 
 def _is_line(tile: jax.Array, context: LoweringContext) -> bool:
@@ -77,13 +78,13 @@ def all_to_all(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax
         if step.group_size <= context.pieces:
             return _piece_by_piece(step, tile, context)
         return joined(_traded(step, _packed(step, split, tile, context), context), merged)
-    place = [context.offsets(table) for table in _places(step, split)]
+    places = [context.offsets(table, step.share) for table in _places(step, split)]
 
-    def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
-        shares = [box(tile, [a + b for a, b in zip(offsets, start, strict=True)], size) for offsets in place]
-        return _written(out, _traded(step, jnp.stack(shares), context), merged, step.share, start)
+    def run(at: _Place, size: Sequence[int], out: jax.Array) -> jax.Array:
+        shares = [box(tile, at(offsets), size) for offsets in places]
+        return _written(out, _traded(step, jnp.stack(shares), context), merged, step.share, at)
 
-    return _in_slices(step, tile, slices, step.share, run)
+    return _in_slices(step, tile, slices, step.share, context, run)
 
 
 def _piece_by_piece(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax.Array:
@@ -136,6 +137,7 @@ def _traded(step: AllGather | AllToAll, shares: jax.Array, context: LoweringCont
 # -------------------------------------------------------------------------------------- slice by slice
 
 _Slices: TypeAlias = tuple[int, int]  # the dimension that is cut, and the number of equal slices
+_Place: TypeAlias = Callable[[Offsets], Offsets]  # from where a part begins to where its slice begins
 _FEWEST, _MOST = 4, 32
 
 
@@ -164,14 +166,19 @@ def _in_slices(
     tile: jax.Array,
     slices: _Slices,
     part: Sequence[int],
-    run: Callable[[Offsets, Sequence[int], jax.Array], jax.Array],
+    context: LoweringContext,
+    run: Callable[[_Place, Sequence[int], jax.Array], jax.Array],
 ) -> jax.Array:
-    """One collective in a loop; `run(start, size, out)` carries out one slice and writes it into `out`."""
+    """One collective in a loop; `run(at, size, out)` carries out one slice and writes it into `out`."""
     dim, count = slices
     size = [n // count if i == dim else n for i, n in enumerate(part)]
 
     def turn(k: jax.Array, out: jax.Array) -> jax.Array:
-        return run([k * size[dim] if i == dim else 0 for i in range(len(part))], size, out)
+        def at(begin: Offsets) -> Offsets:
+            slid = farther(begin[dim], range(0, part[dim], size[dim]), k, context.largest_index)
+            return [*begin[:dim], slid, *begin[dim + 1 :]]
+
+        return run(at, size, out)
 
     out: jax.Array = lax.empty((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
     result: jax.Array = lax.fori_loop(0, count, turn, out)
@@ -183,11 +190,11 @@ def _written(
     parts: jax.Array | Sequence[jax.Array],
     factors: Sequence[int],
     extent: Sequence[int],
-    start: Offsets,
+    at: _Place,
 ) -> jax.Array:
-    """Slices of parts, `[parts, *size]`, each written at `start` in the place of its part; parts are row-major."""
+    """Slices of parts, `[parts, *size]`, each written in the place of its part; parts are row-major."""
     for k, position in enumerate(np.ndindex(*factors)):
-        out = put(out, parts[k], [p * n + s for p, n, s in zip(position, extent, start, strict=True)])
+        out = put(out, parts[k], at([p * n for p, n in zip(position, extent, strict=True)]))
     return out
 
 

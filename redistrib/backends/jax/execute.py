@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias, get_args
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.memory_copies import loaded
+from redistrib.backends.jax.memory_kinds import other_kind
 from redistrib.backends.jax.padding import require_arrays, tile_program
+from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
-from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
-from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
+from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, stacked_type
+from redistrib.backends.jax.values import as_integer_bits
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.lang.specs import spec_entries
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
@@ -117,8 +125,10 @@ class Redistribution:
         self.source_sharding, self.target_sharding = (
             named_sharding(side, plan.source_mesh, mesh) for side in self._ends
         )
-        self._reverse, self._schedule, self._stacked, self._donates = reverse, schedule, stacked, donate
-        self._compiled = jax.jit(self._run, donate_argnums=(0,) if donate else (), inline=True)
+        self._donates = donate
+        specs = (self.source_sharding.spec, self.target_sharding.spec)
+        self._move = PlanMove(plan, mesh, specs, schedule, reverse, stacked)
+        self._compiled = jax.jit(self._move.run, donate_argnums=(0,) if donate else ())
 
     def __repr__(self) -> str:
         return f"Redistribution({self.plan.source} -> {self.plan.target} on {self.plan.source_mesh})"
@@ -134,12 +144,16 @@ class Redistribution:
             raise SourceArrayError("not an array", kind=type(array).__name__)
         self._check_value(array)
         if isinstance(array, jax.core.Tracer):
-            array = self._placed(array)
-        else:
-            self._check_sharding(array)
+            array = loaded(array)
+            self._check_type(array)
+            return bind(array, self._move)
+        if array.is_deleted():
+            raise SourceArrayError("deleted")
+        self._check_sharding(array)
+        with own_context():
             if any(end.partial for end in self._ends):
                 return self._by_tiles(array)
-        result: jax.Array = self._compiled(array)
+            result: jax.Array = self._compiled(array)
         return result
 
     def _by_tiles(self, array: jax.Array) -> jax.Array:
@@ -159,7 +173,7 @@ class Redistribution:
 
     @cached_property
     def _on_tiles(self) -> Any:
-        run = partial(self._mapped, specs=(self._along_tiles, self._along_tiles))
+        run = partial(self._move.on_tiles, before=self._along_tiles, after=self._along_tiles)
         return jax.jit(run, donate_argnums=(0,) if self._donates else ())
 
     def _check_value(self, array: jax.Array) -> None:
@@ -176,57 +190,118 @@ class Redistribution:
                 place = f"place it with jax.device_put(array, f.source_sharding), or {place}"
             raise _refused("sharding", described(self.source_sharding), described(array.sharding), place)
 
-    def _placed(self, array: jax.Array) -> jax.Array:
-        """A traced array with the sharding of the source."""
+    def _check_type(self, array: jax.Array) -> None:
         spec = other_spec(array, self.source_sharding)
         if spec is not None:
             expected = self.source_sharding.spec
             raise _refused("sharding", expected, spec, "move it with jax.sharding.reshard, or plan from where it is")
-        if AxisType.Explicit in self.mesh.axis_types:
-            return array
-        return constrained(array, self.mesh, self.source_sharding.spec)
 
-    @cached_property
-    def _context(self) -> LoweringContext:
-        mesh = self.plan.source_mesh
-        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, Platform.of(self.mesh))
 
-    def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
-        """The `shard_map` of the plan, between its partition specs or others with the same tiles."""
+@dataclass(frozen=True, eq=False)
+class PlanMove:
+    """A plan on a JAX mesh as a move of traced arrays, which may have dimensions behind those of the plan.
+
+    Attributes:
+        plan, mesh: the plan, and a mesh with its axes.
+        specs: partition specs before and after, without the dimensions behind.
+        schedule, reverse: as for `to_jax`.
+        stacked: whether before and after the array is the stack of partial sums.
+        behind: the entries of partition specs for the dimensions behind, along which examples of batches lie.
+    """
+
+    plan: Plan
+    mesh: Any
+    specs: tuple[PartitionSpec, PartitionSpec]
+    schedule: Schedule | None = None
+    reverse: Reverse = None
+    stacked: bool = False
+    behind: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def target(self) -> NamedSharding:
+        """The sharding of the moved array, with all its dimensions."""
+        return NamedSharding(self.mesh, self._whole(self.specs[1]))
+
+    def run(self, array: jax.Array) -> jax.Array:
+        """The moved array; XLA first moves it to the source's sharding, if it is elsewhere."""
+        before, after = map(self._whole, self.specs)
+        return self.on_tiles(constrained(array, self.mesh, before), before, after)
+
+    def on_tiles(self, array: jax.Array, before: PartitionSpec, after: PartitionSpec) -> jax.Array:
+        """The `shard_map` of the plan, between the partition specs of the move or others with the same tiles."""
         program = as_integer_bits(tile_program(self.plan, self._context))
-        of_slabs, to_slabs = (
-            end is not side for end, side in zip(self._ends, (self.plan.source, self.plan.target), strict=True)
-        )
+        of_slabs, to_slabs = (self.stacked and bool(end.partial) for end in (self.plan.source, self.plan.target))
 
         def run(tile: jax.Array) -> jax.Array:
             moved = program(tile[0] if of_slabs else tile)
             return moved[None] if to_slabs else moved
 
-        before, after = specs or (self.source_sharding.spec, self.target_sharding.spec)
         result: jax.Array = over_tiles(run, self.mesh, before, after)(array)
         return result
 
-    def _run(self, array: jax.Array) -> jax.Array:
-        kinds = {self.plan.source.reduction, self.plan.target.reduction} - {None}
-        if kinds and (self._stacked or kinds != {"sum"}):
-            subject = "a plan on stacked partial sums" if self._stacked else f"a {kinds.pop()} of partial sums"
-            return underivable(self._mapped, subject)(array)
-        return differentiable(self._mapped, self._back, bool(self.plan.target.partial))(array)
+    def result(self, aval: Any) -> Any:
+        """The abstract value of the moved array."""
+        examples = aval.shape[len(aval.shape) - len(self.behind) :]
+        shape = (*self._end(self.plan.target).padded_shape, *examples)
+        return moved_type(aval, shape, self.mesh, self.target.spec)
 
-    def _back(self, cotangent: jax.Array) -> jax.Array:
+    def cotangent(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """A cotangent, moved from the target's sharding to the source's; all partial sums have the same cotangent."""
-        before, after = (partition_spec(side, cotangent=True) for side in (self.plan.target, self.plan.source))
-        if self._reverse is None and self.plan.source.padded_shape != self.plan.target.padded_shape:
+        after, before = (remarked(spec, spec_entries(spec), cotangent=True) for spec in self.specs)
+        if self.reverse is None and self.plan.source.padded_shape != self.plan.target.padded_shape:
             raise TracedError("no plan back", source=str(self.plan.source), target=str(self.plan.target))
-        if self._reverse is None:
-            return constrained(cotangent, self.mesh, after)
-        return self._returning._mapped(self._returning._placed(cotangent), (before, after))
+        if self.reverse is None:
+            return constrained(array, self.mesh, self._whole(after))
+        plan = self.reverse if isinstance(self.reverse, Plan) else self.reverse()
+        plan.require_whole("a plan for cotangents")
+        require_mesh_and_arrays(plan)
+        return bind(array, replace(self, plan=plan, specs=(before, after), reverse=self.plan, stacked=False))
+
+    def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
+        """The same plan on a batch, whose examples lie behind all other dimensions.
+
+        Raises:
+            TracedError: if the batch is cut along axes that cut the array, or between whose devices the plan moves.
+        """
+        for spec in self.specs:
+            if set(axes) & set(names_in(spec)):
+                raise TracedError("batch axis", axes=axes, spec=str(spec))
+        if axes and _moves_along(self.plan, axes):
+            raise TracedError("plan across a batch", axes=axes)
+        last = array.ndim - 1
+        return jnp.moveaxis(array, dim, last), replace(self, behind=(*self.behind, axes)), last
+
+    def require_derivative(self, array: jax.Array) -> None:
+        """Refuse stacks, maxima and minima.
+
+        Raises:
+            TracedError: for such a move.
+        """
+        kinds = {self.plan.source.reduction, self.plan.target.reduction} - {None}
+        if kinds and (self.stacked or kinds != {"sum"}):
+            subject = "a plan on stacked partial sums" if self.stacked else f"a {kinds.pop()} of partial sums"
+            raise TracedError("derivative", subject=subject)
 
     @cached_property
-    def _returning(self) -> Redistribution:
-        plan = self._reverse if isinstance(self._reverse, Plan) else self._reverse() if self._reverse else self.plan
-        plan.require_whole("a plan for cotangents")
-        return Redistribution(plan, self.mesh, schedule=self._schedule)
+    def _context(self) -> LoweringContext:
+        mesh = self.plan.source_mesh
+        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self.schedule, Platform.of(self.mesh))
+
+    def _end(self, side: DistType) -> DistType:
+        return stacked_type(side, self.plan.source_mesh) if self.stacked else side
+
+    def _whole(self, spec: PartitionSpec) -> PartitionSpec:
+        return remarked(spec, (*spec_entries(spec), *(axes or None for axes in self.behind)))
+
+
+def _moves_along(plan: Plan, axes: Sequence[str]) -> bool:
+    """Whether elements travel, or may, between devices at different places along mesh axes."""
+    mesh = plan.source_mesh
+    places = np.indices(mesh.shape).reshape(len(mesh.names), -1)
+    strides = np.cumprod([1, *(mesh.axis(name).size for name in axes[:-1])])
+    side = np.empty(mesh.size, np.int64)
+    side[list(mesh.devices)] = strides @ places[[mesh.names.index(name) for name in axes]]
+    return any(step.reduces or step.crossing(side) for step in plan.steps)
 
 
 def other_spec(array: jax.Array, expected: NamedSharding) -> PartitionSpec | None:
@@ -264,7 +339,8 @@ def described(sharding: Any) -> str:
     """A sharding in the words of error messages."""
     if isinstance(sharding, NamedSharding):
         sizes = ", ".join(f"{name}:{size}" for name, size in sharding.mesh.shape.items())
-        return f"{sharding.spec} on mesh {{{sizes}}}"
+        kind = other_kind(sharding)
+        return f"{sharding.spec} on mesh {{{sizes}}}" + (f" in {kind}" if kind else "")
     return str(sharding)
 
 

@@ -21,10 +21,11 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.adding import reduction_of
-from redistrib.backends.jax.boxes import Offsets, box, put, ratio
+from redistrib.backends.jax.boxes import box, put, ratio
 from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
-from redistrib.backends.jax.ragged import carry
+from redistrib.backends.jax.offsets import Offsets, later
+from redistrib.backends.jax.ragged import carry, fits_in_buffer
 from redistrib.plans.slabs import stacking
 from redistrib.plans.step import SEQUENTIAL_SCRATCH
 from redistrib.plans.steps import (
@@ -246,8 +247,8 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     carried: dict[Write, jax.Array] = {}
     arrived: dict[PaddedTransfer, jax.Array] = {}
     fused = isinstance(step, Exchange) and step.implementation == "ragged"
-    if fused and context.ragged and context.schedule == "overlap":
-        travel = [write for write in writes if write.pairs is not None]
+    travel = [write for write in writes if write.pairs is not None]
+    if fused and context.ragged and context.schedule == "overlap" and fits_in_buffer(travel, context):
         sends = [_read(tile, context.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, context), strict=True)) if travel else {}
     else:
@@ -333,7 +334,7 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
         return box(tile, offsets, size)
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):
         if n < whole:
-            return box(tile, [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]], size)
+            return box(tile, [*offsets[:i], later(offsets[i], zero), *offsets[i + 1 :]], size)
     # A whole tile has no offset to add the zero to; a choice that always takes the tile depends on it.
     return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 

@@ -9,6 +9,8 @@ import jax
 
 from redistrib.plans.plan import Plan
 
+REDISTRIBUTE = "redistribute"  # the primitive of a move of a traced array
+
 
 def scope_name(text: str) -> str:
     """A text for names of operations in XLA: without braces, quotes, spaces and slashes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,11 +45,20 @@ def _cleared(tile: jax.Array, placement: Placement, context: LoweringContext) ->
     """The tile, with zeros after the last element of the array."""
     inside: jax.Array | None = None
     for i, points in enumerate(placement.points):
-        if points is not None:
+        if points is not None and tile.shape[i] > context.largest_index:
+            tile = context.branch(placement.boxes.size[:, i : i + 1], partial(_cleared_behind, tile, i))
+        elif points is not None:
             size = context.lookup(placement.boxes.size[:, i].astype(np.int32))
             within = lax.broadcasted_iota(np.int32, tile.shape, i) < size
             inside = within if inside is None else inside & within
     return tile if inside is None else jnp.where(inside, tile, jnp.zeros_like(tile))
+
+
+def _cleared_behind(tile: jax.Array, dim: int, row: tuple[int, ...]) -> jax.Array:
+    """The tile, with zeros after so many elements of a dimension."""
+    (size,) = row
+    behind = [(0, tile.shape[i] - size if i == dim else 0, 0) for i in range(tile.ndim)]
+    return lax.pad(lax.slice_in_dim(tile, 0, size, axis=dim), jnp.zeros((), tile.dtype), behind)
 
 
 def require_arrays(*types: DistType) -> None:

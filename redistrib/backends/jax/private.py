@@ -26,17 +26,17 @@ try:
 except ImportError:
     _convert_element_type = None
 
+_Primitive: Any
+try:
+    from jax._src.core import Primitive as _Primitive
+except ImportError:
+    _Primitive = None
+
 _distributed: Any
 try:
     from jax._src import distributed as _distributed
 except ImportError:
     _distributed = None
-
-_axis_env: Any
-try:
-    from jax._src.core import get_axis_env as _axis_env
-except ImportError:
-    _axis_env = None
 
 _concrete_mesh: Any
 try:
@@ -57,6 +57,18 @@ except ImportError:
     _dce_jaxpr = None
 
 Buffer = tuple[int, int]  # device id, address
+
+
+def new_primitive(name: str) -> Any:
+    """A primitive without rules.
+
+    `jax.extend.core` has the class, and imports of it take a tenth of a second.
+    """
+    if _Primitive is not None:
+        return _Primitive(name)
+    from jax.extend.core import Primitive
+
+    return Primitive(name)
 
 
 def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Sequence[int]) -> jax.Array | None:
@@ -110,6 +122,15 @@ def _address(shard: Any) -> int:
         return 0
 
 
+def is_computed(array: jax.Array) -> bool:
+    """Whether an array is computed, and can be waited for in no time.
+
+    Random keys have no `is_ready`, and hide the integers that have it. Without these they count as computed.
+    """
+    is_ready = getattr(getattr(array, "_base_array", array), "is_ready", None)
+    return is_ready is None or bool(is_ready())
+
+
 def value_inside(array: Any) -> Any:
     """The array that is differentiated outside `jit`, or the tracer itself if it hides the array.
 
@@ -118,21 +139,6 @@ def value_inside(array: Any) -> Any:
     while isinstance(array, jax.core.Tracer) and isinstance(inside := getattr(array, "primal", None), jax.Array):
         array = inside
     return array
-
-
-def batch_axes(*, explicit: bool = False) -> frozenset[str]:
-    """The mesh axes along which `jax.vmap` cuts batches of the traced arrays; none if JAX hides them.
-
-    There is no public function. JAX's own error comes only when the batch is added to the specs.
-
-    Args:
-        explicit: only the axes that JAX has read from the batch, on Explicit axes. Inside they belong to no mesh, and
-            collectives do not know them.
-    """
-    if _axis_env is None:
-        return frozenset()
-    attributes = ("explicit_mesh_axis_names",) if explicit else ("spmd_axis_names", "explicit_mesh_axis_names")
-    return frozenset().union(*(getattr(_axis_env(), name, None) or () for name in attributes))
 
 
 def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
@@ -169,6 +175,14 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     except ValueError:
         return None
     return None if mesh.empty else mesh
+
+
+def jit_knows_memory_of_cpus() -> bool:
+    """Whether results of `jit` on CPU devices lie in the memory that their type says; in older versions none does.
+
+    Nothing public tells but the result of a compiled program.
+    """
+    return bool(jax.__version_info__ >= (0, 10, 2))
 
 
 @cached(8)

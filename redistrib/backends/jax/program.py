@@ -8,12 +8,14 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.halos import part_of_halos, with_halos
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
+from redistrib.backends.jax.offsets import integers_for
 from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
@@ -22,7 +24,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined, with_steps
 from redistrib.programs.program import Compute, Loop, Move, Program, Value
-from redistrib.theory.placement import placement_of
+from redistrib.theory.placement import Int64, placement_of
 
 
 @dataclass(frozen=True)
@@ -167,12 +169,27 @@ def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array
         for k, ((name, over), tile) in enumerate(zip(nest.ranges, cut.tile, strict=True)):
             start: Any = over.start
             if name in nest.indexed and tile < len(over):
-                start = where.lookup((over.start + cut.start[:, k]).astype(np.int32))
+                start = where.lookup(_counted(over.start + cut.start[:, k], over, name, op))
             at[name] = TracedRange(start, tile)
         returned = nest.body(at, *(env[access.array] for access in nest.reads))
         results = returned if isinstance(returned, tuple) else (returned,)
         env.update(zip((access.array for access in nest.writes), results, strict=True))
     return {value.name: env[array] for array, value in op.outs}
+
+
+def _counted(starts: Int64, over: range, name: str, op: Compute) -> npt.NDArray[np.integer[Any]]:
+    """The start of each device's part of an iteration dimension, in integers that count to its end.
+
+    Raises:
+        ProgramError: if they need 64 bits, and JAX has none.
+    """
+    wide = integers_for(over.stop)
+    if jax.dtypes.canonicalize_dtype(wide) == wide:
+        return starts.astype(wide)
+    raise ProgramError(
+        op.name, "", "Nest", f"its body counts along {name!r}, of {len(over):,} points, which takes 64 bits; set "
+        f"jax_enable_x64, or do not cut {name!r}",
+    )  # fmt: skip
 
 
 def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:

@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import LoweringContext, Schedule
+from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.execute import described, other_spec
 from redistrib.backends.jax.numpy_arrays import traced
 from redistrib.backends.jax.program import mapped, require_tiles_apart
@@ -68,7 +69,8 @@ class ProgramFunction:
             TracedError: inside a `shard_map` over axes of the mesh.
         """
         checked = accepted(self.program, self.in_shardings, arrays)
-        results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(checked)), checked))
+        with own_context(computes=True):
+            results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(checked)), checked))
         return results
 
     def _whole(self, *arrays: jax.Array) -> list[jax.Array]:
@@ -231,7 +233,7 @@ def _results(op: Compute, nest: Nest, at: Mapping[str, range], *tiles: jax.Array
     try:
         returned = traced(partial(nest.body, at), tiles)
         results = [jnp.asarray(result) for result in (returned if isinstance(returned, tuple) else (returned,))]
-    except (jax.errors.JAXTypeError, TypeError, NotImplementedError) as error:
+    except (jax.errors.JAXTypeError, TypeError, NotImplementedError, OverflowError) as error:
         why = cut(str(error).strip().split("\n")[0], 300)
         raise ProgramError(
             op.name, "", "Nest", f"JAX cannot trace the body of nest {nest.name!r}: {why}; write it with jax.numpy, or "

@@ -78,6 +78,12 @@ def _offsets(device: Int64, other: Int64, turn: Int64, sizes: Int64, devices: in
     return offsets, volume
 
 
+def fits_in_buffer(writes: Sequence[Write], context: LoweringContext) -> bool:
+    """Whether the units of the buffers of such writes can be counted by an index."""
+    volumes = [write.volume for write in writes]
+    return sum(volumes) <= math.gcd(*volumes) * context.largest_index
+
+
 def carry(writes: Sequence[Write], sends: Sequence[jax.Array], context: LoweringContext) -> list[jax.Array]:
     """Send the running device's box of every write to its receiver, and return the boxes received.
 

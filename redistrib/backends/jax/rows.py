@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.contexts import entered
+
 AXIS = "devices"
 
 
@@ -42,11 +44,16 @@ def over_tiles(run: Callable[..., Any], mesh: Any, ins: Any, outs: Any) -> Calla
 
     Args:
         run: the function of tiles.
-        mesh: concrete or abstract.
+        mesh: concrete or abstract; it need not be the one that `jax.set_mesh` has set.
         ins, outs: partition specs of arguments and results.
     """
     mapped: Callable[..., Any] = jax.shard_map(run, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False)
-    return mapped
+
+    def call(*arrays: jax.Array) -> Any:
+        with entered(mesh):
+            return mapped(*arrays)
+
+    return call
 
 
 def over_program_tiles(

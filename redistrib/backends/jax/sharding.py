@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.contexts import entered
 from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import to_partition_entries, to_unreduced
@@ -98,17 +99,10 @@ def check_names(mesh: Any) -> None:
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
     """A traced array under a partition spec over a mesh; XLA moves it there if necessary."""
-    if AxisType.Explicit in mesh.axis_types:
-        with use_abstract_mesh(abstract(mesh)):
-            moved: jax.Array = jax.sharding.reshard(array, NamedSharding(mesh, spec))
-    else:
-        moved = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+    move: Any = jax.sharding.reshard if AxisType.Explicit in mesh.axis_types else lax.with_sharding_constraint
+    with entered(mesh):
+        moved: jax.Array = move(array, NamedSharding(mesh, spec))
     return moved
-
-
-def abstract(mesh: Any) -> Any:
-    """The mesh without its devices."""
-    return mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
 
 
 def with_auto_axes(mesh: Any) -> Any:
@@ -125,6 +119,6 @@ def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
     try:
         context: Any = jax.set_mesh(mesh)
     except ValueError:  # while something is traced only the abstract mesh can be set
-        context = use_abstract_mesh(mesh.abstract_mesh)
+        context = entered(mesh)
     with context:
         yield

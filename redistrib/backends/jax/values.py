@@ -1,4 +1,4 @@
-"""Programs on values of any dtype, exact to the bit, and under differentiation."""
+"""Programs on values of any dtype, exact to the bit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_derivatives import linear_call
-
-from redistrib.errors import TracedError
 
 Program: TypeAlias = Callable[[jax.Array], jax.Array]
 
@@ -52,48 +49,3 @@ def bits_of(dtype: Any) -> Any:
 def as_dtype(tile: jax.Array, dtype: Any) -> jax.Array:
     """The same bits in another dtype, unless it is None."""
     return tile if dtype is None else lax.bitcast_convert_type(tile, dtype)
-
-
-def differentiable(move: Program, back: Program, to_summands: bool = False) -> Program:
-    """A program that is the identity on global arrays: its tangent runs the program, its cotangent runs `back`.
-
-    If the result's tiles are partial sums, cotangents in JAX have another type than results, which `linear_call` does
-    not support; then there is no tangent.
-    """
-
-    @jax.custom_jvp
-    def identity(value: jax.Array) -> jax.Array:
-        return move(value)
-
-    @identity.defjvp
-    def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        tangent = linear_call(lambda _, t: move(t), lambda _, ct: back(ct), (), tangents[0])
-        return identity(primals[0]), tangent
-
-    @jax.custom_vjp
-    def backwards(value: jax.Array) -> jax.Array:
-        return move(value)
-
-    backwards.defvjp(lambda value: (move(value), None), lambda _, cotangent: (back(cotangent),))
-
-    def run(array: jax.Array) -> jax.Array:
-        if to_summands and jnp.issubdtype(array.dtype, jnp.inexact):
-            return backwards(array)
-        # Other dtypes have no derivative, and linear_call does not support symbolic zeros.
-        return identity(array) if jnp.issubdtype(array.dtype, jnp.inexact) else move(array)
-
-    return run
-
-
-def underivable(move: Program, subject: str) -> Program:
-    """A program that refuses to be differentiated."""
-
-    @jax.custom_jvp
-    def run(value: jax.Array) -> jax.Array:
-        return move(value)
-
-    @run.defjvp
-    def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        raise TracedError("derivative", subject=subject)
-
-    return run

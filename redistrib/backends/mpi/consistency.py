@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numbers
 from typing import Any
 
 from mpi4py import MPI
@@ -11,7 +11,8 @@ from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import selection
 from redistrib.backends.refusals import require_bodies
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import CommunicatorError, ProfileError, ProgramError, TilesError
+from redistrib.errors import CommunicatorError, ProfileError, ProgramError, RedistribError, TilesError
+from redistrib.errors.base import shown
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
@@ -28,7 +29,7 @@ def check(
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    model = _require_equal("plan", lambda: digest_of(plan), comm, limit, profile, transport)
+    model = _require_equal("plan", plan, Plan, comm, limit, profile, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
@@ -45,7 +46,7 @@ def check_program(
     Raises:
         CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
     """
-    model = _require_equal("program", lambda: digest_of(program), comm, limit, profile, transport)
+    model = _require_equal("program", program, ProgramData, comm, limit, profile, transport)
     ranks = max(program.devices, default=-1) + 1
     if comm.size < ranks:
         raise CommunicatorError(
@@ -76,20 +77,30 @@ def require(runnable: Plan | Program) -> None:
 
 
 def _require_equal(
-    kind: str, digest: Callable[[], str], comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
+    kind: str,
+    runnable: Any,
+    sort: type,
+    comm: MPI.Intracomm,
+    limit: Any,
+    profile: Any,
+    transport: str | None,
 ) -> LatencyBandwidth | None:
     """Refuse arguments that differ between ranks, and return the profile."""
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
-    model, problem = None, ""
+    require_communicator(comm)
+    model, problem, call = None, None, ""
     try:
         model = None if profile is None else selection.profile_of_transports(profile)
-    except ProfileError as error:
-        problem = str(error)
-    everyone = comm.allgather((problem, digest(), limit, repr(model), transport))
+        call = f"{kind} {_digest(kind, runnable, sort)}"
+        if limit is not None and not isinstance(limit, numbers.Integral):
+            raise CommunicatorError(f"memory_limit is {limit!r}; give a number of bytes, an integer")
+    except RedistribError as error:
+        problem = error
+    everyone = comm.allgather((problem, call, repr(limit), repr(model), repr(transport)))
     for rank, (other, *_) in enumerate(everyone):
-        if other:
+        if isinstance(other, ProfileError):
             raise ProfileError(f"rank {rank}: {other}")
+        if other:
+            raise other
     names = ("problem", kind, "memory_limit", "profile", "transport")
     for rank, other in enumerate(everyone):
         for name, a, b in zip(names, everyone[0], other, strict=True):
@@ -105,14 +116,31 @@ def _require_equal(
     return model
 
 
-def first_problem(comm: MPI.Intracomm, problem: str) -> TilesError:
-    """The error for all ranks if at least one of them has a problem; collective."""
+def _digest(kind: str, runnable: Any, sort: type) -> str:
+    is_one = isinstance(runnable, sort)
+    if not is_one:
+        raise CommunicatorError(f"{shown(runnable)} is no {kind}; give one, for example from its JSON or text")
+    return digest_of(runnable)
+
+
+def require_communicator(comm: Any) -> None:
+    """Refuse what ranks cannot meet on."""
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
+
+
+def first_problem(comm: MPI.Intracomm, problem: str | CommunicatorError) -> RedistribError:
+    """The error for all ranks if at least one of them has a problem: with its arrays, as text, or with the call.
+
+    Collective.
+    """
     problems = comm.allgather(problem)
     rank = next(r for r, text in enumerate(problems) if text)
-    return TilesError(f"rank {rank}: {problems[rank]}")
+    first = problems[rank]
+    return first if isinstance(first, CommunicatorError) else TilesError(f"rank {rank}: {first}")
 
 
-def require_root(comm: MPI.Intracomm, root: int) -> None:
+def require_root(comm: MPI.Intracomm, root: Any) -> None:
     """Refuse a root that is not a rank of the communicator."""
-    if not 0 <= root < comm.size:
-        raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")
+    if not isinstance(root, numbers.Integral) or root not in range(comm.size):
+        raise CommunicatorError(f"there is no rank {root!r} among {comm.size}; give a root from 0 to {comm.size - 1}")

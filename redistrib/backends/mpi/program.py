@@ -18,7 +18,7 @@ from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import MemoryLimitError, ProgramError, RedistribError, TilesError
+from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
@@ -26,6 +26,8 @@ from redistrib.programs.live import aliases, changes, moments
 from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 from redistrib.programs.reference import cropped, padded
+
+_ROOTS = 2**24 - 1  # the highest number of a root in the word on which ranks agree
 
 Tile: TypeAlias = npt.NDArray[Any]
 Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
@@ -134,9 +136,8 @@ class ProgramExecutor(CommunicatorOwner):
             TilesError: on every rank, with one message, if the arrays do not fit.
             CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
-        consistency.require_root(self.comm, root)
         inputs = arrays if self.comm.rank == root else (None,) * len(self.program.inputs)
-        env = self._accepted(inputs, self.program.inputs, partial(self._whole, root=root))
+        env = self._accepted(inputs, self.program.inputs, partial(self._whole, root=root), root)
         return [self._end(Scatter, value, root).run(env.pop(value.name, None)) for value in self.program.inputs]
 
     def gather(self, *tiles: Any, root: int = 0) -> list[Tile | None]:
@@ -154,19 +155,22 @@ class ProgramExecutor(CommunicatorOwner):
             TilesError: on every rank, with one message, if any tile does not fit.
             CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
-        consistency.require_root(self.comm, root)
         values = [self.program.values[name] for name in self.program.outputs]
-        env = self._accepted(tiles, values, self._tile)
+        env = self._accepted(tiles, values, self._tile, root)
         whole = ((self._end(Gather, value, root).run(env.get(value.name)), value) for value in values)
         return [None if array is None else cropped(array, value) for array, value in whole]
 
     def _accepted(
-        self, arrays: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None]
+        self, arrays: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None], root: int = 0
     ) -> Tiles:
-        """The arrays by name; on every rank the first error of any rank."""
+        """The arrays by name; on every rank the first error of any rank, also if they name different roots."""
         self._require_open()
-        problem, tiles = "", {}
+        problem: str | CommunicatorError = ""
+        tiles: Tiles = {}
+        word = 0
         try:
+            consistency.require_root(self.comm, root)
+            word = 1 | root << 1 | (_ROOTS - root) << _ROOTS.bit_length() + 1  # a root and its complement, see below
             if len(arrays) != len(values):
                 names = ", ".join(value.name for value in values) or "none"
                 raise TilesError(f"{len(arrays)} arrays are given for {len(values)}: {names}")
@@ -174,10 +178,15 @@ class ProgramExecutor(CommunicatorOwner):
                 tile = read(array, value)
                 if tile is not None:
                     tiles[value.name] = tile
+        except CommunicatorError as error:
+            problem = error
         except RedistribError as error:
-            problem = str(error)
-        if not self._groups.agree(0 if problem else 1):
+            problem, word = str(error), 0
+        agreed = self._groups.agree(word)
+        if not agreed & 1:
             raise consistency.first_problem(self.comm, problem)
+        if agreed != word:  # a bit of the root, or of its complement, is 0 on some rank and 1 here
+            raise CommunicatorError("the ranks name different roots; give the same on all ranks")
         return tiles
 
     def _tile(self, array: Any, value: Value) -> Tile | None:

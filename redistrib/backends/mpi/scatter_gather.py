@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
-from redistrib.backends.mpi.consistency import require_root
+from redistrib.backends.mpi.consistency import require_communicator, require_root
 from redistrib.backends.mpi.datatypes import run_type, strided_type
+from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -43,17 +44,22 @@ def scatter(
         This rank's tile; None on a rank that the mesh leaves out.
 
     Raises:
-        CommunicatorError: if the communicator does not have one rank per device, or has no such root.
+        CommunicatorError: on every rank, if the communicator does not have one rank per device or no such root, or the
+            ranks give different arguments.
         TilesError: on every rank, with one message, if the root's array does not fit.
         ReductionError: on every rank, if its elements have no such reduction.
     """
-    placement = _placed(dist_type, mesh, comm, root)
-    whole, line = None, ""
-    if comm.rank == root:
-        whole, line = _described(array, "the global array", placement.shape, dtype, whole=True)
-    note = _note(line)
-    comm.Bcast(note, root)
-    element_type = dtype_of(_line(note, root))
+    whole = None
+
+    def here(placement: Placement) -> str:
+        nonlocal whole
+        line = "+"
+        if comm.rank == root:
+            whole, line = _described(array, "the global array", placement.shape, dtype, whole=True)
+        return line
+
+    placement, lines = _agreed(dist_type, mesh, comm, root, here)
+    element_type = dtype_of(lines[root])
     _require_reduction(placement, element_type)
     tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, element_type)
     if tile is not None and placement.label[comm.rank]:
@@ -87,15 +93,19 @@ def gather(
         The global array on the root, None elsewhere.
 
     Raises:
-        CommunicatorError: if the communicator does not have one rank per device, or has no such root.
+        CommunicatorError: on every rank, if the communicator does not have one rank per device or no such root, or the
+            ranks give different arguments.
         TilesError: on every rank, with one message, if any tile does not fit.
         ReductionError: on every rank, if elements of that type have no such reduction.
     """
-    placement = _placed(dist_type, mesh, comm, root)
-    local, line = _tile_here(tile, placement, comm.rank)
-    notes = np.empty((comm.size, _NOTE), np.uint8)
-    comm.Allgather(_note(line), notes)
-    lines = [_line(note, rank) for rank, note in enumerate(notes)]
+    local = None
+
+    def here(placement: Placement) -> str:
+        nonlocal local
+        local, line = _tile_here(tile, placement, comm.rank)
+        return line
+
+    placement, lines = _agreed(dist_type, mesh, comm, root, here)
     first = int(placement.holders[0])
     element_type = dtype_of(lines[first])
     for rank in placement.holders.tolist():
@@ -176,7 +186,7 @@ def _require_reduction(placement: Placement, dtype: np.dtype[Any]) -> None:
         require_reduction(placement.reduction, dtype.name)
 
 
-# Bytes of the message by which all ranks learn the dtype of the array, or the error.
+# Bytes of the message by which all ranks learn the dtype of an array and the digest of a call, or an error.
 _NOTE = 512
 
 
@@ -212,21 +222,55 @@ def _note(line: str) -> Bytes:
     return note
 
 
-def _line(note: Bytes, rank: int) -> str:
-    """The dtype in a note.
+def _agreed(
+    dist_type: DistType | str,
+    mesh: Any,
+    comm: MPI.Intracomm,
+    root: int,
+    here: Callable[[Placement], str],
+) -> tuple[Placement, list[str]]:
+    """The placement of a call that all ranks make alike, and the dtypes of their arrays; one `Allgather`.
+
+    Args:
+        dist_type, mesh, comm, root: as for `scatter`.
+        here: the line of this rank's array, see `_described`.
 
     Raises:
-        TilesError: if the note has an error instead.
+        RedistribError: on every rank, if a rank has an error, or their arguments differ.
     """
-    line = note.tobytes().rstrip(b"\0").decode(errors="replace")
-    if line.startswith("-"):
-        raise TilesError(f"rank {rank}: {line[1:]}")
-    return line[1:]
+    require_communicator(comm)
+    placement, problem = None, None
+    try:
+        placement = _placed(dist_type, mesh, comm, root)
+        digest = digest_of_parts([*_facts(placement), root])
+        line = f"{here(placement)}\n{digest}"
+    except RedistribError as error:
+        problem, line = error, f"!{error}"
+    notes = np.empty((comm.size, _NOTE), np.uint8)
+    comm.Allgather(_note(line), notes)
+    lines = [note.tobytes().rstrip(b"\0").decode(errors="replace") for note in notes]
+    if problem is not None and len(set(lines)) == 1:  # of the call, not of a rank
+        raise problem
+    for rank, text in enumerate(lines):
+        if text[0] in "-!":
+            kind = TilesError if text[0] == "-" else CommunicatorError
+            raise kind(f"rank {rank}: {text[1:].partition(chr(10))[0]}")
+    assert placement is not None
+    dtypes, digests = zip(*(text[1:].split("\n") for text in lines), strict=True)
+    for rank, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise CommunicatorError(
+                f"rank {rank} gives another type, mesh or root than rank 0; give the same on all ranks"
+            )
+    return placement, list(dtypes)
+
+
+def _facts(placement: Placement) -> tuple[object, ...]:
+    ends = placement.index.tolist(), placement.label.tolist()
+    return placement.shape, placement.grid, placement.cuts, placement.reduction, *ends
 
 
 def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int) -> Placement:
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
     placement = placement_of(DistType.of(dist_type), Mesh.of(mesh))
     if comm.size != placement.devices:
         raise CommunicatorError(

@@ -19,6 +19,9 @@ class MoveSpec(Protocol):
     def target_bytes(self) -> int: ...
 
     @property
+    def kinds(self) -> tuple[str | None, str | None]: ...
+
+    @property
     def plan(self) -> Plan: ...
 
 
@@ -31,7 +34,8 @@ class LeafMove:
         path: its path in the tree.
         spec: leaves of one spec share a plan and an executable.
         devices: ids of the devices of its program.
-        donated: whether its source is deleted after it has travelled, unless other arrays share its buffers.
+        donated: whether its source in the devices' memory is deleted after it has travelled, unless other arrays share
+            its buffers.
         without_source, without_target: ids of the devices without a tile of the source, or of the target. They have a
             tile of zeros while the program runs.
         parts: number of parts in which it travels, one after the other; devices without data have tiles of one part.
@@ -51,8 +55,33 @@ class LeafMove:
 
     @property
     def frees_source(self) -> bool:
-        """Whether its source is deleted as soon as it has travelled."""
+        """Whether its source in the devices' memory is deleted as soon as it has travelled."""
         return self.donated and not self.shares_buffers
+
+    @property
+    def loads(self) -> bool:
+        """Whether its source comes from other memory than the devices' default for the launch alone."""
+        return self.spec.kinds[0] is not None
+
+    @property
+    def stores(self) -> bool:
+        """Whether its result goes to other memory than the devices' default after the launch."""
+        return self.spec.kinds[1] is not None
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Bytes of the source tile if it is in the devices' memory for the launch alone, else none."""
+        return self.spec.source_bytes if self.loads else 0
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that a device has less once its source is deleted."""
+        return self.spec.source_bytes - self.loaded_bytes
+
+    @property
+    def resulting_bytes(self) -> int:
+        """Bytes of the target tile if it stays in the devices' memory, else none."""
+        return 0 if self.stores else self.spec.target_bytes
 
     @property
     def source_bytes(self) -> int:

@@ -52,14 +52,16 @@ def in_order_of_peak(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: Mem
 
 
 def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
-    """Bytes on the fullest device of a launch, with the tiles of devices without a source.
+    """Bytes on the fullest device of a launch, with sources from other memory and the tiles of devices without one.
 
     The program of a leaf in parts counts these tiles itself, and has no whole tiles on devices without a target.
     """
     items = [item for group in groups for item in group]
-    if any(item.without_source or item.parts > 1 for item in items):
+    if any(item.without_source or item.parts > 1 or item.loaded_bytes for item in items):
         alive = alive.copy()
         for item in items:
+            alive.add(item.devices, item.loaded_bytes)
+            alive.add(item.without_source, -item.loaded_bytes)
             if item.parts > 1:
                 alive.add(item.without_target, -item.target_bytes)
             else:
@@ -69,10 +71,10 @@ def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
 
 def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
     for item in group:
-        freed = item.source_bytes if item.frees_source else 0
-        alive.add(item.devices, item.target_bytes - freed)
+        freed = item.freed_bytes if item.frees_source else 0
+        alive.add(item.devices, item.resulting_bytes - freed)
         alive.add(item.without_source, freed)
-        alive.add(item.without_target, -item.target_bytes)
+        alive.add(item.without_target, -item.resulting_bytes)
 
 
 def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
@@ -81,8 +83,8 @@ def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, i
     Jobs that free memory come first, the least demanding first. Then come jobs that take memory; first the one that
     leaves most to spare afterwards.
     """
-    needs = sum(item.target_bytes for item in items)
-    net = needs - sum(item.source_bytes for item in items if item.donated)
+    needs = sum(item.target_bytes + item.loaded_bytes for item in items)
+    net = sum(item.resulting_bytes - (item.freed_bytes if item.donated else 0) for item in items)
     needs += sum(map(_scratch, items)) if scratch is None else scratch
     return (0, needs) if net <= 0 else (1, net - needs)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from redistrib.resharding.through.forms import Fetch, Form, with_fetches
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
+from redistrib.theory.placement import Int64
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class SentBuffers:
             self.bundles[sender] = tuple(bundles)
             self.sizes = {wire: max(size, filled[wire]) for wire, size in self.sizes.items()}
 
-    def starts(self, devices: int) -> np.ndarray:
+    def starts(self, devices: int) -> Int64:
         """For each device and round the first element that it sends; 0 where it sends nothing."""
-        table = np.zeros((devices, self._rounds), np.int32)
+        table = np.zeros((devices, self._rounds), np.int64)
         for sender, bundles in self.bundles.items():
             for bundle in bundles:
                 table[sender, bundle.round] = bundle.start

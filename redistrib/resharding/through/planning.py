@@ -12,11 +12,13 @@ from typing import Any
 
 from jax.sharding import Sharding
 
+from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.cache import Cache
+from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.packing.buckets import pack_into_buckets
 from redistrib.resharding.through.boxes import Backwards
 from redistrib.resharding.through.forms import Box, Fetch, Form, fetches, renumbered, scalars_of
@@ -34,17 +36,34 @@ class _Array:
         shape, dtype: of the array.
         tile: the shape of a tile.
         boxes: the box of each device.
+        kinds: the kind of memory that it is in, and the default kind of its devices.
     """
 
     shape: tuple[int, ...]
     dtype: str
     tile: tuple[int, ...]
     boxes: dict[Any, Box]
+    kinds: tuple[str, str]
 
     @property
     def largest_tile_bytes(self) -> int:
         """Bytes of the largest tile."""
         return max(math.prod(_size(box)) for box in self.boxes.values()) * itemsize_of(self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tiles."""
+        return sum(math.prod(_size(box)) for box in self.boxes.values()) * itemsize_of(self.dtype)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is in other memory than the devices' default, where it comes for a launch alone."""
+        return self.kinds[0] != self.kinds[1]
+
+    def settle(self, alive: dict[Any, int], sign: int = 1) -> None:
+        """Add its tiles to the bytes of each device, or take them off, if they are there between launches."""
+        if not self.is_away:
+            self.account(alive, sign)
 
     def account(self, alive: dict[Any, int], sign: int = 1) -> None:
         """Add its tiles to the bytes of each device, or take them off."""
@@ -80,7 +99,11 @@ def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
 
 def _input(array: Any) -> _Array:
     shape, sharding = tuple(array.shape), array.sharding
-    return _Array(shape, str(array.dtype), sharding.shard_shape(shape), _boxes(sharding, shape))
+    return _Array(shape, str(array.dtype), sharding.shard_shape(shape), _boxes(sharding, shape), _kinds(sharding))
+
+
+def _kinds(sharding: Sharding) -> tuple[str, str]:
+    return kind_of(sharding), kind_of(in_default(sharding))
 
 
 def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inputs: int) -> _Result:
@@ -93,7 +116,8 @@ def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inp
     tile, used = _size(next(iter(boxes.values()))), _in_order_of_use(forms.values())
     reads, constants = tuple(k for k in used if k < inputs), tuple(k for k in used if k >= inputs)
     weak = bool(leaf.value.weak_type)
-    return _Result(shape, str(leaf.value.dtype), tile, boxes, leaf.path, weak, forms, reads, constants)
+    kinds = _kinds(target)
+    return _Result(shape, str(leaf.value.dtype), tile, boxes, kinds, leaf.path, weak, forms, reads, constants)
 
 
 # Messages, rounds, bytes that are lacking, and the program, by devices, tiles and forms.
@@ -132,7 +156,7 @@ def plan_of(
     last = {k: number for number, numbers in enumerate(packed) for result in numbers for k in results[result].reads}
     alive: dict[Any, int] = {}
     for array in sources:
-        array.account(alive)
+        array.settle(alive)
     buckets: list[ThroughBucket] = []
     bound = 0
     for number, numbers in enumerate(packed):
@@ -141,13 +165,18 @@ def plan_of(
         buckets.append(bucket)
         bound += lacking
         for k in numbers:
-            results[k].account(alive)
+            results[k].settle(alive)
         for k in given_up if donate else ():
-            sources[k].account(alive, -1)
+            sources[k].settle(alive, -1)
     devices = {device for array in (*sources, *results) for device in array.boxes}
     processes = tuple(sorted({device.process_index for device in devices}))
     text = [str(function.flat()[0]), *(f"{array.shape} {array.dtype}" for array in sources), donate]
     text += [sorted((device.id, box) for device, box in array.boxes.items()) for array in (*sources, *results)]
+    text += [array.kinds[0] for array in (*sources, *results)]
+    loads = [sources[k] for bucket in buckets for k in bucket.inputs if sources[k].is_away]
+    stores = [result for result in results if result.is_away]
+    copies = [(*array.kinds, array.nbytes) for array in loads]
+    copies += [(*array.kinds[::-1], array.nbytes) for array in stores]
     return ThroughPlan(
         tuple(result.path for result in results),
         tuple(result.shape for result in results),
@@ -158,7 +187,8 @@ def plan_of(
         constants,
         tuple(moving),
         processes,
-        digest_of(text),
+        digest_of_parts(text),
+        by_kinds(copies),
     )
 
 
@@ -268,8 +298,8 @@ def _bucket(
     )  # fmt: skip
     messages, rounds, program, lacking = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, types, *sides))
     after = dict(alive)
-    for result in chosen:
-        result.account(after)
+    for array in (*chosen, *(array for array in read if array.is_away)):
+        array.account(after)
     peak = max(after.values(), default=0) + program.added_bytes
     return ThroughBucket(tuple(numbers), reads, constants, messages, rounds, program, given_up, peak), lacking
 

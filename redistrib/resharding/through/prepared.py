@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
+from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.meetings import Meeting
 from redistrib.cache import Cache
+from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.agreement import agree, digest_of
+from redistrib.resharding.host_values import digest_of_host_value
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.progress import bytes_bar
@@ -26,6 +27,7 @@ from redistrib.resharding.through.planning import plan_of
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
 from redistrib.resharding.wide import is_wide
 
+_WAY_OUT = "place a value that every process has first, by reshard without through="
 _PLANS: Cache[Any] = Cache(64)  # by the function's structure, shardings, paths and options
 
 
@@ -78,6 +80,7 @@ class PreparedThrough:
                 )
         return tuple(moving)
 
+    @own_context()
     def _plan(self, moving: tuple[int, ...], leaves: Sequence[Leaf], one_by_one: bool) -> ThroughPlan:
         key = (
             self._function.structure,
@@ -103,22 +106,31 @@ class PreparedThrough:
         Args:
             progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
         """
+        meeting = Meeting(self.plan.processes, "reshard", "trees, shardings or options", _WAY_OUT)
+        captured = [each.value for each in self._function.captured]
+        with own_context():
+            values = self.plan.constants.values(captured)
+            if meeting.is_between:
+                meeting.require_equal(digest_of_parts([self.plan.digest, *map(digest_of_host_value, values)]))
+        inputs = [*self._inputs, *(captured[k] for k in self.plan.moving)]
+        return self._move(inputs, [*inputs, *values], progress, meeting)
+
+    def require_values(self) -> None:
+        """Refuse inputs that describe arrays without values."""
         for array in self._inputs:
             if isinstance(array, jax.ShapeDtypeStruct) and array.sharding.addressable_devices:
                 raise LeafError("", "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
-        captured = [each.value for each in self._function.captured]
-        values = self.plan.constants.values(captured)
-        if len(self.plan.processes) > 1:
-            agree(self.plan.processes, digest_of([self.plan.digest, *(_digest(value) for value in values)]))
-        inputs = [*self._inputs, *(captured[k] for k in self.plan.moving)]
-        leaves = [*inputs, *values]
+
+    def _move(self, inputs: list[Any], leaves: list[Any], progress: bool | None, meeting: Meeting) -> Any:
         results: list[Any] = [None] * len(self.plan.names)
         partial = (lambda: jax.tree.unflatten(self._structure, results)) if self._donate else None
         stays = self._shared() if self._donate else set()
         total = sum(map(self._bytes_of, self.plan.buckets))
         with (
+            SignalsPutOff(partial) as pause,  # the others end while signals wait
+            own_context(),
             jax.ensure_compile_time_eval(),  # inside a traced function too: nothing here is traced
-            SignalsPutOff(partial) as pause,
+            meeting.moving(),
             bytes_bar("resharding", total, progress) as advance,
         ):
             for bucket in self.plan.buckets:
@@ -130,7 +142,7 @@ class PreparedThrough:
                 )
                 for k, array in zip(bucket.results, arrays, strict=True):
                     results[k] = array
-                jax.block_until_ready(arrays)
+                meeting.wait(arrays)
                 advance(self._bytes_of(bucket))
                 for k in bucket.given_up if self._donate else ():
                     if k not in stays and isinstance(self._inputs[k], jax.Array):
@@ -163,11 +175,6 @@ class PreparedThrough:
                 if seen.setdefault(buffer, k) != k:
                     stays |= {k, seen[buffer]}
         return stays
-
-
-def _digest(value: np.ndarray) -> str:
-    """A digest of a constant, equal in all processes that capture equal arrays."""
-    return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
 
 
 def _inputs(tree: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
+from redistrib.backends.jax.boxes import box, put
+from redistrib.backends.jax.buckets.compiled import can_exist
+from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dummies import on_some, over_all, without_shards
+from redistrib.backends.jax.memory_copies import loaded, stored
+from redistrib.backends.jax.memory_kinds import in_default
+from redistrib.backends.jax.offsets import LARGEST_INDEX
 from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
@@ -28,8 +34,10 @@ from redistrib.resharding.leaves import zeros_like
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
 from redistrib.resharding.through.places import ReceivedBuffers, RelativeResults, SentBuffers
+from redistrib.theory.placement import Int64
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
+Starts: TypeAlias = Any  # an array of offsets: traced, or of numbers of Python
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,7 @@ class ThroughProgram:
         constants: boxes that the host puts on receivers.
         arrivals, forms: for each receiver its arrivals, and the forms of its results.
         scalars: the element types of constants of one element that steps take, by the numbers of their leaves.
+        largest_index: by which programs index arrays. Devices with boxes beyond it share no code with others.
     """
 
     def __init__(
@@ -89,17 +98,22 @@ class ThroughProgram:
         arrivals: Mapping[int, Mapping[Fetch, Arrival]],
         forms: Mapping[int, Sequence[Form]],
         scalars: Mapping[int, str],
+        largest_index: int = LARGEST_INDEX,
     ) -> None:
         self._devices, self._source, self._target = tuple(devices), source, target
+        self._largest_index = largest_index
         self._messages, self._rounds = tuple(messages), tuple(rounds)
         self._constants, self._scalars = tuple(constants), dict(scalars)
         self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds, constants)
         lowered: dict[str, Callable[[], Any]] = {}
-        if source.here and rounds:
+        buffers = [each for sizes in (self._sent.sizes, self._received.sizes) for each in self._all.buffers(sizes)]
+        every = [*map(source.rows, source.tiles), *map(target.rows, target.tiles), *buffers]
+        exists = all(can_exist(each.shape, each.dtype.itemsize) for each in every)
+        if source.here and rounds and exists:
             lowered["pack"] = partial(self._packing, origins)
-        if rounds:
+        if rounds and exists:
             lowered["exchange"] = self._exchanging
-        if target.here:
+        if target.here and exists:
             lowered["unpack"] = partial(self._unpacking, arrivals, forms)
         programs = {name: wait() for name, wait in compiling(lowered).items()}
         self._pack, self._exchange, self._unpack = map(programs.get, ("pack", "exchange", "unpack"))
@@ -139,7 +153,7 @@ class ThroughProgram:
         buffers: list[Any] = []
         if self._pack is not None:
             rows = [
-                with_sharding(array, each.shape, each.sharding, weak=False)
+                with_sharding(loaded(array), each.shape, each.sharding, weak=False)
                 for array, each in zip(arrays, map(source.rows, source.tiles), strict=True)
             ]
             buffers = list(self._pack(*self._scalars_on(source, values), *rows))
@@ -159,7 +173,7 @@ class ThroughProgram:
         placed = [self._put(each, values) for each in self._constants]
         unpacked = self._unpack(*self._scalars_on(target, values), *arrived, *placed)
         return [
-            with_sharding(array, each.shape, each.sharding, weak=each.weak_type)
+            stored(with_sharding(array, each.shape, in_default(each.sharding), weak=each.weak_type), each.sharding)
             if array.size
             else zeros_like(array, each.sharding, each.shape)
             for array, each in zip(unpacked, results, strict=True)
@@ -173,8 +187,8 @@ class ThroughProgram:
             receiver = self._target.numbers[(index[0].start or 0) // constants.size]
             flat = np.zeros(constants.size, constants.wire)
             start = 0
-            for leaf, box in constants.boxes.get(receiver, ()):
-                part = np.ascontiguousarray(values[leaf][tuple(slice(*ends) for ends in box)]).reshape(-1)
+            for leaf, bounds in constants.boxes.get(receiver, ()):
+                part = np.ascontiguousarray(values[leaf][tuple(slice(*ends) for ends in bounds)]).reshape(-1)
                 flat[start : start + part.size] = part.view(constants.wire)
                 start += part.size
             return flat
@@ -203,19 +217,18 @@ class ThroughProgram:
         bundles = [self._sent.bundles.get(number, ()) for number in self._source.numbers]
         rank = max((len(message.box) for message in self._messages), default=0)
         most = max(sum(len(bundle.messages) for bundle in each) for each in bundles)
-        table = np.zeros((len(bundles), max(most, 1), max(rank, 1)), np.int32)
-        branches = Branches()
+        table = np.zeros((len(bundles), max(most, 1), max(rank, 1)), np.int64)
+        branches = Branches(table, self._largest_index)
         for k, (device, bundles_of_device) in enumerate(zip(self._source.numbers, bundles, strict=True)):
             messages = [self._messages[number] for bundle in bundles_of_device for number in bundle.messages]
             for place, message in enumerate(messages):
                 origin = origins[message.leaf][device]
                 starts = [start - first for (start, _), first in zip(message.box, origin, strict=True)]
                 table[k, place, : len(starts)] = starts
-            branches.add(tuple(message.form for message in messages), partial(self._cutting, messages))
+            branches.add(k, tuple(message.form for message in messages), partial(self._cutting, messages))
 
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
-            me = lax.axis_index(AXIS)
-            return branches.chosen(me, jnp.asarray(table)[me], *tiles)
+            return branches.chosen(lax.axis_index(AXIS), *tiles)
 
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
         return _lowered(run, self._source, ins, self._source.buffers(self._sent.sizes))
@@ -223,7 +236,7 @@ class ThroughProgram:
     def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
         """The work of a device that sends these messages, on the starts of their boxes and its tiles."""
 
-        def run(starts: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
+        def run(starts: Starts, *args: jax.Array) -> tuple[jax.Array, ...]:
             scalars, tiles = self._split(args)
             flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent.sizes}
             for place, message in enumerate(messages):
@@ -231,8 +244,7 @@ class ThroughProgram:
                 bits = None if message.steps else bits_of(tile.dtype)
                 part = as_dtype(tile, bits)
                 if part.shape != message.shape:
-                    where = [starts[place, k] for k in range(len(message.shape))]
-                    part = lax.dynamic_slice(part, where, message.shape)
+                    part = box(part, [starts[place, k] for k in range(len(message.shape))], message.shape)
                 for step in message.steps:
                     part = step(part, scalars)
                 part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
@@ -247,16 +259,18 @@ class ThroughProgram:
 
     def _exchanging(self) -> Any:
         """One permute for each round, except for boxes that stay on their device."""
-        starts = self._sent.starts(len(self._devices))
+        devices = len(self._devices)
+        starts = self._sent.starts(devices)
+        context = LoweringContext((AXIS,), (devices,), tuple(range(devices)), largest_index=self._largest_index)
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
             by_wire = dict(zip(self._sent.sizes, buffers, strict=True))
-            me = lax.axis_index(AXIS)
             moved: dict[str, list[jax.Array]] = {wire: [] for wire in by_wire}
             for k, each in enumerate(self._rounds):
-                some = starts[[sender for sender, _ in each.pairs], k]
-                start = int(some[0]) if (some == some[0]).all() else jnp.asarray(starts[:, k])[me]
-                part = lax.dynamic_slice(by_wire[each.wire], (start,), (each.size,))
+                senders = [sender for sender, _ in each.pairs]
+                column = np.full((devices, 1), starts[senders[0], k])  # others send nothing, from anywhere
+                column[senders, 0] = starts[senders, k]
+                part = box(by_wire[each.wire], context.offsets(column), (each.size,))
                 is_kept = all(a == b for a, b in each.pairs)
                 moved[each.wire].append(part if is_kept else lax.ppermute(part, AXIS, each.pairs))
             return tuple(parts[0] if len(parts) == 1 else lax.concatenate(parts, 0) for parts in moved.values())
@@ -270,15 +284,14 @@ class ThroughProgram:
             RelativeResults.of(forms[number], arrivals[number], self._received) for number in self._target.numbers
         ]
         most = max(len(each.starts) for each in receivers)
-        table = np.zeros((len(receivers), max(most, 1)), np.int32)
-        branches = Branches()
+        table = np.zeros((len(receivers), max(most, 1)), np.int64)
+        branches = Branches(table, self._largest_index)
         for k, each in enumerate(receivers):
             table[k, : len(each.starts)] = each.starts
-            branches.add((each.forms, each.arrivals), partial(self._joining, each))
+            branches.add(k, (each.forms, each.arrivals), partial(self._joining, each))
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            me = lax.axis_index(AXIS)
-            return branches.chosen(me, jnp.asarray(table)[me], *buffers)
+            return branches.chosen(lax.axis_index(AXIS), *buffers)
 
         outs = [self._target.rows(tile) for tile in self._target.tiles]
         constants = [self._target.rows(((each.size,), each.wire)) for each in self._constants]
@@ -288,17 +301,14 @@ class ThroughProgram:
     def _joining(self, results: RelativeResults) -> Any:
         """The work of a device for its results, on the starts of the boxes in its buffers and on the buffers."""
 
-        def run(starts: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
+        def run(starts: Starts, *args: jax.Array) -> tuple[jax.Array, ...]:
             scalars, buffers = self._split(args)
 
             def fetched(fetch: Fetch) -> jax.Array:
                 arrival = results.arrivals[fetch.leaf]
                 shape = tuple(b - a for a, b in fetch.box)
                 parts = [
-                    lax.reshape(
-                        lax.dynamic_slice(buffers[part.buffer], (starts[part.number],), (math.prod(part.shape),)),
-                        part.shape,
-                    )
+                    lax.reshape(box(buffers[part.buffer], [starts[part.number]], (math.prod(part.shape),)), part.shape)
                     for part in arrival.parts
                 ]
                 if len(parts) == 1 and parts[0].shape == shape:
@@ -310,7 +320,7 @@ class ThroughProgram:
                     wire = parts[0].dtype if parts else jnp.dtype(arrival.dtype)
                     whole = jnp.zeros(shape, wire)
                     for part, place in zip(parts, arrival.places, strict=True):
-                        whole = lax.dynamic_update_slice(whole, part, place)
+                        whole = put(whole, part, place)
                 dtype = jnp.dtype(arrival.dtype)
                 whole = as_dtype(whole, None if whole.dtype == dtype else dtype)
                 for step in fetch.steps[arrival.early :]:
@@ -350,28 +360,46 @@ def _stacked_along(shape: tuple[int, ...], places: Sequence[tuple[int, ...]], pa
 
 
 class Branches:
-    """The work of devices, each kind once; devices in the order in which they are added."""
+    """The work of devices, each kind once, on the starts of their boxes and on arrays.
 
-    def __init__(self) -> None:
+    Args:
+        starts: `[devices, ...]` numbers, data of the program; beyond the largest index they are part of the kind.
+        largest_index: by which programs index arrays.
+    """
+
+    def __init__(self, starts: Int64, largest_index: int) -> None:
+        self._starts, self._largest_index = starts, largest_index
         self._kinds: dict[Hashable, int] = {}
         self._numbers: list[int] = []
         self._branches: list[Any] = []
 
-    def add(self, kind: Hashable, make: Callable[[], Any]) -> None:
-        """The work of the next device; `make` makes it where no device before does the same."""
-        if kind not in self._kinds:
-            self._kinds[kind] = len(self._branches)
-            self._branches.append(make())
-        self._numbers.append(self._kinds[kind])
+    def add(self, device: int, kind: Hashable, make: Callable[[], Any]) -> None:
+        """The work of the next device, whose starts are known; `make` makes it where no device before does the same."""
+        starts = self._starts[device]
+        known = tuple(starts.ravel().tolist()) if starts.max() > self._largest_index else None
+        if (kind, known) not in self._kinds:
+            self._kinds[kind, known] = len(self._branches)
+            run = make()
+            self._branches.append(run if known is None else partial(_at_known, run, starts))
+        self._numbers.append(self._kinds[kind, known])
 
     def chosen(self, me: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
         """The results of the running device's work on the arguments."""
         result: tuple[jax.Array, ...]
+        starts = jnp.asarray(np.minimum(self._starts, self._largest_index).astype(np.int32))[me]
         if len(self._branches) == 1:
-            result = self._branches[0](*args)
+            result = self._branches[0](starts, *args)
         else:
-            result = lax.switch(jnp.asarray(np.array(self._numbers, np.int32))[me], self._branches, *args)
+            number = jnp.asarray(np.array(self._numbers, np.int32))[me]
+            result = lax.switch(number, self._branches, starts, *args)
         return result
+
+
+def _at_known(
+    run: Callable[..., tuple[jax.Array, ...]], known: Int64, _: jax.Array, *args: jax.Array
+) -> tuple[jax.Array, ...]:
+    """The work of a device on starts that the compiler knows."""
+    return run(np.array(known, object), *args)  # of numbers of Python, which have no limit
 
 
 def _lowered(run: Any, side: ThroughSide, ins: Sequence[Any], outs: Sequence[Any], donate: bool = False) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from redistrib.report import rendered
+from redistrib.resharding.memory import MemoryCopies, said_of_copies
 from redistrib.resharding.through.function import Constants
 from redistrib.resharding.through.messages import BoxMessage, BoxRound, received
 from redistrib.resharding.through.programs import ThroughProgram
@@ -22,7 +23,7 @@ class ThroughBucket:
         rounds: in which they are sent.
         program: the compiled program.
         given_up: inputs that nothing needs afterwards.
-        peak_bytes: bytes on the fullest device meanwhile, all inputs and results counted.
+        peak_bytes: bytes on the fullest device meanwhile, all inputs and results counted that are in its memory then.
     """
 
     results: tuple[int, ...]
@@ -48,6 +49,8 @@ class ThroughPlan:
             Constants that the function captures come from the host, and do not count.
         constants: their values, from those of captured arrays.
         moving: captured arrays that move as inputs do, by number.
+        memory_copies: copies between kinds of memory: of inputs from another kind than the devices' default, for each
+            launch that reads them, and of results to another kind.
         peak_bytes: on the fullest device at the worst moment.
     """
 
@@ -61,6 +64,7 @@ class ThroughPlan:
     moving: tuple[int, ...] = ()
     processes: tuple[int, ...] = ()
     digest: str = field(default="", repr=False)
+    memory_copies: tuple[MemoryCopies, ...] = ()
 
     @property
     def received_bytes(self) -> int:
@@ -92,8 +96,8 @@ class ThroughPlan:
             )
         columns = ("launch", "results", "array", "inputs", "sent as", "rounds", "received", "peak")
         over = f"{self.received_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
-        return (
-            f"{rendered('', columns, rows)}\n"
+        received_bytes = (
             f"received {self.received_bytes:,} bytes over all devices; the bound of the fewest bits on the way is "
             f"{self.bound_bytes:,} ({over}); {self.peak_bytes:,} bytes per device at the peak"
         )
+        return "\n".join([rendered("", columns, rows), received_bytes, *said_of_copies(self.memory_copies)])

@@ -12,6 +12,7 @@ from counting import Counting, Tally
 from mpi4py import MPI
 
 import redistrib as rd
+from redistrib.backends.mpi.program import program_to_mpi
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
 from redistrib.programs.program import Compute, Program
@@ -74,6 +75,11 @@ for name, (odd, given) in wrong.items():
     refused(name, lambda odd=odd, given=given: execute(*(given if rank == odd else (good,))))
 refused("whole", lambda: execute.scatter(*([np.zeros((4, 16), np.float32)] if rank == 1 else []), root=1))
 refused("scatter root", lambda: execute.scatter(None, root=4))
+whole = [np.zeros((16, 16), np.float32)] if rank == 0 else []
+refused("scatter root of one", lambda: execute.scatter(*whole, root=4 if rank == 2 else 0))
+results = execute(good)
+refused("gather roots", lambda: execute.gather(*results, root=rank // 2))
+refused("no program", lambda: program_to_mpi(7 if rank == 2 else program, comm))
 refused("gather", lambda: execute.gather(good))
 assert execute(good)[0] is not None  # still in order after all that
 execute.free()

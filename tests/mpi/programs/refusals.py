@@ -76,5 +76,22 @@ refused("gather bool sums", lambda: gather(truth, summed.source, "x=4", comm))
 refused("gather complex max", lambda: gather(np.zeros(4, np.complex64), "[4] max{x}", "x=4", comm))
 refused("gather nothing", lambda: gather(None if rank == 3 else np.zeros(4), "[4] sum{x}", "x=4", comm))
 refused("gather left out", lambda: gather(np.zeros(2), "[2{x}4]", Mesh.of("x=2", (0, 3)), comm))
+refused("no plan", lambda: to_mpi(None if rank == 2 else plan, comm))
+refused("limit in words", lambda: to_mpi(plan, comm, memory_limit="much" if rank == 1 else 10**7))
+refused("profile and plan", lambda: to_mpi(7 if rank == 1 else plan, comm, profile=7 if rank == 2 else None))
+line = np.zeros(16)
+refused("scatter types", lambda: scatter(line, "[16]" if rank == 1 else "[4{x}16]", "x=4", comm))
+refused("scatter text", lambda: scatter(line, "no type" if rank == 2 else "[4{x}16]", "x=4", comm))
+refused("scatter mesh", lambda: scatter(line, "[4{x}16]", "x=4,y=2" if rank == 3 else "x=4", comm))
+refused("scatter roots", lambda: scatter(line, "[4{x}16]", "x=4", comm, root=int(rank == 3)))
+refused("scatter no root", lambda: scatter(line, "[4{x}16]", "x=4", comm, root="me" if rank == 3 else 0))
+refused("gather types", lambda: gather(np.zeros(4), "[4{y}16]" if rank == 1 else "[4{x}16]", "x=4", comm))
+refused(
+    "gather order",
+    lambda: gather(np.zeros(4), "[4{x}16]", Mesh.of("x=4", (3, 2, 1, 0) if rank == 2 else (0, 1, 2, 3)), comm),
+)
+refused("gather roots", lambda: gather(np.zeros(4), "[4{x}16]", "x=4", comm, root=rank))
+alike = gather(scatter(np.arange(16.0), "[4{x}16]", "x=4", comm), "[4{x}16]", "x=4", comm)
+assert rank or (alike == np.arange(16.0)).all()  # in order after all that
 if rank == 0:
     print(json.dumps(said))

@@ -6,6 +6,7 @@ target. So the meshes of source and target may name and order the devices in any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -91,6 +92,9 @@ class CompiledBucket:
     time. A `numbered` program takes numbers as arguments, so that the compiler does not see their values, if it then
     compiles faster. The numbers stay on the devices, in 4 bytes each.
 
+    XLA ends the process at arrays of 2^63 bytes. No machine has any, so their program is not lowered, and its memory is
+    what plans predict.
+
     Attributes:
         entries: the arrays of one call, one entry after the other.
         devices: of all plans.
@@ -109,6 +113,12 @@ class CompiledBucket:
             NamedSharding(self._mesh, spec) for spec in (PartitionSpec(AXIS), PartitionSpec())
         )
         self._packed = any(is_packed(entry.dtype) for entry in self.entries)
+        self._executable: Any = None
+        self._exists = all(
+            can_exist((entry.plan.devices, entry.plan.height), entry.plan.itemsize) for entry in self.entries
+        )
+        if not self._exists:
+            return
         self._quirks = quirks_of(self.devices[0].platform)
         plain = self._quirks.bfloat16_options is not None and not self._packed and any(map(_is_bfloat16, self.entries))
         plain = plain and not any(step.on_sums for entry in self.entries for step in entry.plan.steps)
@@ -122,7 +132,7 @@ class CompiledBucket:
         if plain and chooses(self._lowered.as_text()):
             plain = False
             self._jitted, self._lowered = self._lower(self._movers(plain))
-        self._plain, self._executable = plain, None
+        self._plain = plain
 
     def _movers(self, plain: bool) -> list[_Placed]:
         """The functions that move the arrays, each with the numbers of its arrays."""
@@ -166,7 +176,7 @@ class CompiledBucket:
 
     def compile(self) -> CompiledBucket:
         """The compiled program; the first call compiles it."""
-        if self._executable is None:
+        if self._executable is None and self._exists:
             self._executable = self._compile()
         return self
 
@@ -190,7 +200,7 @@ class CompiledBucket:
     @cached_property
     def added_bytes(self) -> int:
         """Bytes per device that a call takes besides its inputs: outputs and scratch, as the compiler reports them."""
-        sizes = self._compiled.memory_analysis()
+        sizes = self._compiled.memory_analysis() if self._exists else None
         if sizes is None:
             return sum(
                 entry.plan.peak_bytes - entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries()
@@ -321,6 +331,11 @@ def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
 
 def _same(value: np.int32, _: Any) -> np.int32:
     return value
+
+
+def can_exist(shape: Sequence[int], itemsize: int) -> bool:
+    """Whether a compiler can describe an array, together with its copies: it has fewer than 2^62 bytes."""
+    return math.prod(shape) * itemsize < 2**62
 
 
 def _is_bfloat16(entry: BucketEntry) -> bool:

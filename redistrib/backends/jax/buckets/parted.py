@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from redistrib.backends.jax.buckets.compiled import CompiledBucket, Launched, numbers
+from redistrib.backends.jax.buckets.compiled import CompiledBucket, Launched, can_exist, numbers
 from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.rows import line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
@@ -121,7 +121,7 @@ class PartedMove:
         """The compiled programs; the first call compiles them."""
         self._program.compile()
         for side in (self._source, self._target):
-            if side.local_devices:
+            if side.local_devices and can_exist(side.whole(side.tile), np.dtype(self._dtype).itemsize):
                 self._compile(side)
         return self
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import threefry2x32_p
 
+from redistrib.backends.jax.offsets import integers_for
 from redistrib.backends.jax.trace.equation import At, Equation, Form, is_whole, letters, rule, written_in_place
 from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.programs.nest import Nest
@@ -27,7 +28,7 @@ def _iota(equation: Equation) -> Nest | None:
     def body(at: At) -> Any:
         tile_shape = tuple(len(at[name]) for name in sizes)
         numbers = at[f"d{along}"]
-        wide = _integers(max(sizes.values()))  # so that numbers are rounded, or wrap, once, after the addition
+        wide = integers_for(max(sizes.values()))  # so that numbers are rounded, or wrap, once, after the addition
         return (lax.broadcasted_iota(wide, tile_shape, along) + jnp.asarray(numbers.start).astype(wide)).astype(dtype)
 
     return equation.nest(sizes, [], [list(sizes)], body=body, indexed={f"d{along}"}, flops=0)
@@ -245,18 +246,13 @@ def _filling(equation: Equation, dtype: Any) -> Any:
     )
 
 
-def _integers(size: int) -> Any:
-    """Signed integers in which JAX counts the elements along a dimension."""
-    return jnp.int32 if size <= jnp.iinfo(jnp.int32).max else jnp.int64
-
-
 def _looked_up(rows: Any, shape: Sequence[int], dim: int, equation: Equation) -> tuple[Any, Any]:
     """Indices clipped to a dimension, as signed integers, and a mask of those outside of it.
 
     They are compared in their element type, in which the largest unsigned integer is not -1. A gather with a fill value
     converts them to signed integers first, as JAX does.
     """
-    wide = _integers(max(shape))
+    wide = integers_for(max(shape))
     if equation.kind == "gather" and _fills(equation):
         rows = rows.astype(wide)
     limits = jnp.iinfo(rows.dtype)

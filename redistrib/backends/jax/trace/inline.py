@@ -11,6 +11,8 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.backends.jax.memory_kinds import of_host
+from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     effects,
@@ -129,6 +131,7 @@ def trace(
         tuple(tracer.divisible),
         frozenset(tracer.unstacked),
         tuple(tracer.unrolled),
+        tuple(k for k, aval in enumerate(closed.out_avals) if of_host(aval)),
     )
 
 
@@ -217,6 +220,8 @@ class _Tracer:
             to = eqn.params["sharding" if kind == "sharding_constraint" else "dst_sharding"]
             unconstrained = frozenset(eqn.params.get("unconstrained_dims", ()))
             return [constrained(self, ins[0], eqn.invars[0].aval, to, unconstrained, source)]
+        if kind == REDISTRIBUTE and kind not in self.rules and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape:
+            return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["move"].target, frozenset(), source)]
         if kind == CUT:
             return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""

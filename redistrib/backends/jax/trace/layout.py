@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
+from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from redistrib.backends.jax.trace.equation import At, Dims, Equation, EquationBody, letters, rule
@@ -79,7 +81,14 @@ def _concatenate(equation: Equation) -> Nest:
     sizes, dims = _uncut(equation, [k != along for k in range(len(equation.ins[0].shape))])
     if equation.literals:
         return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
-    return equation.nest(sizes, [dims] * len(equation.ins), [dims], flops=0)
+    dtype = equation.outs[0].dtype
+
+    def in_bytes(_: At, *tiles: Any) -> Any:
+        """XLA:CPU of JAX 0.10 ends the process where it concatenates integers of 2 bits."""
+        return lax.concatenate([tile.astype(jnp.int8) for tile in tiles], along).astype(dtype)
+
+    body = in_bytes if dtype in ("int2", "uint2") else None
+    return equation.nest(sizes, [dims] * len(equation.ins), [dims], flops=0, body=body)
 
 
 @rule("split")

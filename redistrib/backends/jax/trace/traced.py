@@ -24,6 +24,7 @@ class Traced:
         out_tree: structure of the results.
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
         unstacked: arrays of which scans that are unrolled read an entry in each step.
+        host_results: numbers of the results that the function puts in pinned memory of the host.
         unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
         wide: whether JAX had elements of 64 bits then.
     """
@@ -37,6 +38,7 @@ class Traced:
     divisible: tuple[str, ...] = ()
     unstacked: frozenset[str] = frozenset()
     unrolled: tuple[tuple[str, int], ...] = ()
+    host_results: tuple[int, ...] = ()
     wide: bool = field(default_factory=lambda: _is_wide())
 
     def mode(self) -> AbstractContextManager[Any]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from redistrib.backends.jax.offsets import LARGEST_INDEX, integers_for
 from redistrib.backends.jax.trace.equation import At, Equation, rule
 from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
@@ -279,6 +280,12 @@ def _masked(array: Any, dim: int, stencil: Window, points: int, here: Any, fill:
     parts = points // len(here)
     if reach.start >= 0 and reach.step * (parts - 1) + reach.start + reach.length <= stencil.extent:
         return array
-    number = lax.broadcasted_iota(jnp.int32, array.shape, dim)
-    number = number + (jnp.asarray(here.start).astype(jnp.int32) // len(here)) * reach.step + reach.start
+    if isinstance(here.start, int) and array.shape[dim] > LARGEST_INDEX:
+        begin = here.start // len(here) * reach.step + reach.start
+        low, high = (min(max(edge - begin, 0), array.shape[dim]) for edge in (0, stencil.extent))
+        margins = [(low, array.shape[k] - high, 0) if k == dim else (0, 0, 0) for k in range(array.ndim)]
+        return lax.pad(lax.slice_in_dim(array, low, high, axis=dim), jnp.asarray(fill, array.dtype), margins)
+    wide = integers_for(max(stencil.extent, points))
+    number = lax.broadcasted_iota(wide, array.shape, dim)
+    number = number + (jnp.asarray(here.start).astype(wide) // len(here)) * reach.step + reach.start
     return jnp.where((number >= 0) & (number < stencil.extent), array, fill)

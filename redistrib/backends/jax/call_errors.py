@@ -1,0 +1,73 @@
+"""The errors of calls of several processes, and how one process describes them to the others."""
+
+from __future__ import annotations
+
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from redistrib.backends.jax.call_order import NumberedCall
+from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
+
+
+def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[str, Any] | None:
+    """The described error of processes that have come to one call with different records; None if all are equal."""
+    if len(set(records.values())) == 1:
+        return None
+    names = {function_of(record) for record in records.values()}
+    calls = ", ".join(f"{record} in process {process}" for process, record in sorted(records.items()))
+    arguments, hint = differing
+    what = f"call {names.pop()} with different {arguments}" if len(names) == 1 else "make different calls"
+    text = f"the processes {sorted(records)} {what}: {calls}; nothing has moved, make the same call everywhere"
+    text += f" ({hint})" if hint else ""
+    return described(CommunicatorError(text), min(records))
+
+
+def wrong_order(circle: Sequence[NumberedCall], records: Mapping[NumberedCall, Mapping[int, str]]) -> CommunicatorError:
+    """The error of calls that wait for each other."""
+    calls = "; ".join(
+        f"{function_of(record)} in process {process} with the processes {list(call.processes)}"
+        for call in circle
+        for process, record in sorted(records.get(call, {}).items())
+    )
+    return CommunicatorError(
+        f"processes wait for each other in different calls: {calls}; nothing has moved, make the same calls in the "
+        "same order, with the same shardings, in every process that owns one of their devices"
+    )
+
+
+def function_of(record: str) -> str:
+    return record.partition(" ")[0]
+
+
+def who(processes: Sequence[int]) -> str:
+    return f"process {processes[0]} has" if len(processes) == 1 else f"the processes {list(processes)} have"
+
+
+def raise_unreachable(error: Exception) -> NoReturn:
+    raise CommunicatorError(
+        f"the coordinator of jax.distributed does not answer: {str(error).partition(chr(10))[0]}; the job has ended, "
+        "or its first process"
+    ) from None
+
+
+def described(error: Exception, process: int) -> dict[str, Any]:
+    """An error as data for other processes."""
+    if isinstance(error, WeightsFileError):
+        return {"path": error.path, "tensor": error.tensor, "reason": f"{error.reason} (in process {process})"}
+    if isinstance(error, RedistribError):
+        with suppress(Exception):
+            return {"pickled": b64encode(pickle.dumps(error)).decode()}
+    return {"message": f"process {process}: {type(error).__name__}: {error}"}
+
+
+def error_of(data: Mapping[str, Any]) -> RedistribError:
+    """An error from its data."""
+    if "reason" in data:
+        return WeightsFileError(data["path"], data["tensor"], data["reason"])
+    if "pickled" in data:  # by a process of this job
+        error: RedistribError = pickle.loads(b64decode(data["pickled"]))
+        return error
+    return CommunicatorError(data["message"])

@@ -1,0 +1,353 @@
+"""Numbered calls of processes: either all of them make a call, or all of them raise the same error.
+
+A process that comes to a call leaves a record of it in the key-value store of `jax.distributed`. The last one to come
+compares all records and writes the end of the call, for which the others wait. An error ends a call at once: the
+process that has it need not wait. The first end that is written counts, so all processes draw the same conclusion, also
+those that come later.
+
+Calls of one set of processes are numbered, so that an error in one of them never mixes two calls. Processes with
+different sets of processes in mind wait in different calls. They find that out by a circle: process a has come to a
+call that b has not come to, and b to a call that a has not come to, perhaps with more processes between them. Where all
+make the same calls in one order there is no circle. All calls of a circle end with the same error.
+
+A call on which its processes have agreed before takes one message: they meet at a barrier that has the call in its
+name. If it fails, because a process is late or makes another call, they go on as above.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+
+from redistrib.backends.jax import liveness
+from redistrib.backends.jax.call_errors import (
+    described,
+    difference,
+    error_of,
+    function_of,
+    raise_unreachable,
+    who,
+    wrong_order,
+)
+from redistrib.backends.jax.call_order import NumberedCall, circle_of, in_ranges
+from redistrib.errors import CommunicatorError, RedistribError
+
+WAIT_SECONDS = 300.0  # for a process that takes longer to plan and compile, or never calls
+REPEATED_SECONDS = 2.0  # for a process at the barrier of a call on which all have agreed before
+LOOK_SECONDS = 1.0  # between looks for circles and for processes that have ended, of up to 64 processes
+_MOST_AGREED = 4096  # calls that are remembered for one set of processes
+_ROOT = "redistrib"
+
+
+class Store(Protocol):
+    """The part of the client of `jax.distributed` that is used; errors are `jax.errors.JaxRuntimeError`."""
+
+    def key_value_set(self, key: str, value: str) -> None: ...
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str: ...
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]: ...
+    def key_value_delete(self, key: str) -> None: ...
+    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int, process_ids: list[int]) -> None: ...
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of a call.
+
+    Attributes:
+        calls: those that end with it; more than one for a circle.
+        error: described; None if all processes make the same call.
+    """
+
+    calls: tuple[NumberedCall, ...]
+    error: Mapping[str, Any] | None = None
+
+    def to_json(self) -> str:
+        return json.dumps({"calls": [call.name for call in self.calls], "error": self.error})
+
+    @classmethod
+    def from_json(cls, text: str) -> _End:
+        data = json.loads(text)
+        return cls(tuple(map(NumberedCall.parse, data["calls"])), data["error"])
+
+
+class Calls:
+    """The calls of this process, one after the other.
+
+    Args:
+        store: the store of the job.
+        process: the number of this process.
+        channel: of the calls. Those of different channels are made by different threads, in any order.
+    """
+
+    def __init__(self, store: Store, process: int, channel: str = "calls") -> None:
+        self._store, self._process, self._channel = store, process, channel
+        self._turns: dict[tuple[int, ...], int] = {}  # of the next call
+        self._deleted: dict[tuple[int, ...], int] = {}  # number of turns whose records are deleted
+        self._agreed: dict[tuple[int, ...], set[str]] = {}
+        self._broken: dict[tuple[int, ...], str] = {}
+        self._identities: dict[int, str] = {}
+        self._lock = threading.RLock()
+        self._put(f"alive/{process}", liveness.identity())
+
+    def meet(self, processes: tuple[int, ...], record: str, differing: tuple[str, str]) -> None:
+        """Return when all processes are about to make the same call.
+
+        Args:
+            processes: those that take part, ascending; this process is one of them.
+            record: of the call, equal in processes that make the same call; its first word names the function.
+            differing: the arguments that may differ, and a hint, for the message.
+
+        Raises:
+            RedistribError: in all of them, if their calls differ, one has an error, or one does not come.
+        """
+        agreed = self._agreed.setdefault(processes, set())
+        with self._lock:
+            if record in agreed and processes not in self._broken and self._met_again(processes, record):
+                return
+            self._exchange(processes, record, differing)
+            if len(agreed) == _MOST_AGREED:
+                agreed.clear()
+            agreed.add(record)
+
+    def gather(
+        self, processes: tuple[int, ...], record: str, differing: tuple[str, str], note: str, seconds: float = 0.0
+    ) -> list[str]:
+        """As `meet`, and the notes of all processes, in the order of their numbers; of any length.
+
+        They may come so many seconds later.
+        """
+        with self._lock:
+            notes = self._exchange(processes, record, differing, note, seconds)
+        return [notes[process] for process in processes]
+
+    def fail(self, processes: tuple[int, ...], record: str, error: Exception) -> RedistribError:
+        """Tell the other processes, when they come to the call, that this one has an error; do not wait for them.
+
+        Returns:
+            The error that all of them raise, which is that of the first process that has one.
+        """
+        told = described(error, self._process)
+        with self._lock:
+            while True:
+                call = self._next(processes)
+                end = self._ended(call, _End((call,), told))  # before the record, which others would compare
+                self._put(f"calls/{self._channel}/{call.name}/{self._process}", record)
+                if not self._was_over(call, end):
+                    self._pass_over(end)
+                    return error_of(end.error or told)
+
+    def break_off(self, processes: tuple[int, ...], error: BaseException) -> CommunicatorError:
+        """Tell the other processes that a move which they have begun does not end; the error for all of them.
+
+        The links between them are of no use from then on, since the others wait for data in them.
+        """
+        text = str(error).partition("\n")[0] or type(error).__name__
+        why = (
+            f"the processes {list(processes)} did not finish a move between them: process {self._process}: {text}; end "
+            "the job, and start it again"
+        )
+        self._put(f"broken/{in_ranges(processes)}", why)
+        self._broken[processes] = self._get(f"broken/{in_ranges(processes)}", 1.0) or why
+        return CommunicatorError(self._broken[processes])
+
+    def require_whole(self, processes: tuple[int, ...]) -> None:
+        """Refuse processes one of which has broken a move off.
+
+        Raises:
+            CommunicatorError: the same in all of them.
+        """
+        why = self._get(f"broken/{in_ranges(processes)}", 0.001)
+        if why is not None:
+            self._broken[processes] = why
+            raise CommunicatorError(why)
+
+    def end(self) -> None:
+        """Tell the other processes that this one ends, and comes to no more calls."""
+        with suppress(CommunicatorError):
+            self._put(f"ended/{self._process}", "")
+
+    # ------------------------------------------------------------------------------------------- one call
+
+    def _exchange(
+        self,
+        processes: tuple[int, ...],
+        record: str,
+        differing: tuple[str, str],
+        note: str | None = None,
+        seconds: float = 0.0,
+    ) -> dict[int, str]:
+        """Make the next call; the notes of all."""
+        while True:
+            call = self._next(processes)
+            if note is not None:
+                for k, part in enumerate(_chunks(note)):
+                    self._put(f"notes/{self._channel}/{call.name}/{self._process}/{k:06d}", part)
+            self._put(f"calls/{self._channel}/{call.name}/{self._process}", record)
+            end = self._wait(call, record, differing, WAIT_SECONDS + seconds)
+            if self._was_over(call, end):
+                continue
+            if end.error is not None:
+                self._pass_over(end)
+                raise error_of(end.error)
+            notes = self._notes(call) if note is not None else {}
+            self._delete_before(call)
+            return notes
+
+    def _next(self, processes: tuple[int, ...]) -> NumberedCall:
+        if processes in self._broken:
+            raise CommunicatorError(self._broken[processes])
+        call = NumberedCall(processes, self._turns.get(processes, 0))
+        self._turns[processes] = call.turn + 1
+        return call
+
+    def _was_over(self, call: NumberedCall, end: _End) -> bool:
+        """Whether a call ended by the error of another one that this process has made: it has raised that error."""
+        return any(other != call and other.turn < self._turns.get(other.processes, 0) for other in end.calls)
+
+    def _pass_over(self, end: _End) -> None:
+        """Count the other calls that an error has ended as made."""
+        for call in end.calls:
+            if self._process in call.processes and call.turn >= self._turns.get(call.processes, 0):
+                self._turns[call.processes] = call.turn + 1
+                self._put(f"calls/{self._channel}/{call.name}/{self._process}", "an error of another call")
+
+    def _wait(self, call: NumberedCall, record: str, differing: tuple[str, str], most: float) -> _End:
+        """The end of a call to which this process has come."""
+        came = self._came(call)
+        if len(came) == len(call.processes):
+            return self._ended(call, _End((call,), difference(came, differing)))
+        until, pause = time.monotonic() + most, LOOK_SECONDS / 20
+        while True:
+            seconds = min(pause, max(0.001, until - time.monotonic()))
+            end = self._get(f"ends/{self._channel}/{call.name}", seconds)
+            if end is not None:
+                return _End.from_json(end)
+            end_here = self._stuck(call, record, most if time.monotonic() >= until else None)
+            if end_here is not None:
+                return end_here
+            pause = min(2 * pause, LOOK_SECONDS * max(1.0, len(call.processes) / 64))
+
+    def _stuck(self, call: NumberedCall, record: str, waited: float | None) -> _End | None:
+        """The end of a call that cannot be made, or that has waited for too long; None if it can."""
+        records: dict[NumberedCall, dict[int, str]] = {}
+        for key, value in self._directory(f"calls/{self._channel}/"):
+            *_, ranges, turn, process = key.split("/")
+            records.setdefault(NumberedCall.parse(f"{ranges}/{turn}"), {})[int(process)] = value
+        self.require_whole(call.processes)
+        circle = circle_of(records, self._process, call)
+        if circle:
+            return self._all_ended(circle, wrong_order(circle, records))
+        absent = sorted(set(call.processes) - records.get(call, {}).keys())
+        gone = [process for process in absent if self._has_ended(process)]
+        if gone:
+            why = f"{who(gone)} ended, and not called {function_of(record)}"
+        elif waited is not None:
+            why = f"{who(absent)} not called {function_of(record)} within {waited:g} s" if absent else (
+                f"some process has not answered within {waited:g} s"
+            )  # fmt: skip
+        else:
+            return None
+        text = (
+            f"{why}; every process that owns a device of the call must make it, with the same arguments, here the "
+            f"processes {list(call.processes)}"
+        )
+        return self._ended(call, _End((call,), described(CommunicatorError(text), self._process)))
+
+    def _has_ended(self, process: int) -> bool:
+        """Whether a process comes to no more calls: it has said so, or has died on this host."""
+        if self._get(f"ended/{process}", 0.001) is not None:
+            return True
+        if process not in self._identities and (other := self._get(f"alive/{process}", 0.001)):
+            self._identities[process] = other
+        return liveness.has_died(self._identities.get(process, ""))
+
+    def _all_ended(self, circle: Sequence[NumberedCall], error: CommunicatorError) -> _End:
+        """End all calls of a circle with one error; with that of the first that has ended already."""
+        ends = [self._get(f"ends/{self._channel}/{call.name}", 0.001) for call in circle]
+        found = next((_End.from_json(end).error for end in ends if end is not None), None)
+        end = _End(tuple(circle), found or described(error, self._process))
+        for call in circle:
+            first = self._ended(call, end)
+            end = _End(end.calls, first.error or end.error)
+        return end
+
+    def _ended(self, call: NumberedCall, end: _End) -> _End:
+        """Write the end of a call, and read the one that was written first."""
+        key = f"ends/{self._channel}/{call.name}"
+        if self._put(key, end.to_json()):
+            return end
+        return _End.from_json(self._get(key, 10.0) or end.to_json())
+
+    def _met_again(self, processes: tuple[int, ...], record: str) -> bool:
+        """Whether all processes have come to the barrier of a call on which they have agreed before."""
+        turn = self._turns.get(processes, 0)
+        barrier = f"{_ROOT}/{self._channel}/{NumberedCall(processes, turn).name}/{record}"
+        seconds = min(REPEATED_SECONDS, WAIT_SECONDS)
+        try:
+            self._store.wait_at_barrier(barrier, round(1000 * seconds), process_ids=list(processes))
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+
+    # ------------------------------------------------------------------------------------------- the store
+
+    def _put(self, key: str, value: str) -> bool:
+        """Set a key; whether it was not set before."""
+        try:
+            self._store.key_value_set(f"{_ROOT}/{key}", value)
+        except jax.errors.JaxRuntimeError as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise_unreachable(error)
+            return False
+        return True
+
+    def _get(self, key: str, seconds: float) -> str | None:
+        """The value of a key; None if it is not set within so many seconds."""
+        try:
+            return self._store.blocking_key_value_get(f"{_ROOT}/{key}", max(1, round(1000 * seconds)))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE" not in str(error) and "NOT_FOUND" not in str(error):
+                raise_unreachable(error)
+            return None
+
+    def _directory(self, key: str) -> list[tuple[str, str]]:
+        try:
+            return self._store.key_value_dir_get(f"{_ROOT}/{key}")
+        except jax.errors.JaxRuntimeError as error:
+            raise_unreachable(error)
+
+    def _came(self, call: NumberedCall) -> dict[int, str]:
+        """The records of the processes that have come to a call."""
+        pairs = self._directory(f"calls/{self._channel}/{call.name}/")
+        return {int(key.rpartition("/")[2]): value for key, value in pairs}
+
+    def _notes(self, call: NumberedCall) -> dict[int, str]:
+        parts: dict[int, dict[str, str]] = {}
+        for key, value in self._directory(f"notes/{self._channel}/{call.name}/"):
+            process, part = key.split("/")[-2:]
+            parts.setdefault(int(process), {})[part] = value
+        return {process: "".join(by_part[k] for k in sorted(by_part)) for process, by_part in parts.items()}
+
+    def _delete_before(self, call: NumberedCall) -> None:
+        """Delete the earlier turns of a call: all have come to this one, so all have read the ends of those before."""
+        first, self._deleted[call.processes] = self._deleted.get(call.processes, 0), call.turn
+        if call.processes[0] == self._process:
+            for turn in range(first, call.turn):
+                name = NumberedCall(call.processes, turn).name
+                for kind in ("calls", "notes", "ends"):
+                    with suppress(jax.errors.JaxRuntimeError):
+                        slash = "" if kind == "ends" else "/"
+                        self._store.key_value_delete(f"{_ROOT}/{kind}/{self._channel}/{name}{slash}")
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """A text in parts of at most 2**20 characters; at least one."""
+    for k in range(0, max(1, len(text)), 2**20):
+        yield text[k : k + 2**20]

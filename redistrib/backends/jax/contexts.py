@@ -1,0 +1,64 @@
+"""What JAX keeps for a thread while the library traces and calls programs: the current mesh, and modes of debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, use_abstract_mesh
+
+from redistrib.errors import TracedError
+
+_GUARDED = ("host_to_device", "device_to_host", "device_to_device")
+
+
+def abstract(mesh: Any) -> AbstractMesh:
+    """The mesh without its devices."""
+    bare: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
+    return bare
+
+
+@contextmanager
+def entered(mesh: Any) -> Iterator[None]:
+    """A context in which this mesh is current, concrete or abstract, whatever mesh the caller has set.
+
+    `jax.shard_map` and `jax.sharding.reshard` refuse meshes that differ from the current one.
+
+    Raises:
+        TracedError: if the current mesh has another number of devices, for which JAX compiles the function.
+    """
+    current = jax.sharding.get_abstract_mesh()
+    if not current.empty and current.size != mesh.size:
+        raise TracedError("mesh of another size", current=current.size, size=mesh.size)
+    with use_abstract_mesh(abstract(mesh)):
+        yield
+
+
+@contextmanager
+def own_context(*, computes: bool = False) -> Iterator[None]:
+    """A context for programs of the library that are called outside `jit`: as if no mesh and no mode had been set.
+
+    Meshes of the library need not be the one of `jax.set_mesh`. A program of tiles has no meaning where
+    `jax.disable_jit` runs its operations one by one. It moves NaNs as any other bits, and brings its tables to devices,
+    which is no transfer that `jax.transfer_guard("disallow")` is to find.
+
+    Args:
+        computes: whether the program computes new values too, in which the modes that find NaNs do look for them.
+    """
+    config: Any = jax.config
+    with ExitStack() as stack:
+        if not jax.sharding.get_abstract_mesh().empty:
+            with suppress(ValueError):  # while something is traced
+                stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
+        if config.jax_disable_jit:
+            stack.enter_context(jax.disable_jit(False))
+        if any(getattr(config, f"jax_transfer_guard_{way}") in ("log", "disallow") for way in _GUARDED):
+            stack.enter_context(jax.transfer_guard("allow"))
+        if config.jax_debug_nans and not computes:
+            stack.enter_context(jax.debug_nans(False))
+        if config.jax_debug_infs and not computes:
+            stack.enter_context(jax.debug_infs(False))
+        yield

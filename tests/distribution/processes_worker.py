@@ -1,0 +1,61 @@
+"""One process of several: distributed functions that differ between processes, and searches within a limit of time."""
+
+import sys
+import time
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.config.update("jax_num_cpu_devices", int(sys.argv[4]))
+jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+import redistrib as rd
+from redistrib.backends.digests import digest_of
+
+ME, LAST = jax.process_index(), jax.process_index() == jax.process_count() - 1
+MESH = Mesh(np.array(jax.devices()).reshape(2, -1), ("d", "t"))
+X, W = np.arange(128.0, dtype=np.float32).reshape(16, 8), np.ones((8, 8), np.float32)
+
+
+def f(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.tanh(x @ w) @ w
+
+
+def main() -> None:
+    def right(function: object) -> bool:
+        result = function(X, W)  # type: ignore[operator]
+        want = np.asarray(jnp.tanh(X @ W) @ W)
+        return all(np.allclose(np.asarray(s.data), want[s.index], 1e-4) for s in result.addressable_shards)
+
+    batch, model = ({"x": 0}, {"w": 1})
+    alike = rd.distribute(f, (X, W), MESH, schedule=[rd.along("d", batch)])
+    print("RIGHT", right(alike), right(alike), flush=True)
+    other = rd.distribute(f, (X, W), MESH, schedule=[rd.along("d", model if LAST else batch)])
+    arguments = rd.distribute(f, (X, W), MESH, schedule=[rd.along("t", batch)])
+    calls = {
+        "schedules": lambda: other(X, W),
+        "arguments": lambda: arguments(X[:8] if LAST else X, W),
+        "a pin": lambda: rd.search(f, (X, W), MESH, pins=rd.along("z" if LAST else "d", batch), limit=1),
+        "options": lambda: rd.search(f, (X, W), MESH, limit=1, memory_limit="1GiB" if LAST else None),
+        "memory": lambda: rd.search(f, (X, W), MESH, limit=1, memory_limit=1),
+    }
+    for name, call in calls.items():
+        started = time.monotonic()
+        try:
+            call()
+        except rd.RedistribError as error:
+            print(f"DIFFERENT {name}: {type(error).__name__}: {error}".replace("\n", " "), flush=True)
+        print(f"SECONDS {name}: {time.monotonic() - started:.1f}", flush=True)
+    print("RIGHT", right(arguments), flush=True)
+    if LAST:  # a processor that others use: the search would come less far
+        time.sleep(0.5)
+    found = rd.search(f, (X, W), MESH, limit=0.5)
+    print("FOUND", digest_of(found[0].program), found[0].seconds, len(found), right(found.distributed), flush=True)
+
+
+main()

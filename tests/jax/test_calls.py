@@ -1,0 +1,230 @@
+"""Calls of processes, which are threads here, over a store as the coordinator of `jax.distributed` has it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import pytest
+
+from redistrib.backends.jax import calls, liveness
+from redistrib.backends.jax.call_order import NumberedCall, circle_of
+from redistrib.backends.jax.calls import Calls
+from redistrib.errors import CommunicatorError, LeafError, RedistribError
+
+DIFFERING = ("trees", "a hint")
+
+
+class Store:
+    """A store of threads, with the errors of the client of `jax.distributed`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.changed = threading.Condition()
+        self.barriers: dict[str, set[int]] = {}
+
+    def key_value_set(self, key: str, value: str) -> None:
+        with self.changed:
+            if key in self.values:
+                raise jax.errors.JaxRuntimeError(f"ALREADY_EXISTS: {key}")
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
+        with self.changed:
+            if not self.changed.wait_for(lambda: key in self.values, timeout_in_ms / 1000):
+                raise jax.errors.JaxRuntimeError(f"DEADLINE_EXCEEDED: {key}")
+            return self.values[key]
+
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
+        assert key.endswith("/")
+        with self.changed:
+            return [(name, value) for name, value in self.values.items() if name.startswith(key)]
+
+    def key_value_delete(self, key: str) -> None:
+        with self.changed:
+            for name in [name for name in self.values if name == key or (key[-1] == "/" and name.startswith(key))]:
+                del self.values[name]
+
+    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int, process_ids: list[int]) -> None:
+        raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: threads have no barriers here")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(calls, "LOOK_SECONDS", 0.02)
+
+
+Act = Callable[[Calls], Any]
+
+
+def meets(processes: Sequence[int], record: str = "reshard a") -> Act:
+    return lambda calls: calls.meet(tuple(processes), record, DIFFERING)
+
+
+def fails(processes: Sequence[int], text: str = "gone") -> Act:
+    def fail(calls: Calls) -> None:
+        raise calls.fail(tuple(processes), "reshard", LeafError("w", text))
+
+    return fail
+
+
+def ends(calls: Calls) -> None:
+    calls.end()
+
+
+def told(*by_process: Sequence[Act], store: Store | None = None) -> list[list[str]]:
+    """What the calls of every process raise, one after the other; empty texts for those that raise nothing."""
+    store = store or Store()
+
+    def run(process: int) -> list[str]:
+        made = Calls(store, process)
+        results = []
+        for act in by_process[process]:
+            try:
+                act(made)
+                results.append("")
+            except RedistribError as error:
+                results.append(f"{type(error).__name__}: {error}")
+        return results
+
+    with ThreadPoolExecutor(len(by_process)) as pool:
+        return list(pool.map(run, range(len(by_process))))
+
+
+BOTH, ALL = (0, 1), (0, 1, 2, 3)
+
+
+def test_equal_calls_go_on_and_leave_no_records_but_the_last() -> None:
+    store = Store()
+    assert told(*[[meets(ALL), meets(ALL, "reshard b"), meets(ALL)] * 3] * 4, store=store) == [[""] * 9] * 4
+    left = [key for key in store.values if "/alive/" not in key]
+    assert len(left) == 5  # four records and the end of the last call
+
+
+@pytest.mark.parametrize(
+    ("by_process", "text"),
+    [
+        ([[meets(BOTH)], [meets(BOTH, "reshard b")]], "call reshard with different trees: reshard a in process 0"),
+        ([[meets(BOTH)], [meets(BOTH, "load")]], "make different calls: reshard a in process 0, load in process 1"),
+        ([[meets(BOTH)], [fails(BOTH)]], "LeafError: leaf w: gone"),
+        ([[meets(BOTH)], [meets((0, 1, 2))], [meets((0, 1, 2))]], "wait for each other in different calls"),
+        ([[meets(BOTH)], [fails((0, 1, 2))], [meets((0, 1, 2))]], "LeafError: leaf w: gone"),
+        ([[meets((0, 1, 2))], [fails(BOTH)], [meets((0, 1, 2))]], "LeafError: leaf w: gone"),
+        ([[meets((0, 1)), meets((0, 2))], [meets((1, 2)), meets((0, 1))], [meets((0, 2)), meets((1, 2))]], "wait for"),
+        ([[meets(BOTH)], [ends]], "process 1 has ended, and not called reshard; every process that owns a device"),
+        ([[meets(BOTH)], []], "process 1 has not called reshard within 0.5 s; every process"),
+    ],
+    ids=[
+        "trees", "functions", "error", "sets", "error of another set", "error of fewer", "orders", "end", "absence",
+    ],
+)  # fmt: skip
+def test_all_processes_raise_the_same(by_process: list[list[Act]], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "within" in text:
+        monkeypatch.setattr(calls, "WAIT_SECONDS", 0.5)
+    started = time.monotonic()
+    first = [messages[0] for messages in told(*by_process) if messages and messages[0]]
+    assert len(set(first)) == 1 and text in first[0]
+    assert time.monotonic() - started < 10
+
+
+def test_calls_match_again_after_every_error() -> None:
+    """An error in one process alone does not shift its calls: each has its own number."""
+    three = (0, 1, 2)
+    again = [meets(three, "reshard after"), meets(BOTH, "reshard pair")]
+    acts = [
+        [meets(three), *again, meets(BOTH), *again, meets(three, "load"), *again],
+        [fails(three), *again, meets(three), *again, meets(three, "load"), *again],
+        [meets(three), again[0], meets(three), again[0], meets(three, "save"), again[0]],
+    ]
+    results = told(*acts)
+    assert all(not message for messages in results for message in messages if message.endswith("after"))
+    assert [message for messages in results[:2] for message in messages].count("") == 12
+    assert results[2][1::2] == ["", "", ""]
+    assert results[0] == results[1]
+
+
+def test_a_late_process_raises_the_same_and_then_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "WAIT_SECONDS", 1.0)
+    raised = threading.Event()
+    after = [lambda _: raised.set(), meets(BOTH)]
+    results = told([meets(BOTH), *after], [lambda _: raised.wait(), meets(BOTH), meets(BOTH)])
+    assert results[0][0] == results[1][1] and "process 1 has not called reshard within 1 s" in results[0][0]
+    assert results[0][2] == results[1][2] == ""
+
+
+def test_a_move_that_is_broken_off_ends_in_all_processes() -> None:
+    def breaks(made: Calls) -> None:
+        raise made.break_off(BOTH, MemoryError("no room"))
+
+    def waits(made: Calls) -> None:
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            made.require_whole(BOTH)
+
+    first, other = told([meets(BOTH), breaks, meets(BOTH)], [meets(BOTH), waits, meets(BOTH)])
+    assert first == other and first[0] == "" and first[1] == first[2]
+    assert "did not finish a move between them: process 0: no room" in first[1]
+
+
+def test_no_circle_among_drawn_calls_in_one_order() -> None:
+    """Each process has come to the first few of the calls, in their order; any of them may be late."""
+    import random
+
+    for seed in range(200):
+        draw = random.Random(seed)
+        order = [NumberedCall(tuple(sorted(draw.sample(range(5), draw.randint(2, 4)))), k) for k in range(6)]
+        came = [draw.randint(0, 6) for _ in range(5)]  # number of the calls to which each process has come
+        records = {
+            call: {process: "" for process in call.processes if came[process] > order.index(call)} for call in order
+        }
+        waiting = [(process, order[came[process] - 1]) for process in range(5) if came[process]]
+        for process, call in waiting:
+            if process in call.processes:
+                assert circle_of(records, process, call) == []
+
+
+def test_processes_of_this_host_that_have_died() -> None:
+    assert not liveness.has_died(liveness.identity())
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from redistrib.backends.jax import liveness; print(liveness.identity(), flush=True)"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    identity = child.stdout.readline().strip()
+    child.kill()
+    while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT) is None:
+        pass
+    assert liveness.has_died(identity)  # though its parent has not asked for its end
+    child.communicate()
+    assert liveness.has_died(identity)
+    host, pid, began = liveness.identity().split()
+    assert liveness.has_died(f"{host} {pid} {int(began) + 1}")  # another process had the number
+    assert not liveness.has_died(f"elsewhere {pid} {int(began) + 1}")
+    assert not liveness.has_died("")
+
+
+def test_names_of_calls() -> None:
+    for processes in ((0,), (0, 1), (0, 2, 3, 4, 9), tuple(range(1000))):
+        assert NumberedCall.parse(NumberedCall(processes, 7).name) == NumberedCall(processes, 7)
+    assert NumberedCall((0, 2, 3, 4, 9), 7).name == "0,2-4,9/7"
+
+
+def test_a_coordinator_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+
+    def unavailable(*_: Any) -> None:
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: failed to connect\nmore")
+
+    monkeypatch.setattr(store, "key_value_set", unavailable)
+    with pytest.raises(CommunicatorError, match="does not answer: UNAVAILABLE: failed to connect; the job has ended"):
+        Calls(store, 0).meet(BOTH, "reshard a", DIFFERING)

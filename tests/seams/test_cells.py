@@ -1,0 +1,60 @@
+"""Every public call beside transformations, meshes, modes and sources: right, or refused as the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from tests.seams.cells import BESIDE, CALLS, MESH, SOURCE, TARGET, cells, outcome, refused, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "seams.md"
+ROW = NamedSharding(MESH, P("b"))
+SAMPLE = [
+    *(("to_jax", name) for name in ("grad", "vmap", "jit of vmap of grad", "another mesh of Explicit axes")),
+    *(("reshard", name) for name in ("scan", "jit under a larger mesh", "transfer_guard", "a deleted source")),
+    ("reshard of trees", "jit under another mesh of Explicit axes"),
+    ("reshard through", "its mesh of Explicit axes"),
+    ("reshard through", "disable_jit"),
+    ("distribute", "another mesh of Explicit axes"),
+    ("distribute", "jacfwd"),
+    ("pipeline", "a larger mesh"),
+    ("pipeline", "grad"),
+]
+
+
+@pytest.mark.parametrize(("call", "beside"), SAMPLE)
+def test_a_call_beside_something(call: str, beside: str) -> None:
+    expected = refused(PAGE.read_text()).get((call, beside), "right")
+    assert outcome(call, beside).partition(":")[0] == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", CALLS)
+def test_all_cells_of_a_call(call: str) -> None:
+    """The table of the page is that of the cells, line for line."""
+    outcomes = {cell: outcome(*cell) for cell in cells() if cell[0] == call}
+    assert len(outcomes) == len(BESIDE)
+    page = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {call} |")]
+    assert table(outcomes).splitlines()[2:] == page
+
+
+@pytest.mark.parametrize("via", ["collectives", "copies"])
+def test_nans_travel_while_jax_looks_for_them(via: Any) -> None:
+    values = np.full((4, 4), np.nan, np.float32)
+    array = jax.device_put(values, SOURCE)
+    with jax.debug_nans(True):
+        moved = rd.reshard(array, TARGET, via=via)
+        batched = jax.vmap(lambda row: rd.reshard(row, ROW, source=ROW))(array)
+    assert np.isnan(moved).all() and np.isnan(batched).all()
+
+
+def test_the_table_is_read_as_it_is_drawn() -> None:
+    drawn = {("reshard", "jit under a larger mesh"): "TracedError", ("reshard", "shard_map"): "TracedError"}
+    assert refused(table({**drawn, ("reshard", "a larger mesh"): "right"})) == drawn
