@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
+from redistrib.dtensor.arguments import target_layout
 from redistrib.dtensor.containers import Child, children_of
-from redistrib.dtensor.moves import DTensorLayout, Options, RedistributeSpec
-from redistrib.dtensor.redistribute import target_layout
+from redistrib.dtensor.layouts import Options, RedistributeSpec, layout_of, spec_of_move
 from redistrib.errors import LeafError, RedistribError
+from redistrib.errors.base import shown
 from redistrib.lang.placements import are_placements, is_device_mesh
 
 
@@ -23,7 +24,7 @@ class StateLeaf:
     Attributes:
         path: its path in the tree.
         value: the leaf.
-        spec: the spec of its move; None if it stays.
+        spec: the spec of its move; None if it has no target.
         holder, key: the container that holds it, and its key there.
     """
 
@@ -80,26 +81,22 @@ def _is_target(value: Any) -> bool:
 
 
 def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeSpec | None:
-    """The spec of a leaf's move; None if it stays."""
+    """The spec of a leaf's move, which may be one to its own layout; None if it has no target."""
     if target is None or not isinstance(value, torch.Tensor):
         return None
     try:
         if isinstance(target, DTensor):
-            layout = DTensorLayout(target.device_mesh, target.placements)
+            layout = layout_of(target)
         elif isinstance(target, tuple) and len(target) == 2 and is_device_mesh(target[0]):
             layout = target_layout(target[0], target[1], value.ndim)
         elif are_placements(target) and isinstance(value, DTensor):
             layout = target_layout(value.device_mesh, target, value.ndim)
+        elif isinstance(target, torch.Tensor) and not isinstance(value, DTensor) and target.shape == value.shape:
+            return None  # a buffer of another model's state, a whole tensor on every rank as this is
         else:
-            raise LeafError(path, f"{target!r} is no target; give (mesh, placements), placements, or a DTensor")
-        if isinstance(value, DTensor):
-            source = DTensorLayout(value.device_mesh, value.placements)
-        else:
-            source = layout.with_placements([Replicate()] * len(layout.placements))
+            raise LeafError(path, f"{shown(target)} is no target; give (mesh, placements), placements, or a DTensor")
+        return spec_of_move(value, layout, value.dtype, options)
     except LeafError:
         raise
     except RedistribError as error:
         raise LeafError(path, str(error)) from None
-    if source == layout and isinstance(value, DTensor):
-        return None
-    return RedistributeSpec(source, layout, tuple(value.shape), value.dtype, options)

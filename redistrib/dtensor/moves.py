@@ -1,14 +1,12 @@
 """The move of a DTensor from a layout to another: its plans, prepared once for all tensors of one spec.
 
 Most moves are one plan. Partial sums that go to other ranks, or that have tiles of unequal size, are reduced first; the
-rest of the move is a second plan.
+rest of the move is a second plan. Placements that plans do not know move by DTensor's own steps, on one mesh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -17,107 +15,19 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
 from redistrib.backends.torch.agreement import GroupCall
-from redistrib.backends.torch.channels import Channel, channel_of, compare
-from redistrib.backends.torch.dtypes import name_of
+from redistrib.backends.torch.channels import Channel, announce, channel_of, compare
+from redistrib.backends.torch.dtypes import can_plan, name_of
 from redistrib.backends.torch.executor import TorchExecutor
+from redistrib.backends.torch.private import is_simulated, moved_by_dtensor
 from redistrib.backends.torch.reductions import reduce_over
+from redistrib.backends.torch.world import OfWorld
 from redistrib.cache import Cache
-from redistrib.errors import RedistribError, SpecError, TilesError
-from redistrib.lang.mesh import Mesh
-from redistrib.lang.placements import from_device_mesh, from_placements, kind_of, ranks_of, reduction_of
-from redistrib.lang.types import DistType
+from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
+from redistrib.errors import DTensorError, DtypeError, RedistribError, TypeFormError
+from redistrib.lang.placements import kind_of, reduction_of
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
-
-
-@dataclass(frozen=True)
-class DTensorLayout:
-    """The mesh of a DTensor, and its placement for each mesh dimension."""
-
-    mesh: Any
-    placements: tuple[Any, ...]
-
-    @cached_property
-    def ranks(self) -> tuple[int, ...]:
-        """Global ranks, in the order of the mesh."""
-        return ranks_of(self.mesh)
-
-    @property
-    def partial(self) -> list[int]:
-        """The mesh dimensions with partial placements."""
-        return [k for k, placement in enumerate(self.placements) if kind_of(placement) == "partial"]
-
-    def with_placements(self, placements: Sequence[Any]) -> DTensorLayout:
-        """The same mesh with other placements."""
-        return DTensorLayout(self.mesh, tuple(placements))
-
-    def __str__(self) -> str:
-        return f"{list(self.placements)} on ranks {self.mesh.mesh.tolist()}"
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options that choose a plan.
-
-    Attributes:
-        memory_limit: bytes per rank for source, target and all memory between; None for no limit.
-        cost_model: as for `redistrib.synthesize`; None for the preset of the mesh's devices.
-        topology: the host of every rank of the default group, as numbers or names; None if unknown.
-    """
-
-    memory_limit: int | None = None
-    cost_model: Any = None
-    topology: tuple[Hashable, ...] | None = None
-
-
-@dataclass(frozen=True)
-class RedistributeSpec:
-    """Everything that determines a move; tensors with equal specs share it.
-
-    Attributes:
-        source, target: the layouts.
-        shape: global shape, in elements.
-        dtype: element type.
-    """
-
-    source: DTensorLayout
-    target: DTensorLayout
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    options: Options = Options()
-
-    @cached_property
-    def members(self) -> tuple[int, ...]:
-        """Global ranks of both meshes, ascending; their places are the device numbers of the plans."""
-        return tuple(sorted({*self.source.ranks, *self.target.ranks}))
-
-    @property
-    def same_ranks(self) -> bool:
-        """Whether both meshes have the same ranks."""
-        return set(self.source.ranks) == set(self.target.ranks)
-
-    @property
-    def planned_shape(self) -> tuple[int, ...]:
-        """The shape in plans: (1,) for a scalar between different ranks, because its plan uses all devices."""
-        return self.shape if self.shape or self.same_ranks else (1,)
-
-    def __str__(self) -> str:
-        options = [f"{name} {value}" for name, value in vars(self.options).items() if value is not None]
-        words = f"{list(self.shape)} of {self.dtype} from {self.source} to {self.target}"
-        return " with ".join([words, *options])
-
-    def typed(self, layout: DTensorLayout) -> tuple[DistType, Mesh]:
-        """A layout as a type on a mesh of devices."""
-        mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
-        return from_placements(layout.placements, self.planned_shape, mesh), mesh
-
-    def typed_placement(self, layout: DTensorLayout) -> Placement:
-        """The placement of a layout on the devices; partial sums count as replicas."""
-        mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
-        whole = [Replicate() if kind_of(placement) == "partial" else placement for placement in layout.placements]
-        return placement_of(from_placements(whole, self.planned_shape, mesh), mesh, len(self.members))
 
 
 @dataclass(frozen=True)
@@ -128,6 +38,11 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class ByDTensor:
+    """DTensor's own steps, from the source to the target on the same mesh."""
+
+
+@dataclass(frozen=True)
 class Planned:
     """A plan, and the global rank of each of its devices."""
 
@@ -135,15 +50,37 @@ class Planned:
     members: tuple[int, ...]
 
 
-def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce]:
+def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]:
     """The steps of a move, in order.
 
     Raises:
-        RedistribError: if a layout has no meaning as a type, or no plan keeps the limit.
+        RedistribError: if a layout has no meaning as a type and DTensor does not know the move either, or no plan keeps
+            the limit.
     """
-    source, target = spec.source, spec.target
-    steps: list[Planned | Reduce] = []
-    _require_target(source, target)
+    _require_target(spec.source, spec.target)
+    try:
+        return _planned_steps(spec)
+    except (TypeFormError, DtypeError):
+        if spec.source.mesh != spec.target.mesh or spec.options.memory_limit is not None or not _ascends(spec.source):
+            raise
+        return [ByDTensor()]
+
+
+def _ascends(layout: DTensorLayout) -> bool:
+    """Whether the ranks of a mesh ascend: DTensor's own steps order the ranks of a mesh dimension by number."""
+    return list(layout.ranks) == sorted(layout.ranks)
+
+
+def _planned_steps(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]:
+    source = spec.source
+    for layout in (source, spec.target):
+        for placement in layout.placements:
+            kind_of(placement)
+    if source.partial:
+        reduction_of(source.placements)
+        if not can_plan(spec.dtype):
+            raise DtypeError(str(spec.dtype))
+    steps: list[Planned | Reduce | ByDTensor] = []
     if source.partial and (not spec.same_ranks or _uneven(spec)):
         reduced = _reduced(spec)
         if reduced is None:
@@ -161,9 +98,9 @@ def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce]:
 
 def _require_target(source: DTensorLayout, target: DTensorLayout) -> None:
     """Refuse a target with partial sums that the source does not have, as DTensor does."""
-    for k in target.partial:
-        if source.mesh != target.mesh or source.placements[k] != target.placements[k]:
-            raise SpecError("partial target", value=target.placements[k])
+    for k, placement in enumerate(target.placements):
+        if placement.is_partial() and (source.mesh != target.mesh or source.placements[k] != placement):
+            raise DTensorError("partial target", value=placement)
 
 
 def _uneven(spec: RedistributeSpec) -> bool:
@@ -174,11 +111,11 @@ def _reduced(spec: RedistributeSpec) -> list[Any] | None:
     """The source's placements with partial sums reduced to shards, or to replicas; None if tiles are uneven.
 
     Raises:
-        SpecError: if the target keeps partial sums, in tiles of unequal size.
+        DTensorError: if the target keeps partial sums, in tiles of unequal size.
     """
     source = spec.source
     if spec.target.partial:
-        raise SpecError("partial target", value=spec.target.placements[spec.target.partial[0]])
+        raise DTensorError("partial target", value=spec.target.placements[spec.target.partial[0]])
     if spec.typed_placement(source).cuts:
         return None
     parts = prod(int(source.mesh.mesh.shape[k]) for k in source.partial)
@@ -202,7 +139,7 @@ def _planned(spec: RedistributeSpec) -> Planned:
     hosts = spec.options.topology
     topology = None if hosts is None else Topology.of([hosts[rank] for rank in spec.members])
     plan = synthesize(
-        source_type, source_mesh, target_type, target_mesh, dtype=name_of(spec.dtype), model=model,
+        source_type, source_mesh, target_type, target_mesh, dtype=name_of(spec.planned_dtype), model=model,
         memory_limit=spec.options.memory_limit, topology=topology,
     )  # fmt: skip
     return Planned(plan, spec.members)
@@ -214,9 +151,8 @@ class _Inner:
     def __init__(self, step: Planned, call: GroupCall) -> None:
         self._members, self._call = step.members, call
         self._channel = channel_of(step.members)
-        self._channel.begin(call)
-        self._executor = TorchExecutor(step.plan, self._channel.links, check=False, compared=True)
-        self._channel.end()
+        with self._channel.call(call):
+            self._executor = TorchExecutor(step.plan, self._channel.links, check=False, compared=True)
 
     @property
     def is_stale(self) -> bool:
@@ -225,11 +161,8 @@ class _Inner:
 
     def moved(self, x: torch.Tensor | None, out: None, device: torch.device) -> torch.Tensor:
         """As `TorchExecutor.moved`."""
-        self._channel.begin(self._call)
-        try:
+        with self._channel.call(self._call):
             return self._executor.moved(x, out, device)
-        finally:
-            self._channel.end()
 
 
 class PreparedRedistribute:
@@ -239,7 +172,8 @@ class PreparedRedistribute:
         spec: the spec of the move.
         call: the description that all ranks compare before data moves.
         takes_part, has_source, has_target: whether this rank is in one of the meshes, in the source's, in the target's.
-        result_spec: PyTorch's spec of its results; None before the first.
+        stays: whether the tensor has the layout of the target already.
+        result_spec: PyTorch's spec of its results.
         problem: the error that prevents the move, or None.
     """
 
@@ -248,34 +182,29 @@ class PreparedRedistribute:
         rank = dist.get_rank()
         self.takes_part = rank in spec.members
         self.has_source, self.has_target = rank in spec.source.ranks, rank in spec.target.ranks
+        self.stays = spec.source == spec.target
         self._ready: Channel | None = None  # of the ranks that have prepared it
         self.problem: RedistribError | None = None
-        self._planned: list[Planned | Reduce] = []
+        self._planned: list[Planned | Reduce | ByDTensor] = []
         self._steps: list[Any] = []
         self._inner: list[_Inner] = []
-        self.result_spec: Any = None
+        self.result_spec = spec.result_spec
         self._divisor = 1
         self._moves = True
-        self._nothing = (0,) if spec.shape else ()  # `from_local` takes the shape of a scalar from its local tensor
-        self._source_shape: tuple[int, ...] | None = None
-        self.target_shape: tuple[int, ...] = ()
+        self._source_shape = spec.local_shape(spec.source)
+        self.target_shape = spec.local_shape(spec.target)
         if not self.takes_part:
             return
         self.call = GroupCall(str(spec), len(spec.members))
         try:
-            device = spec.members.index(rank)
-            if self.has_source:
-                self._source_shape = spec.typed_placement(spec.source).box(device).size if spec.shape else ()
-            if self.has_target:
-                self.target_shape = spec.typed_placement(spec.target).box(device).size if spec.shape else ()
-            if spec.source.partial:
-                reduction_of(spec.source.placements)
-                reduced = [k for k in spec.source.partial if k not in spec.target.partial]
-                averaged = [k for k in reduced if spec.source.placements[k].reduce_op == "avg"]
-                self._divisor = prod(int(spec.source.mesh.mesh.shape[k]) for k in averaged)
-            self._planned = steps_of(spec)
+            self._planned = [] if self.stays else [ByDTensor()] if is_simulated() else steps_of(spec)
         except RedistribError as error:
             self.problem = error
+            return
+        if spec.source.can_plan:
+            reduced = [k for k in spec.source.partial if k not in spec.target.partial]
+            averaged = [k for k in reduced if spec.source.placements[k].reduce_op == "avg"]
+            self._divisor = prod(int(spec.source.mesh.mesh.shape[k]) for k in averaged)
 
     @property
     def plans(self) -> list[Plan]:
@@ -288,22 +217,21 @@ class PreparedRedistribute:
             raise self.problem
         return [step.plan for step in self._planned if isinstance(step, Planned)]
 
-    def wrong(self, local: torch.Tensor) -> TilesError | None:
-        """The error of a local tensor that has another shape than the source; None if it fits."""
-        if self._source_shape is None or tuple(local.shape) == self._source_shape:
-            return None
-        return TilesError(
-            f"the local tensor has shape {list(local.shape)} where {self.spec.source} of {list(self.spec.shape)} has "
-            f"{list(self._source_shape)}; give DTensor.from_local the global shape= and stride="
-        )
+    @property
+    def by_dtensor(self) -> bool:
+        """Whether DTensor's own steps carry it out."""
+        return self._planned == [ByDTensor()]
+
+    def wrong(self, local: torch.Tensor) -> RedistribError | None:
+        """The error of a local tensor that is not of the source, or of the move; None if there is none."""
+        return self.spec.wrong_local(local, self._source_shape) or self.problem
 
     def _prepare(self, channel: Channel) -> None:
         """Create the executors; collective, after all ranks have agreed."""
         self._steps, self._inner = [], []
         for step in self._planned:
-            if isinstance(step, Reduce):
-                groups = [self.spec.source.mesh.get_group(k) for k in step.dims] if self.has_source else []
-                self._steps.append(groups)
+            if isinstance(step, Reduce | ByDTensor):
+                self._steps.append(step)
             elif step.plan.before == step.plan.after or dist.get_rank() not in step.members:
                 self._steps.append(None)
             elif step.members == channel.members:
@@ -314,68 +242,92 @@ class PreparedRedistribute:
         self._moves = any(step is not None for step in self._steps)
         self._ready = channel
 
-    def __call__(self, local: torch.Tensor, check: bool | None = None) -> torch.Tensor:
+    def __call__(self, local: torch.Tensor, source: Any, check: bool | None = None) -> torch.Tensor:
         """The local tensor after the move, from the local tensor before it.
 
         Args:
             local: the tensor, without gradient; ignored on a rank that holds nothing.
+            source: PyTorch's spec of the DTensor; its mesh has the process groups of the present.
             check: whether all ranks compare the call before data moves; by default the first time.
 
         Raises:
             RedistribError: on every rank, if the ranks make different calls, or a rank has a problem.
         """
         if not self.takes_part:
-            return local.new_empty(self._nothing)
+            return local.new_empty(0)
+        if is_simulated():
+            return self._by_dtensor(local, source)
         channel = channel_of(self.spec.members)
         compares = True if check else check is None and not channel.knows(self.call)
-        try:
-            channel.begin(self.call, compares)
-            problem = self.wrong(local) or self.problem
+        with channel.call(self.call, compares):
+            problem = self.wrong(local)
             if compares:
                 channel.agree(self.call, problem)
             elif problem is not None:
                 raise channel.refuse_here(problem)
             if self._ready is not channel or any(inner.is_stale for inner in self._inner):
                 self._prepare(channel)
-            return self._moved(local, channel)
-        except RuntimeError as error:
-            raise channel.explain(error) from error
-        finally:
-            channel.end()
+            if self.by_dtensor:
+                channel.links.gate()  # DTensor's messages carry no tag
+                return self._by_dtensor(local, source)
+            result = self._moved(local.view(self.spec.planned_dtype), source.mesh, channel)
+        result = result.view(self.spec.dtype)
+        return self.spec.in_order(result) if self.has_target else result
 
-    def _moved(self, local: torch.Tensor, channel: Channel) -> torch.Tensor:
+    def _by_dtensor(self, local: torch.Tensor, source: Any) -> torch.Tensor:
+        try:
+            return moved_by_dtensor(local, source, self.result_spec)
+        except (NotImplementedError, AssertionError, TypeError, ValueError) as error:
+            raise DTensorError("dtensor", move=str(self.spec), error=str(error)) from error
+
+    def _moved(self, local: torch.Tensor, mesh: Any, channel: Channel) -> torch.Tensor:
         current: torch.Tensor | None = None
         if self.has_source:
             current = local if self.spec.shape else local.reshape(self.spec.planned_shape)
         for step in self._steps:
-            if type(step) is list:
+            if isinstance(step, Reduce):
                 channel.links.gate()
                 if current is not None:
-                    current = reduce_over(step, current, reduction_of(self.spec.source.placements))
+                    groups = [mesh.get_group(k) for k in step.dims]
+                    current = reduce_over(groups, current, reduction_of(self.spec.source.placements))
             elif step is not None:
                 current = step.moved(current, None, local.device)
         if self._divisor != 1 and current is not None:
             exact = current.is_floating_point() or current.is_complex()
             current = current / self._divisor if exact else current // self._divisor
         if not self.has_target:
-            return local.new_empty(self._nothing)
+            return local.new_empty(0)
         assert current is not None
+        assert self.target_shape is not None
         if not self._moves:  # the result shares no memory with the source
             current = current.clone(memory_format=torch.contiguous_format)
         return current if current.shape == self.target_shape else current.reshape(self.target_shape)
 
 
 # The most recently used moves; a model's state has a few dozen specs.
-MOVES: Cache[PreparedRedistribute] = Cache(1 << 10)
+_MOVES: OfWorld[Cache[PreparedRedistribute]] = OfWorld(lambda: Cache(1 << 10))
 
 
 def move_of(spec: RedistributeSpec) -> PreparedRedistribute:
     """The move of a spec."""
-    return MOVES.get(spec, lambda: PreparedRedistribute(spec))
+    if not spec.source.can_plan:  # placements with memory of their own, as `_MaskPartial`
+        return PreparedRedistribute(spec)
+    return _MOVES.get().get(spec, lambda: PreparedRedistribute(spec))
 
 
-def tell(members: tuple[int, ...], problem: RedistribError) -> None:
-    """Tell the other ranks of a call the problem of this rank; all of them raise the same error."""
-    if not dist.is_initialized() or dist.get_rank() not in members:
-        return
-    compare(members, GroupCall("a call that is wrong", len(members)), problem)
+def tell(members: tuple[int, ...], problem: RedistribError) -> RedistribError:
+    """Tell other ranks a problem of this rank before a call; returns the error that all of them raise.
+
+    Args:
+        members: the ranks of the call; empty if the arguments do not say them.
+        problem: the problem.
+    """
+    if not dist.is_initialized() or is_simulated():
+        return problem
+    if dist.get_rank() not in members:
+        return announce(problem)
+    try:
+        compare(members, GroupCall(f"a call that is wrong ({problem})", len(members)), problem)
+    except RedistribError as error:
+        return error
+    return problem

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from math import prod
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
 
-from redistrib.backends.torch.private import finished, local_of, of_spec, spec_of, strided_shard
-from redistrib.cache import Cache, cached
-from redistrib.dtensor.moves import DTensorLayout, Options, PreparedRedistribute, RedistributeSpec, move_of, tell
-from redistrib.errors import CommunicatorError, LeafError, RedistribError, SpecError
-from redistrib.errors.base import shown
-from redistrib.lang.placements import from_device_mesh, kind_of, ranks_of, split_factors
-from redistrib.sizes import parse_size
-
-ShardOrder = Mapping[int, Sequence[int | str]]
+from redistrib.backends.torch.private import local_of, of_spec, spec_of
+from redistrib.backends.torch.world import OfWorld, default_group
+from redistrib.cache import Cache, Key
+from redistrib.dtensor.arguments import (
+    ShardOrder,
+    members_of,
+    options_of,
+    require_dtensor,
+    require_dtype,
+    target_layout,
+)
+from redistrib.dtensor.layouts import gradient_layout, layout_of, spec_of_move
+from redistrib.dtensor.moves import PreparedRedistribute, move_of, tell
+from redistrib.errors import DTensorError, RedistribError
+from redistrib.lang.placements import from_device_mesh, from_placements
 
 
 def redistribute(
@@ -26,6 +30,9 @@ def redistribute(
     device_mesh: Any = None,
     placements: Sequence[Any] | None = None,
     *,
+    async_op: bool = False,
+    forward_dtype: torch.dtype | None = None,
+    backward_dtype: torch.dtype | None = None,
     shard_order: ShardOrder | None = None,
     memory_limit: int | str | None = None,
     cost_model: Any = None,
@@ -35,13 +42,17 @@ def redistribute(
     """Redistribute a DTensor by a plan, on its mesh or onto another one; in place of `x.redistribute(...)`.
 
     All ranks of both meshes call it together. Other ranks may call it too; for them it does nothing. The result is
-    differentiable as that of `DTensor.redistribute` is: gradients of partial sums are replicated.
+    differentiable as that of `DTensor.redistribute` is: gradients of partial sums are replicated. If nothing moves, the
+    result is another DTensor over the same memory.
 
     Args:
         x: the DTensor; never written.
         device_mesh: the mesh of the result, over any ranks; by default that of `x`.
         placements: the placements of the result, one for each mesh dimension: `Shard`, `Replicate`, `_StridedShard`, or
             `Partial` where `x` has it too; by default all are `Replicate`.
+        async_op: as for DTensor, and without effect: the local tensor is never a collective under way.
+        forward_dtype: element type to which the local tensor is converted first; that of the result.
+        backward_dtype: element type in which the gradient moves back; it is converted to that of `x` afterwards.
         shard_order: for each tensor dimension the mesh dimensions that shard it, by number or name, in the order in
             which they cut it; by default in the order of the mesh.
         memory_limit: bytes per rank for source, target and all memory between: an integer or a text such as "2GiB".
@@ -52,43 +63,53 @@ def redistribute(
             same error after a second; a rank that has returned by then raises it at its next call.
 
     Returns:
-        The DTensor. Its local tensor is contiguous. On an accelerator it is returned when the work has been enqueued.
+        The DTensor. Its local tensor is dense, its dimensions lie in memory in the order of the strides of `x`. On an
+        accelerator it is returned when the work has been enqueued.
 
     Raises:
         LeafError: if `x` is no DTensor.
-        SpecError: if placements have no meaning as a type.
+        DTensorError: if an argument or a placement has no meaning; it is a `RuntimeError` too, as DTensor raises.
         CommunicatorError: on every rank, if the ranks make different calls.
         TilesError: on every rank, if the local tensor of a rank has another shape than its placements say.
         MemoryLimitError: on every rank, if no plan fits the limit.
     """
-    if not isinstance(x, DTensor):
-        raise LeafError("", f"{type(x).__name__} is no DTensor; make one by DTensor.from_local or distribute_tensor")
-    key: tuple[Any, ...] = (
-        x.device_mesh, x.placements, x.shape, x.dtype, device_mesh, None if placements is None else tuple(placements),
-        None if shard_order is None else tuple((dim, tuple(dims)) for dim, dims in shard_order.items()),
-        memory_limit, cost_model, None if topology is None else tuple(topology),
-    )  # fmt: skip
-    arguments = (device_mesh, placements, shard_order, memory_limit, cost_model, topology)
+    arguments = (device_mesh, placements, shard_order, memory_limit, cost_model, topology, forward_dtype)
     try:
-        move = _PLANNED.get(key, lambda: _planned(x, *arguments))
+        default_group()
+        require_dtensor(x)
+        require_dtype(backward_dtype)
+        move = _move_of_call(x, *arguments)
+        if move.stays:
+            _require_local(x, move)
     except RedistribError as error:
-        tell(tuple(sorted({*ranks_of(x.device_mesh), *ranks_of(device_mesh or x.device_mesh)})), error)
-        raise
-    if move is None:
-        return x
+        raise tell(members_of(x, device_mesh), error) from None
     if x.requires_grad and torch.is_grad_enabled():
-        local = _Moved.apply(finished(x.to_local()), move, check)
-        return as_dtensor(local, move.spec.target, move.spec.shape)
-    local = move(local_of(x), check)
-    if move.result_spec is None:
-        result = as_dtensor(local, move.spec.target, move.spec.shape)
-        move.result_spec = spec_of(result)
+        result: DTensor = _Redistributed.apply(x, move, check, backward_dtype or x.dtype)
         return result
-    return of_spec(local, move.result_spec)
+    return _redistributed(x, move, check)
 
 
-# The moves of calls; None for calls that move nothing.
-_PLANNED: Cache[PreparedRedistribute | None] = Cache(1 << 10)
+_CALLS: OfWorld[Cache[PreparedRedistribute]] = OfWorld(lambda: Cache(1 << 10))
+
+
+def _move_of_call(x: DTensor, *arguments: Any) -> PreparedRedistribute:
+    """The move of a call of `redistribute`, by the arguments of `_planned`.
+
+    Raises:
+        RedistribError: if an argument has no meaning.
+    """
+    spec = spec_of(x)
+    mesh, placements, shard_order, memory_limit, cost_model, topology, dtype = arguments
+    try:
+        order = None if shard_order is None else tuple((dim, tuple(dims)) for dim, dims in shard_order.items())
+        hosts = None if topology is None else tuple(topology)
+        ends = None if placements is None else tuple(placements)
+        key = Key((spec, mesh, ends, order, memory_limit, cost_model, hosts, dtype))
+    except (TypeError, AttributeError):  # an argument of another kind, which `_planned` refuses
+        return _planned(x, *arguments)
+    if any(placement.is_partial() for placement in x.placements) and not layout_of(x).can_plan:
+        return _planned(x, *arguments)
+    return _CALLS.get().get(key, lambda: _planned(x, *arguments))
 
 
 def _planned(
@@ -99,82 +120,55 @@ def _planned(
     memory_limit: int | str | None,
     cost_model: Any,
     topology: Sequence[Hashable] | None,
-) -> PreparedRedistribute | None:
-    """The move of a call of `redistribute`; None if it moves nothing."""
-    if not dist.is_initialized():
-        raise CommunicatorError("there is no process group; call torch.distributed.init_process_group first")
+    forward_dtype: torch.dtype | None,
+) -> PreparedRedistribute:
+    require_dtype(forward_dtype)
     mesh = x.device_mesh if device_mesh is None else device_mesh
     target = target_layout(mesh, placements, x.ndim, shard_order)
-    source = DTensorLayout(x.device_mesh, x.placements)
-    if source == target:
-        return None
-    if source.mesh.device_type != mesh.device_type:
-        raise SpecError("device type", source=source.mesh.device_type, target=mesh.device_type)
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    options = Options(limit, cost_model, None if topology is None else tuple(topology))
-    return move_of(RedistributeSpec(source, target, tuple(x.shape), x.dtype, options))
+    if x.device_mesh.device_type != mesh.device_type:
+        raise DTensorError("device type", source=x.device_mesh.device_type, target=mesh.device_type)
+    if shard_order is not None:  # as boxes, or not at all
+        from_placements(target.placements, tuple(x.shape), from_device_mesh(mesh))
+    options = options_of(memory_limit, cost_model, topology)
+    return move_of(spec_of_move(x, target, forward_dtype or x.dtype, options))
 
 
-class _Moved(torch.autograd.Function):  # type: ignore[misc]
-    """The move of a local tensor; its gradient moves back, between the layouts of gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, local: torch.Tensor, move: PreparedRedistribute, check: bool | None) -> torch.Tensor:
-        ctx.move, ctx.check = move, check
-        return move(local.detach(), check)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        spec = ctx.move.spec
-        source, target = gradient_layout(spec.target), gradient_layout(spec.source)
-        back = RedistributeSpec(source, target, spec.shape, gradient.dtype, spec.options)
-        if source == target:
-            return gradient, None, None
-        return _Moved.apply(gradient.contiguous(), move_of(back), ctx.check), None, None
-
-
-def gradient_layout(layout: DTensorLayout) -> DTensorLayout:
-    """The layout of the gradient of a DTensor: replicated where the DTensor has partial sums."""
-    return layout.with_placements([Replicate() if kind_of(p) == "partial" else p for p in layout.placements])
-
-
-def target_layout(
-    mesh: Any, placements: Sequence[Any] | None, rank: int, shard_order: ShardOrder | None = None
-) -> DTensorLayout:
-    """The layout of a caller's arguments: dimensions count from the front, and shard orders become strided shards.
+def _require_local(x: DTensor, move: PreparedRedistribute) -> None:
+    """Refuse a local tensor that is not of its layout, where nothing moves and so no rank waits.
 
     Raises:
-        SpecError: if the placements or the order have no meaning.
+        TilesError: names its shape.
     """
-    axes = from_device_mesh(mesh)
-    resolved = [Replicate()] * len(axes.axes) if placements is None else list(placements)
-    if len(resolved) != len(axes.axes):
-        raise SpecError("placements", count=len(resolved), mesh=str(axes), axes=len(axes.axes))
-    for k, placement in enumerate(resolved):
-        kind = kind_of(placement)
-        if kind in ("shard", "strided") and not -rank <= placement.dim < rank:
-            raise SpecError("placement dimension", value=placement, rank=rank)
-        if kind == "shard" and placement.dim < 0:
-            resolved[k] = Shard(placement.dim + rank)
-        elif kind == "strided":
-            resolved[k] = strided_shard(placement.dim % rank, int(placement.split_factor))
-    for key, dims in (shard_order or {}).items():
-        dim = key + rank if key < 0 else key
-        names = [axes.names.index(k) if k in axes.names else k for k in dims]
-        expected = [k for k, placement in enumerate(resolved) if kind_of(placement) == "shard" and placement.dim == dim]
-        if sorted(map(str, names)) != sorted(map(str, expected)):
-            raise SpecError("shard order", value=shown(tuple(dims)), dim=dim, expected=tuple(map(str, expected)))
-        for k, factor in split_factors([int(k) for k in names], axes).items():
-            resolved[k] = strided_shard(dim, factor)
-    return DTensorLayout(mesh, tuple(resolved))
+    problem = move.wrong(local_of(x))
+    if problem is not None:
+        raise problem
 
 
-def as_dtensor(local: torch.Tensor, layout: DTensorLayout, shape: tuple[int, ...]) -> DTensor:
-    """The DTensor of a local tensor and its global shape."""
-    size, stride = _size_and_stride(shape)
-    return DTensor.from_local(local, layout.mesh, layout.placements, run_check=False, shape=size, stride=stride)
+def _redistributed(x: DTensor, move: PreparedRedistribute, check: bool | None, requires_grad: bool = False) -> DTensor:
+    """The result of a move, from a DTensor; without a record for gradients."""
+    local, spec = local_of(x), move.spec
+    if local.dtype != spec.dtype:
+        local = local.to(spec.dtype)
+    if move.stays:
+        return of_spec(local, move.result_spec, requires_grad)
+    if local.is_meta:
+        shape = move.target_shape if move.has_target else None
+        return of_spec(local.new_empty((0,) if shape is None else shape), move.result_spec, requires_grad)
+    return of_spec(move(local.detach(), spec_of(x), check), move.result_spec, requires_grad)
 
 
-@cached(1 << 12)
-def _size_and_stride(shape: tuple[int, ...]) -> tuple[torch.Size, tuple[int, ...]]:
-    return torch.Size(shape), tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
+class _Redistributed(torch.autograd.Function):  # type: ignore[misc]
+    """The move of a DTensor; the gradient of its result moves back, from the layout that it has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: DTensor, move: PreparedRedistribute, check: bool | None, back: torch.dtype) -> DTensor:
+        ctx.move, ctx.check, ctx.back, ctx.dtype = move, check, back, x.dtype
+        return _redistributed(x, move, check, x.requires_grad)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> tuple[DTensor, None, None, None]:
+        spec = ctx.move.spec
+        target = gradient_layout(layout_of(gradient), spec.source)
+        move = move_of(spec_of_move(gradient, target, ctx.back, spec.options))
+        moved = _Redistributed.apply(gradient, move, ctx.check, ctx.back)
+        return (moved if moved.dtype == ctx.dtype else moved.to(ctx.dtype)), None, None, None

@@ -21,6 +21,7 @@ from redistrib.errors.backends import (
 )
 from redistrib.errors.base import RedistribError, RuleBroken
 from redistrib.errors.lang import (
+    DTensorError,
     MeshError,
     NotationError,
     PartialTypeError,
@@ -62,6 +63,7 @@ __all__ = [
     "CommunicatorError",
     "CutError",
     "CutInnerFactorError",
+    "DTensorError",
     "DtypeError",
     "ForeignMeshError",
     "GlobalShapeError",

@@ -238,6 +238,13 @@ axis names from major to minor
         "devices alone; go by way of an array without partial sums there",
         "unreduced spec": "a partition spec that is unreduced over {axes!l} by the reduction {reduction!v} cannot be "
         "said by both JAX and a distributed type; both know sums, so reduce these axes first",
+    }
+
+
+class DTensorError(SpecError, RuntimeError):
+    """A placement, a mesh or an option of a DTensor that has no meaning; a `RuntimeError` too, as in PyTorch."""
+
+    wordings: ClassVar = {
         "placement": "{value!v} is no placement of a DTensor that a distributed type can say; give Shard, Replicate, "
         "Partial or _StridedShard",
         "placements": "{count} placements for the mesh {mesh} of {axes} dimensions; give one for each",
@@ -254,6 +261,15 @@ axis names from major to minor
         "and move the local tensors on before or after",
         "shard order": "the shard order {value!v} of tensor dimension {dim} does not name the mesh dimensions "
         "{expected}, which shard it, each once",
+        "device mesh": "{value!v} is no DeviceMesh; give a torch.distributed.device_mesh.DeviceMesh, or None for that of "
+        "the tensor",
+        "placement list": "{value!v} is no list of placements; give one for each dimension of the mesh: Shard, "
+        "Replicate, Partial or _StridedShard",
+        "shard order form": "{value!v} is no shard order; give for each tensor dimension the mesh dimensions that cut "
+        "it, as {{0: (1, 0)}}",
+        "hosts": "{value!v} are no hosts of the {ranks} ranks of the default group; give one number or name for each",
+        "element type": "{value!v} is no element type; give a torch.dtype, or None to convert nothing",
+        "dtensor": "plans do not know the placements of {move}, and DTensor refuses them: {error}",
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from redistrib.arith import Int64
-from redistrib.errors import SpecError
+from redistrib.errors import DTensorError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.notation import REDUCTIONS, Reduction
@@ -36,6 +36,11 @@ def are_placements(value: Any) -> bool:
     """Whether a value is a list or tuple of DTensor's placements, or one alone."""
     if isinstance(value, list | tuple):
         return bool(value) and all(map(are_placements, value))
+    return is_placement(value)
+
+
+def is_placement(value: Any) -> bool:
+    """Whether a value is one of the four kinds of placements that a type can say."""
     return type(value).__name__ in _KINDS and hasattr(value, "is_shard")
 
 
@@ -43,11 +48,11 @@ def kind_of(placement: Any) -> PlacementKind:
     """Which of the four placements a placement is.
 
     Raises:
-        SpecError: if it is none of them.
+        DTensorError: if it is none of them.
     """
     kind = _KINDS.get(type(placement).__name__)
     if kind is None:
-        raise SpecError("placement", value=placement)
+        raise DTensorError("placement", value=placement)
     return kind
 
 
@@ -81,11 +86,11 @@ def from_placements(placements: Sequence[Any], shape: Sequence[int], mesh: Mesh)
         mesh: the mesh.
 
     Raises:
-        SpecError: the placements have no meaning as a type.
+        DTensorError: the placements have no meaning as a type.
         UnevenTypeError: tiles are of unequal size and partial sums too.
     """
     if len(placements) != len(mesh.axes):
-        raise SpecError("placements", count=len(placements), mesh=str(mesh), axes=len(mesh.axes))
+        raise DTensorError("placements", count=len(placements), mesh=str(mesh), axes=len(mesh.axes))
     orders = shard_orders(placements, len(shape), mesh)
     dims = []
     for i, size in enumerate(shape):
@@ -104,12 +109,12 @@ def reduction_of(placements: Sequence[Any]) -> Reduction:
     """The reduction of the partial placements among some; "sum" for averages.
 
     Raises:
-        SpecError: for another reduction than sum, avg, max and min, or for several.
+        DTensorError: for another reduction than sum, avg, max and min, or for several.
     """
     names = {placement.reduce_op for placement in placements if kind_of(placement) == "partial"}
     kinds = {"sum" if name == "avg" else name for name in names}
     if len(names) > 1 or not kinds <= set(REDUCTIONS):
-        raise SpecError("partial placement", names=tuple(sorted(names)))
+        raise DTensorError("partial placement", names=tuple(sorted(names)))
     return next((kind for kind in REDUCTIONS if kind in kinds), "sum")
 
 
@@ -117,7 +122,7 @@ def shard_orders(placements: Sequence[Any], rank: int, mesh: Mesh) -> dict[int, 
     """For each tensor dimension that is sharded the numbers of the mesh dimensions, in the order in which they cut it.
 
     Raises:
-        SpecError: a tensor dimension does not exist, or a split factor is not that of any order.
+        DTensorError: a tensor dimension does not exist, or a split factor is not that of any order.
     """
     orders: dict[int, list[int]] = {}
     for k in reversed(range(len(placements))):
@@ -126,7 +131,7 @@ def shard_orders(placements: Sequence[Any], rank: int, mesh: Mesh) -> dict[int, 
             continue
         dim = placement.dim + rank if placement.dim < 0 else placement.dim
         if not 0 <= dim < rank:
-            raise SpecError("placement dimension", value=placement, rank=rank)
+            raise DTensorError("placement dimension", value=placement, rank=rank)
         order = orders.setdefault(dim, [])
         factor, before = int(placement.split_factor) if kind == "strided" else 1, 1
         for place in range(len(order) + 1):
@@ -136,7 +141,7 @@ def shard_orders(placements: Sequence[Any], rank: int, mesh: Mesh) -> dict[int, 
             if place < len(order):
                 before *= mesh.axes[order[place]].size
         else:
-            raise SpecError("split factor", value=placement, factor=factor, mesh=str(mesh))
+            raise DTensorError("split factor", value=placement, factor=factor, mesh=str(mesh))
     return {dim: tuple(order) for dim, order in orders.items()}
 
 
@@ -172,7 +177,7 @@ def _require_boxes(placements: Sequence[Any], dim: int, order: Sequence[int], si
     ascending = [sorted(order).index(k) for k in order]
     for at, elements in held.items():
         if not np.array_equal(elements, by_order[tuple(at[place] for place in ascending)]):
-            raise SpecError("uneven strided", dim=dim, size=size, placements=shown(tuple(placements)))
+            raise DTensorError("uneven strided", dim=dim, size=size, placements=shown(tuple(placements)))
 
 
 def _chunks(elements: Int64, count: int) -> list[Int64]:

@@ -40,8 +40,7 @@ class Agreement:
 
     def __init__(self, links: Links) -> None:
         self._links = links
-        device = torch.device("cuda", torch.cuda.current_device()) if links.batched else torch.device("cpu")
-        self._others = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=device)
+        self._others = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=links.device)
         self._refusal = torch.zeros_like(self._others)
 
     def require(self, call: GroupCall, problem: RedistribError | None = None) -> None:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from redistrib.backends.single_steps import sample_of, single_steps
 from redistrib.backends.torch.dtypes import torch_dtype
 from redistrib.backends.torch.executor import to_torch
+from redistrib.backends.torch.links import Links
 from redistrib.errors import CommunicatorError
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
@@ -49,7 +50,7 @@ def measure(
 
 def _measured(plan: Plan, group: Any, repeats: int) -> Sample:
     execute = to_torch(plan, group, check=False)
-    device = "cpu" if dist.get_backend(group) == "gloo" else f"cuda:{torch.cuda.current_device()}"
+    device = Links(group).device
     tile = torch.zeros(plan.before.tile, dtype=torch_dtype(plan.dtype), device=device)
     execute(tile)
     taken = []
@@ -57,7 +58,7 @@ def _measured(plan: Plan, group: Any, repeats: int) -> Sample:
         dist.barrier(group)
         start = time.perf_counter()
         execute(tile)
-        if device != "cpu":
+        if device.type != "cpu":
             torch.cuda.synchronize()
         seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64, device=device)
         dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)

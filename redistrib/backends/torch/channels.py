@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,9 @@ import torch.distributed as dist
 from redistrib.arith import Int64
 from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.deadlocks import CallsState, Members, RecentCall, Verdict
-from redistrib.backends.torch.links import Links
-from redistrib.backends.torch.watch import PATIENCE, TICK, Watch, error_of, verdict_on, watch
+from redistrib.backends.torch.links import Links, is_gloo
+from redistrib.backends.torch.watch import PATIENCE, TICK, WATCH, Watch, error_of, verdict_on
+from redistrib.backends.torch.world import OfWorld
 from redistrib.errors import CommunicatorError, RedistribError
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
@@ -44,7 +45,7 @@ class TaggedLinks(Links):
         self._store, self._name, self._timeout = store, name, timedelta(seconds=timeout)
         self.members = None
         self.size, self.rank, self.batched = len(ranks), list(ranks).index(rank), False
-        self.group = self._process_group = self._process_group_of("all", range(self.size))
+        self.group = self._process_group_of("all", range(self.size))
         self._subgroups: dict[tuple[int, ...], Any] = {}
         self._devices: dict[Any, Sequence[int]] = {}
         self._gated: set[Sequence[int]] = set()
@@ -52,6 +53,10 @@ class TaggedLinks(Links):
     def _process_group_of(self, name: str, devices: Sequence[int]) -> Any:
         store = dist.PrefixStore(f"{self._name}/{name}", self._store)
         return dist.ProcessGroupGloo(store, list(devices).index(self.rank), len(devices), self._timeout)
+
+    @property
+    def process_group(self) -> Any:
+        return self.group
 
     def begin(self, tag: int) -> None:
         """Set the tag of the next messages."""
@@ -122,7 +127,7 @@ class Channel:
 
     def __init__(self, members: Members) -> None:
         self.members = members
-        self.since = 0.0
+        self.since, self._is_over = 0.0, False
         self._number, self._history, self._compares = 0, 0, False
         self._compared: set[int] = set()
         self._recent: deque[RecentCall] = deque(maxlen=_REMEMBERED)
@@ -130,10 +135,10 @@ class Channel:
         self._links: Links | None = None
         self._watch: Watch | None = None
         self._generation = 0
-        if dist.get_backend() != "gloo" or len(members) == 1:  # calls return when enqueued, so no rank waits
-            self._links = Links(dist.group.WORLD, members)
+        if len(members) == 1 or not is_gloo():  # calls return when enqueued, so no rank waits
+            self._links = Links(None, members)
         else:
-            self._watch = watch()
+            self._watch = WATCH.get()
             self._generation = self._watch.generations.get(members, 0)
             self._watch.watched[members] = self
 
@@ -146,6 +151,29 @@ class Channel:
     def knows(self, call: GroupCall) -> bool:
         """Whether all ranks have agreed on an equal call before."""
         return call.digest in self._compared
+
+    def is_open(self) -> bool:
+        """Whether the next call may use it: False if its process group ended with an error that this rank has raised."""
+        if self._watch is not None and self._watch.problem:
+            self._watch.settle()
+        return not self._is_over
+
+    @contextmanager
+    def call(self, call: GroupCall, compares: bool = False) -> Iterator[Channel]:
+        """A call, from its beginning to its end; arguments and errors as those of `begin`.
+
+        Raises:
+            RedistribError: also if a message of the call fails.
+        """
+        try:
+            self.begin(call, compares)
+            yield self
+        except RedistribError:
+            raise
+        except RuntimeError as error:
+            raise self.explain(error) from error
+        finally:
+            self.end()
 
     def begin(self, call: GroupCall, compares: bool = False) -> None:
         """Begin a call.
@@ -234,8 +262,14 @@ class Channel:
         return CallsState(self.members, self._generation, recent, self.since > 0, self._compares)
 
     def refuse(self, verdict: Verdict) -> None:
-        """End the present call, or the next one, with an error; called by the watch."""
-        self._refused = verdict
+        """End the present call, or the next one, with an error; called by the watch.
+
+        A verdict that repeats what this rank has raised before ends the channel alone.
+        """
+        if self._watch is not None and verdict.teller == self._watch.rank and not self.since:
+            self._is_over = True
+        else:
+            self._refused = verdict
         if isinstance(self._links, TaggedLinks):
             self._links.end()
 
@@ -243,9 +277,10 @@ class Channel:
         assert self._refused is not None
         assert self._watch is not None
         with self._watch.lock:
-            for channel in list(_CHANNELS.values()):  # a verdict is raised once, by the first of its channels
+            channels = _CHANNELS.get()
+            for channel in list(channels.values()):  # a verdict is raised once, by the first of its channels
                 if channel._refused is self._refused:
-                    del _CHANNELS[channel.members]
+                    del channels[channel.members]
         return error_of(self._refused)
 
     def _awaited(self, longest: float) -> RedistribError | None:
@@ -283,14 +318,17 @@ def _after(history: int, digest: int) -> int:
     return history * 6364136223846793005 + digest & (1 << 63) - 1
 
 
-_CHANNELS: dict[Members, Channel] = {}
+_CHANNELS: OfWorld[dict[Members, Channel]] = OfWorld(dict)
 
 
 def channel_of(members: Members) -> Channel:
     """The channel of these ranks, this rank among them."""
-    channel = _CHANNELS.get(members)
+    channels = _CHANNELS.get()
+    channel = channels.get(members)
     if channel is None:
-        channel = _CHANNELS[members] = Channel(members)
+        channel = channels[members] = Channel(members)
+    if not channel.is_open():
+        channel = channels[members] = Channel(members)
     return channel
 
 
@@ -300,16 +338,13 @@ def compare(members: Members, call: GroupCall, problem: RedistribError | None = 
     Raises:
         RedistribError: on every rank, if the calls differ, or a rank has a problem.
     """
-    channel = channel_of(members)
-    try:
-        channel.begin(call, compares=True)
+    with channel_of(members).call(call, compares=True) as channel:
         channel.agree(call, problem)
-    except RuntimeError as error:
-        raise channel.explain(error) from error
-    finally:
-        channel.end()
 
 
-def clear() -> None:
-    """Forget all channels; the default group may have been destroyed."""
-    _CHANNELS.clear()
+def announce(problem: RedistribError) -> RedistribError:
+    """Tell a problem of this rank where it is unknown which ranks wait for it; returns the error to raise.
+
+    It ends the calls that wait for this rank now, and those that do until its next call.
+    """
+    return problem if dist.get_world_size() == 1 or not is_gloo() else WATCH.get().announce(problem)

@@ -48,10 +48,17 @@ class CallsState:
 
 @dataclass(frozen=True)
 class RankState:
-    """The report of a rank on all its calls; `beat` counts its reports."""
+    """The report of a rank on all its calls.
+
+    Attributes:
+        beat: counts its reports.
+        calls: its calls.
+        problem: the error that it raised since its last call, where it could not know whose call that was; "" if none.
+    """
 
     beat: int
     calls: tuple[CallsState, ...]
+    problem: str = ""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))
@@ -66,7 +73,7 @@ class RankState:
             )
             for state in report["calls"]
         )  # fmt: skip
-        return cls(report["beat"], calls)
+        return cls(report["beat"], calls, report["problem"])
 
     def among(self, members: Members) -> CallsState | None:
         """Its calls together with these ranks."""
@@ -81,11 +88,13 @@ class Verdict:
         members: the sets of ranks whose calls end with the error.
         kind: name of the error's class.
         text: its message.
+        teller: the rank that has raised it already; -1 if none has.
     """
 
     members: tuple[Members, ...]
     kind: str
     text: str
+    teller: int = -1
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))
@@ -93,7 +102,8 @@ class Verdict:
     @classmethod
     def of_text(cls, text: str) -> Verdict:
         verdict = json.loads(text)
-        return cls(tuple(tuple(members) for members in verdict["members"]), verdict["kind"], verdict["text"])
+        members = tuple(tuple(members) for members in verdict["members"])
+        return cls(members, verdict["kind"], verdict["text"], verdict["teller"])
 
 
 def other_call(states: Mapping[int, RankState]) -> Verdict | None:
@@ -121,6 +131,21 @@ def other_call(states: Mapping[int, RankState]) -> Verdict | None:
                 "CommunicatorError",
                 difference(other, calls_of_rank[other].words, first, calls_of_rank[first].words),
             )
+    return None
+
+
+def told(states: Mapping[int, RankState]) -> Verdict | None:
+    """The verdict on calls that wait for a rank which has raised an error instead; None if there is none."""
+    for rank, state in sorted(states.items()):
+        if state.problem:
+            waited = {
+                calls.members
+                for other in states.values()
+                for calls in other.calls
+                if calls.waits and rank in late(states, calls.members, calls.reached, calls.generation)
+            }
+            if waited:
+                return Verdict(tuple(sorted(waited)), "TilesError", f"rank {rank}: {state.problem}", rank)
     return None
 
 

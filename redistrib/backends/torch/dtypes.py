@@ -36,6 +36,11 @@ def torch_dtype(name: str) -> torch.dtype:
         raise DtypeError(name) from None
 
 
+def can_plan(dtype: torch.dtype) -> bool:
+    """Whether plans know an element type."""
+    return dtype in _NAME_OF
+
+
 def name_of(dtype: torch.dtype) -> str:
     """The name by which plans record an element type.
 

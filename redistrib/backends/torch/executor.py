@@ -15,6 +15,7 @@ from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.reductions import reducing
 from redistrib.backends.torch.transports import TensorRunner, moving
+from redistrib.backends.torch.world import default_group
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
@@ -43,11 +44,7 @@ def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, 
         DtypeError: if PyTorch has no such element type.
         MemoryLimitError: if the plan does not fit the limit.
     """
-    if not dist.is_available() or not dist.is_initialized():
-        raise CommunicatorError(
-            "there is no process group; call torch.distributed.init_process_group first, under torchrun for example"
-        )
-    group = dist.group.WORLD if group is None else group
+    group = default_group() if group is None else group
     if not isinstance(group, dist.ProcessGroup):
         raise CommunicatorError(f"{group!r} is no process group of this rank; pass one such as dist.group.WORLD")
     return TorchExecutor(plan, Links(group), memory_limit=memory_limit, check=check)
@@ -183,7 +180,7 @@ class TorchExecutor:
                 if self._links.batched and tensor.device.type == "cpu":
                     break
                 return tensor.device
-        return torch.device("cuda", torch.cuda.current_device()) if self._links.batched else torch.device("cpu")
+        return self._links.device
 
     def _wrong(self, x: Any, out: Any) -> TilesError | None:
         """The error in the tensors, or None."""

@@ -10,12 +10,20 @@ import torch
 import torch.distributed as dist
 
 from redistrib.arith import Int64
+from redistrib.backends.torch.world import OfWorld
 
 # PyTorch 2.13 renamed the function.
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-# Subgroups of the default group by their ranks; PyTorch keeps them until the process ends, too.
-_SUBGROUPS: dict[tuple[Any, tuple[int, ...]], Any] = {}
+# Subgroups by the name of their group and their ranks; PyTorch keeps them as long as the default group, too.
+_SUBGROUPS: OfWorld[dict[tuple[str, tuple[int, ...]], Any]] = OfWorld(dict)
+
+
+def is_gloo(group: Any = None) -> bool:
+    """Whether gloo carries every message of a group: a group made without a backend has one for each kind of device."""
+    accelerated = torch.cuda.is_available()
+    pairs = [pair.partition(":")[::2] for pair in str(dist.get_backend_config(group)).split(",")]
+    return all(backend == "gloo" for device, backend in pairs if device == "cpu" or accelerated)
 
 
 class Links:
@@ -35,13 +43,17 @@ class Links:
     tag = 0
 
     def __init__(self, group: Any, members: Sequence[int] | None = None) -> None:
-        self.group = group
+        self.group = None if group is dist.group.WORLD else group  # no reference to what ends all that is kept
         group_rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         self.members = None if members is None or list(members) == list(range(ranks)) else list(members)
         self.size = ranks if self.members is None else len(self.members)
         self.rank = group_rank if self.members is None else self.members.index(group_rank)
-        self.batched = dist.get_backend(group) != "gloo"
-        self._process_group = dist.group.WORLD if group is None else group
+        self.batched = not is_gloo(group)
+
+    @property
+    def device(self) -> torch.device:
+        """The memory of messages without tensors of the caller."""
+        return torch.device("cuda", torch.cuda.current_device()) if self.batched else torch.device("cpu")
 
     @property
     def whole(self) -> bool:
@@ -65,9 +77,15 @@ class Links:
             operations += [dist.P2POp(dist.isend, t, group=self.group, group_peer=peer) for peer, t in sends]
             return list(dist.batch_isend_irecv(operations))
         # As `dist.irecv` and `dist.isend`, without their checks.
-        works = [self._process_group.recv([tensor], peer, self.tag) for peer, tensor in receives]
-        works += [self._process_group.send([tensor], peer, self.tag) for peer, tensor in sends]
+        group = self.process_group
+        works = [group.recv([tensor], peer, self.tag) for peer, tensor in receives]
+        works += [group.send([tensor], peer, self.tag) for peer, tensor in sends]
         return works
+
+    @property
+    def process_group(self) -> Any:
+        """The process group, also where it is the default one."""
+        return dist.group.WORLD if self.group is None else self.group
 
     def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
         """Send a row of a table to every device, and receive a row from each."""
@@ -82,7 +100,7 @@ class Links:
 
     def all_gather(self, value: str) -> list[str]:
         """The texts of all devices; for messages of errors, not for speed."""
-        device = torch.device("cuda", torch.cuda.current_device()) if self.batched else torch.device("cpu")
+        device = self.device
         data = torch.frombuffer(bytearray(value.encode()), dtype=torch.uint8).to(device) if value else None
         counts = torch.zeros(self.size, dtype=torch.int64, device=device)
         self.all_to_all(counts, torch.full_like(counts, len(value.encode())))
@@ -112,20 +130,20 @@ class Links:
     @property
     def splits(self) -> bool:
         """Whether the group can be split: the default group alone, because every process must make the call."""
-        return self.whole and self.group is dist.group.WORLD
+        return self.whole and self.group is None
 
     def subgroup(self, groups: Int64) -> Any:
         """The process group, ranks ascending, of this device among `groups`, `[groups, members]`; collective."""
         rows = np.sort(groups, axis=1)
         if rows.shape[1] == self.size:
             return self.group
-        subgroup = None
+        subgroup, subgroups = None, _SUBGROUPS.get()
         for row in rows[np.argsort(rows[:, 0])].tolist():
-            key = (self.group, tuple(row))
-            if key not in _SUBGROUPS:
-                _SUBGROUPS[key] = dist.new_group(row, backend=dist.get_backend(self.group))
+            key = (self.process_group.group_name, tuple(row))
+            if key not in subgroups:
+                subgroups[key] = dist.new_group(row, backend="gloo" if not self.batched else None)
             if self.rank in row:
-                subgroup = _SUBGROUPS[key]
+                subgroup = subgroups[key]
         return subgroup
 
 

@@ -6,6 +6,9 @@
 `AsyncCollectiveTensor`: the local tensor of a DTensor whose collective is under way. `to_local` may return one by its
 documentation; the class itself is private.
 
+`redistribute_local_tensor` and `DTensorSpec`: DTensor's own steps, for placements that plans do not know. The public
+`DTensor.redistribute` is a function of autograd, which the library has of its own.
+
 A DTensor from its local tensor, and back: the public `from_local` and `to_local` cost ten times as much, because they
 are functions of autograd and build the spec of the DTensor again.
 
@@ -43,14 +46,44 @@ def local_of(x: DTensor) -> torch.Tensor:
     return finished(x._local_tensor)
 
 
+def memory_of(local: torch.Tensor) -> tuple[Any, ...]:
+    """What tensors over the same elements in memory have in common, empty ones too."""
+    storage = local.untyped_storage()._cdata
+    return storage, local.storage_offset(), tuple(local.shape), local.stride(), local.dtype
+
+
 def spec_of(x: DTensor) -> Any:
     """The layout, global shape and dtype of a DTensor, for `of_spec`."""
     return x._spec
 
 
-def of_spec(local: torch.Tensor, spec: Any) -> DTensor:
-    """A DTensor without gradient, from a local tensor of the right shape."""
-    return DTensor(local, spec, requires_grad=False)
+def of_spec(local: torch.Tensor, spec: Any, requires_grad: bool = False) -> DTensor:
+    """A DTensor from a local tensor of the right shape."""
+    return DTensor(local, spec, requires_grad=requires_grad)
+
+
+def spec_for(mesh: Any, placements: Sequence[Any], shape: Sequence[int], stride: Sequence[int], dtype: Any) -> Any:
+    """The spec of a DTensor from its layout, its global shape and strides, and its element type."""
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+    return DTensorSpec(mesh, tuple(placements), tensor_meta=TensorMeta(torch.Size(shape), tuple(stride), dtype))
+
+
+def shard_order_of(spec: Any) -> Sequence[tuple[int, Sequence[int]]]:
+    """The tensor dimensions of a spec with the mesh dimensions that cut each, in order; none before PyTorch 2.10."""
+    return [(entry.tensor_dim, entry.mesh_dims) for entry in getattr(spec, "shard_order", None) or ()]
+
+
+def moved_by_dtensor(local: torch.Tensor, source: Any, target: Any) -> torch.Tensor:
+    """The local tensor after DTensor's own steps between two specs; collective over the mesh."""
+    from torch.distributed.tensor._redistribute import redistribute_local_tensor
+
+    return finished(redistribute_local_tensor(local, source, target))
+
+
+def is_simulated() -> bool:
+    """Whether the ranks of the default group are threads, or only seem to be there, as in PyTorch's own tests."""
+    return str(dist.get_backend()) in ("fake", "threaded")
 
 
 def tree_children(value: Any) -> list[Any] | None:

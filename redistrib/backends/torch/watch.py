@@ -24,8 +24,10 @@ from redistrib.backends.torch.deadlocks import (
     in_a_circle,
     late,
     other_call,
+    told,
 )
 from redistrib.backends.torch.private import default_store, timeout_of
+from redistrib.backends.torch.world import OfWorld
 from redistrib.errors import RedistribError, TilesError
 
 PATIENCE = 1.0  # seconds in a call before a rank reports on its calls
@@ -44,17 +46,22 @@ class Watched(Protocol):
 
 
 class Watch:
-    """The thread of this process; one for each default process group."""
+    """The thread of this process; one for each default process group.
+
+    Attributes:
+        problem: the error that this rank has raised since its last call, if it could not know whose call that was.
+    """
 
     def __init__(self) -> None:
-        self.world: Any = dist.group.WORLD
-        self.rank = dist.get_rank()
-        self.timeout = timeout_of(self.world)
+        self.rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        self.problem = ""
+        self.timeout = timeout_of(dist.group.WORLD)
         self.store = default_store()
         self.watched: dict[Members, Watched] = {}
         self.generations: dict[Members, int] = {}
         self._episode, self._beat = 0, 0
         self._suspected: dict[Any, tuple[int, ...]] = {}
+        self._told: Verdict | None = None  # the last verdict that repeats a problem of this rank
         self._ended, self.lock = threading.Event(), threading.RLock()
         self._thread = threading.Thread(target=self._look, name="redistrib watch", daemon=True)
         self._thread.start()
@@ -88,11 +95,53 @@ class Watch:
             verdict = Verdict.of_text(self.store.get(self.key("verdict", self._episode)).decode())
             self._episode += 1
             self._suspected.clear()
+            if verdict.teller == self.rank:
+                self._told = verdict
             for members in verdict.members:
                 self.generations[members] = self.generations.get(members, 0) + 1
                 watched = self.watched.pop(members, None)
                 if watched is not None:
                     watched.refuse(verdict)
+
+    def announce(self, problem: RedistribError) -> RedistribError:
+        """Tell a problem of this rank to all ranks; returns the error to raise.
+
+        It waits a moment for ranks that wait for this one, so that all raise the same error.
+        """
+        self._told = None
+        self.problem = str(problem)
+        self._report()
+        end = time.monotonic() + 2 * PATIENCE
+        while time.monotonic() < end:
+            states = self._states(range(self._ranks))
+            if len(states) == self._ranks and all(state.problem for state in states.values()):
+                break  # nobody waits
+            time.sleep(TICK / 10)
+            with self.lock:
+                episode = self._episode
+                self.catch_up()
+            if self._told is not None:
+                return error_of(self._told)
+            if self._episode != episode:
+                self._report()
+        return problem
+
+    def settle(self) -> None:
+        """Withdraw the problem of this rank, whose calls go on."""
+        with self.lock:
+            self.catch_up()
+            self.problem = ""
+            self._report()
+
+    def _report(self) -> int:
+        """Write the report of this rank into the store; returns its episode."""
+        with self.lock:
+            self.catch_up()
+            episode = self._episode
+        self._beat += 1
+        state = RankState(self._beat, tuple(calls.state() for calls in list(self.watched.values())), self.problem)
+        self.store.set(self.key("state", episode, self.rank), state.to_text())
+        return episode
 
     def late(self, members: Members, number: int, generation: int) -> list[int]:
         """The ranks that have not reported that they reached a call; for messages."""
@@ -104,8 +153,6 @@ class Watch:
 
     def _look(self) -> None:
         while not self._ended.wait(TICK):
-            if not dist.is_initialized() or dist.group.WORLD is not self.world:
-                return
             now = time.monotonic()
             if not any(calls.since and now - calls.since > PATIENCE for calls in list(self.watched.values())):
                 continue
@@ -115,12 +162,7 @@ class Watch:
                 return
 
     def _tick(self) -> None:
-        with self.lock:
-            self.catch_up()
-            episode = self._episode
-        self._beat += 1
-        state = RankState(self._beat, tuple(calls.state() for calls in list(self.watched.values())))
-        self.store.set(self.key("state", episode, self.rank), state.to_text())
+        episode = self._report()
         verdict = self._judged()
         if verdict is not None:
             with self.lock:
@@ -136,7 +178,10 @@ class Watch:
         return states
 
     def _judged(self) -> Verdict | None:
-        states = self._states(range(dist.get_world_size()))
+        states = self._states(range(self._ranks))
+        verdict = told(states)
+        if verdict is not None:
+            return verdict
         verdict = other_call(states)
         if verdict is not None:  # it names the right rank once all ranks have reported
             first_beat = self._suspected.setdefault(verdict.members, (self._beat,))[0]
@@ -162,13 +207,4 @@ def verdict_on(members: Members, rank: int, problem: RedistribError) -> Verdict:
     return Verdict((members,), kind, str(problem) if kind in RAISED else f"rank {rank}: {problem}")
 
 
-_WATCHES: list[Watch] = []
-
-
-def watch() -> Watch:
-    """The thread of the default process group."""
-    if not _WATCHES or _WATCHES[0].world is not dist.group.WORLD:
-        for earlier in _WATCHES:
-            earlier.end()
-        _WATCHES[:] = [Watch()]
-    return _WATCHES[0]
+WATCH: OfWorld[Watch] = OfWorld(Watch, Watch.end)  # of the default process group

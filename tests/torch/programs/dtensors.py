@@ -257,7 +257,6 @@ def orders() -> list[str]:
             lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 2),
             lambda: rd.torch.redistribute(x, mesh, [Shard(2)] * 3),
             lambda: rd.torch.redistribute(x, mesh, [Partial()] * 3),
-            lambda: rd.torch.redistribute(x, mesh, [_StridedShard(0, split_factor=3), Shard(0), Shard(0)]),
             lambda: rd.torch.redistribute(
                 make(torch.arange(5.0), mesh, [Replicate()] * 3), mesh, [Shard(0)] * 3, shard_order={0: (2, 1, 0)}
             ),
