@@ -192,11 +192,8 @@ def layout_of(x: DTensor) -> DTensorLayout:
 
 
 def spec_of_move(x: torch.Tensor, target: DTensorLayout, dtype: torch.dtype, options: Options) -> RedistributeSpec:
-    """The move of a tensor to a layout, in an element type; a plain tensor is a whole one on the ranks of the target."""
-    if isinstance(x, DTensor):
-        source = layout_of(x)
-    else:
-        source = target.with_placements([Replicate()] * len(target.placements))
+    """The move of a tensor to a layout, in an element type; a plain tensor is whole on the ranks of the target."""
+    source = layout_of(x) if isinstance(x, DTensor) else target.with_placements([Replicate()] * len(target.placements))
     return RedistributeSpec(source, target, tuple(x.shape), dtype, options, tuple(x.stride()))
 
 

@@ -261,8 +261,8 @@ class DTensorError(SpecError, RuntimeError):
         "and move the local tensors on before or after",
         "shard order": "the shard order {value!v} of tensor dimension {dim} does not name the mesh dimensions "
         "{expected}, which shard it, each once",
-        "device mesh": "{value!v} is no DeviceMesh; give a torch.distributed.device_mesh.DeviceMesh, or None for that of "
-        "the tensor",
+        "device mesh": "{value!v} is no DeviceMesh; give a torch.distributed.device_mesh.DeviceMesh, or None for that "
+        "of the tensor",
         "placement list": "{value!v} is no list of placements; give one for each dimension of the mesh: Shard, "
         "Replicate, Partial or _StridedShard",
         "shard order form": "{value!v} is no shard order; give for each tensor dimension the mesh dimensions that cut "

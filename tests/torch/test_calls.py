@@ -31,6 +31,21 @@ def test_one_error_on_every_rank(ranks: Ranks, which: str, words: str) -> None:
     assert re.search(words, said[0][0]), said[0][0]
 
 
+WRONG = ("plain", "nested", "one", "mesh", "hosts", "few", "order", "orders", "limit", "model", "dtype", "back", "dim",
+         "everyone", "no shape", "wrong twice")  # fmt: skip
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_an_error_before_the_meeting_is_told(ranks: Ranks, which: str) -> None:
+    answers = ranks.run("calls.before_the_meeting", which, longest=90.0)
+    assert len({said for said, _ in answers}) == 1, answers
+    assert "no error" not in answers[0][0] and max(seconds for _, seconds in answers) < 20, answers
+
+
+def test_an_error_where_nobody_waits(ranks: Ranks) -> None:
+    ranks.run("calls.alone_and_late", longest=90.0)
+
+
 def test_calls_in_another_order(ranks: Ranks) -> None:
     said = ranks.run("calls.in_another_order", longest=90.0)
     assert {said[rank] for rank in (2, 3)} == {said[2]} and "rank 3 makes another call than rank 2" in said[2]

@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -297,20 +299,30 @@ class Channel:
         return None if self._refused is None else self._error()
 
     def _meet(self) -> TaggedLinks:
-        """Wait for all ranks, and create their process group."""
+        """Wait for all ranks, and create their process group.
+
+        The store may remember ranks of an earlier default group. So each rank writes a name of its own, and they go on
+        when all have seen the same names.
+        """
         assert self._watch is not None
-        store, key = self._watch.store, self._watch.key("meet", self.members, self._generation)
-        store.set(f"{key}/{self._watch.rank}", "1")
-        arrivals = [f"{key}/{rank}" for rank in self.members]
-        end, pause = time.monotonic() + self._watch.timeout, 0.001
-        while not store.check(arrivals):
+        store, key, rank = self._watch.store, self._watch.key("meet", self.members, self._generation), self._watch.rank
+        store.set(f"{key}/{rank}", uuid4().hex)
+        arrivals, seen = ([f"{key}/{end}{member}" for member in self.members] for end in ("", "seen/"))
+        end, pause, names = time.monotonic() + self._watch.timeout, 0.001, ""
+        while True:
+            if store.check(arrivals):
+                now = sha256(b"".join(store.get(arrival) for arrival in arrivals)).hexdigest()
+                if now != names:
+                    names = now
+                    store.set(f"{key}/seen/{rank}", names)
+                if store.check(seen) and all(store.get(name).decode() == names for name in seen):
+                    return TaggedLinks(store, f"{key}/{names}", self.members, rank, self._watch.timeout)
             if self._refused is not None:
                 raise self._error()
             if time.monotonic() > end:
                 raise RuntimeError("time-out")
             time.sleep(pause)
             pause = min(0.02, 2 * pause)
-        return TaggedLinks(store, key, self.members, self._watch.rank, self._watch.timeout)
 
 
 def _after(history: int, digest: int) -> int:

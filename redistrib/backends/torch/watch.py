@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import weakref
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -27,7 +28,7 @@ from redistrib.backends.torch.deadlocks import (
     told,
 )
 from redistrib.backends.torch.private import default_store, timeout_of
-from redistrib.backends.torch.world import OfWorld
+from redistrib.backends.torch.world import OfWorld, drop_ended
 from redistrib.errors import RedistribError, TilesError
 
 PATIENCE = 1.0  # seconds in a call before a rank reports on its calls
@@ -54,6 +55,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        self._world = weakref.ref(dist.group.WORLD)
         self.problem = ""
         self.timeout = timeout_of(dist.group.WORLD)
         self.store = default_store()
@@ -153,6 +155,9 @@ class Watch:
 
     def _look(self) -> None:
         while not self._ended.wait(TICK):
+            if not dist.is_initialized() or dist.group.WORLD is not self._world():
+                drop_ended()  # the store ends with the last that holds it
+                return
             now = time.monotonic()
             if not any(calls.since and now - calls.since > PATIENCE for calls in list(self.watched.values())):
                 continue

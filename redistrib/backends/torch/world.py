@@ -30,17 +30,18 @@ def default_group() -> Any:
 
 
 class OfWorld(Generic[Value]):
-    """A value for each default process group, dropped when the group is destroyed.
+    """A value for the default process group, dropped when another group or none takes its place.
 
     Args:
-        make: makes the value, at its first use. The value holds no reference to the group.
-        end: called with the value when the group is destroyed.
+        make: makes the value, at its first use.
+        end: called with the value when it is dropped.
     """
 
     def __init__(self, make: Callable[[], Value], end: Callable[[Value], None] | None = None) -> None:
         self._make, self._end = make, end
-        self._values: dict[int, tuple[weakref.ref[Any], Value]] = {}
+        self._entry: tuple[weakref.ref[Any], Value] | None = None
         self._lock = threading.RLock()
+        _ALL.append(self)
 
     def get(self) -> Value:
         """The value of the present default process group.
@@ -48,21 +49,31 @@ class OfWorld(Generic[Value]):
         Raises:
             CommunicatorError: if there is none.
         """
-        world = default_group()
-        entry = self._values.get(id(world))
+        world, entry = default_group(), self._entry
         if entry is not None and entry[0]() is world:
             return entry[1]
+        drop_ended()
         with self._lock:
             value = self._make()
-            number = id(world)
-            self._values[number] = weakref.ref(world, lambda group: self._drop(number, group)), value
+            self._entry = weakref.ref(world), value
             return value
 
-    def _drop(self, number: int, group: Any) -> None:
+    def drop(self, world: Any) -> None:
+        """Drop the value unless it is of that default process group."""
         with self._lock:
-            entry = self._values.get(number)
-            if entry is None or entry[0] is not group:
+            entry = self._entry
+            if entry is None or (world is not None and entry[0]() is world):
                 return
-            del self._values[number]
+            self._entry = None
         if self._end is not None:
             self._end(entry[1])
+
+
+_ALL: list[OfWorld[Any]] = []
+
+
+def drop_ended() -> None:
+    """Drop all values of groups that have been destroyed."""
+    world = dist.group.WORLD if dist.is_initialized() else None
+    for value in _ALL:
+        value.drop(world)

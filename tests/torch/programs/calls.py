@@ -98,3 +98,55 @@ def missing(how: str) -> str:
             raise ValueError("something else")
         return "away"
     return told(lambda: rd.torch.redistribute(x, mesh, [Shard(1)]))
+
+
+def before_the_meeting(which: str) -> tuple[str, float]:
+    """One rank errs before it can meet the others: what each rank is told, and after how many seconds."""
+    mesh, rank = mesh_of(tuple(range(8)), (8,)), dist.get_rank()
+    whole = torch.arange(64.0).reshape(8, 8)
+    x = make(whole, mesh, [Shard(0)])
+    wrong: dict[str, dict[str, Any]] = {
+        "plain": {}, "nested": {"placements": [[Shard(0)]]}, "one": {"placements": 5}, "mesh": {"device_mesh": 4},
+        "hosts": {"topology": 3}, "few": {"topology": [0, 1]}, "order": {"shard_order": {1: 0}},
+        "orders": {"shard_order": 7}, "limit": {"memory_limit": "much"}, "model": {"cost_model": [1]},
+        "dtype": {"forward_dtype": "float32"}, "back": {"backward_dtype": 3}, "dim": {"placements": [Shard(7)]},
+        "everyone": {"placements": 5}, "no shape": {}, "wrong twice": {"placements": 5},
+    }  # fmt: skip
+    good: dict[str, Any] = {"device_mesh": mesh, "placements": [Shard(1)]}
+    rd.torch.redistribute(x, **good)
+    errs = rank == 3 or which == "everyone"
+    options = good | wrong[which] if errs else good
+    y: Any = whole if which == "plain" and errs else x
+    if which == "no shape" and errs:
+        y = DTensor.from_local(torch.ones(3, 8), mesh, [Shard(0)], run_check=False)
+    dist.barrier()
+    start = time.monotonic()
+    said = told(lambda: rd.torch.redistribute(y, **options))
+    if which == "wrong twice" and not errs:
+        hold(rd.torch.redistribute(x, **good), whole, mesh, [Shard(1)], "between")
+    elif which == "wrong twice":
+        rd.torch.redistribute(x, **good)
+    seconds = time.monotonic() - start
+    hold(rd.torch.redistribute(x, **good), whole, mesh, [Shard(1)], "afterwards")
+    if which in ("hosts", "limit", "model", "nested"):
+        end = {"targets": [[[Shard(1)]]]} if which == "nested" else wrong[which]
+        arguments = {"targets": [Shard(1)]} | (end if errs else {})
+        tree = told(lambda: rd.torch.reshard({"x": x}, **arguments))
+        assert "rank 3" in tree or errs, tree
+        hold(rd.torch.reshard({"x": x}, [Shard(1)])["x"], whole, mesh, [Shard(1)], "a tree afterwards")
+    return said, seconds
+
+
+def alone_and_late() -> str:
+    """A rank errs where nobody waits; later calls of all ranks go well, though one is late."""
+    mesh, rank = mesh_of(tuple(range(8)), (8,)), dist.get_rank()
+    whole = torch.arange(64.0).reshape(8, 8)
+    x = make(whole, mesh, [Shard(0)])
+    said = told(lambda: rd.torch.redistribute(whole)) if rank == 2 else ""
+    assert rank != 2 or "is no DTensor" in said
+    dist.barrier()
+    hold(rd.torch.redistribute(x, mesh, [Shard(1)]), whole, mesh, [Shard(1)], "first")
+    if rank == 2:
+        time.sleep(2.5)
+    hold(rd.torch.redistribute(x, mesh, [Replicate()]), whole, mesh, [Replicate()], "second")
+    return said
