@@ -155,7 +155,7 @@ class Channel:
         return call.digest in self._compared
 
     def is_open(self) -> bool:
-        """Whether the next call may use it: False if its process group ended with an error that this rank has raised."""
+        """Whether the next call may use it: False if it ended with an error that this rank has raised."""
         if self._watch is not None and self._watch.problem:
             self._watch.settle()
         return not self._is_over
