@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from redistrib.backends.torch.private import strided_shard
+from redistrib.backends.torch.private import is_plain, local_of, strided_shard
 from redistrib.cost.presets import cost_model as named_cost_model
 from redistrib.dtensor.layouts import DTensorLayout, Options
 from redistrib.errors import DTensorError, LeafError
@@ -44,6 +44,17 @@ def require_dtensor(x: Any) -> None:
     """
     if not isinstance(x, DTensor):
         raise LeafError("", f"{type(x).__name__} is no DTensor; make one by DTensor.from_local or distribute_tensor")
+
+
+def require_plain(x: DTensor) -> None:
+    """Refuse a local tensor of another class, whose memory plans do not know.
+
+    Raises:
+        DTensorError: names the class.
+    """
+    local = local_of(x)
+    if not is_plain(local):
+        raise DTensorError("local class", name=type(local).__name__)
 
 
 def require_dtype(value: Any) -> None:

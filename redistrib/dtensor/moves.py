@@ -217,11 +217,6 @@ class PreparedRedistribute:
             raise self.problem
         return [step.plan for step in self._planned if isinstance(step, Planned)]
 
-    @property
-    def by_dtensor(self) -> bool:
-        """Whether DTensor's own steps carry it out."""
-        return self._planned == [ByDTensor()]
-
     def wrong(self, local: torch.Tensor) -> RedistribError | None:
         """The error of a local tensor that is not of the source, or of the move; None if there is none."""
         return self.spec.wrong_local(local, self._source_shape) or self.problem
@@ -256,7 +251,7 @@ class PreparedRedistribute:
         if not self.takes_part:
             return local.new_empty(0)
         if is_simulated():
-            return self._by_dtensor(local, source)
+            return self.by_dtensor(local, source)
         channel = channel_of(self.spec.members)
         compares = True if check else check is None and not channel.knows(self.call)
         with channel.call(self.call, compares):
@@ -267,14 +262,19 @@ class PreparedRedistribute:
                 raise channel.refuse_here(problem)
             if self._ready is not channel or any(inner.is_stale for inner in self._inner):
                 self._prepare(channel)
-            if self.by_dtensor:
+            if self._planned == [ByDTensor()]:
                 channel.links.gate()  # DTensor's messages carry no tag
-                return self._by_dtensor(local, source)
+                return self.by_dtensor(local, source)
             result = self._moved(local.view(self.spec.planned_dtype), source.mesh, channel)
         result = result.view(self.spec.dtype)
         return self.spec.in_order(result) if self.has_target else result
 
-    def _by_dtensor(self, local: torch.Tensor, source: Any) -> torch.Tensor:
+    def by_dtensor(self, local: torch.Tensor, source: Any) -> torch.Tensor:
+        """The local tensor after DTensor's own steps.
+
+        Raises:
+            DTensorError: if DTensor refuses them.
+        """
         try:
             return moved_by_dtensor(local, source, self.result_spec)
         except (NotImplementedError, AssertionError, TypeError, ValueError) as error:

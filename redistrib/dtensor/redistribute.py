@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 
-from redistrib.backends.torch.private import local_of, of_spec, spec_of
+from redistrib.backends.torch.private import is_plain, local_of, of_spec, real_of, redistribute_by_dtensor, spec_of
 from redistrib.backends.torch.world import OfWorld, default_group
 from redistrib.cache import Cache, Key
 from redistrib.dtensor.arguments import (
@@ -17,6 +17,7 @@ from redistrib.dtensor.arguments import (
     options_of,
     require_dtensor,
     require_dtype,
+    require_plain,
     target_layout,
 )
 from redistrib.dtensor.layouts import gradient_layout, layout_of, spec_of_move
@@ -74,9 +75,32 @@ def redistribute(
         MemoryLimitError: on every rank, if no plan fits the limit.
     """
     arguments = (device_mesh, placements, shard_order, memory_limit, cost_model, topology, forward_dtype)
+    compiling = torch.compiler.is_dynamo_compiling()
+    if compiling or (isinstance(x, DTensor) and not is_plain(local_of(x))):
+        plain = isinstance(x, DTensor) and (device_mesh is None or device_mesh == x.device_mesh)
+        if plain and all(option is None for option in (shard_order, memory_limit, topology)):
+            options = {"async_op": async_op, "forward_dtype": forward_dtype, "backward_dtype": backward_dtype}
+            options = {name: value for name, value in options.items() if value is not None}
+            ends = [Replicate()] * x.device_mesh.ndim if placements is None else placements
+            # The compiler knows the collectives of DTensor's own steps, and schedules them; so does another class of
+            # local tensors. The compiler knows the method by its name.
+            if compiling:
+                return x.redistribute(x.device_mesh, ends, **options)
+            return redistribute_by_dtensor(x, x.device_mesh, ends, **options)
+    return _eager(x, arguments, backward_dtype, check)
+
+
+@torch.compiler.disable  # type: ignore[misc]
+def _eager(x: Any, arguments: tuple[Any, ...], backward_dtype: torch.dtype | None, check: bool | None) -> DTensor:
+    """The move by a plan; a compiled function breaks its graph here."""
+    device_mesh, placements = real_of(arguments[0]), arguments[1]
+    if isinstance(placements, list | tuple):
+        placements = [real_of(placement) for placement in placements]
+    arguments = (device_mesh, placements, *arguments[2:])
     try:
         default_group()
         require_dtensor(x)
+        require_plain(x)
         require_dtype(backward_dtype)
         move = _move_of_call(x, *arguments)
         if move.stays:

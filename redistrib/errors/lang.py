@@ -269,6 +269,8 @@ class DTensorError(SpecError, RuntimeError):
         "it, as {{0: (1, 0)}}",
         "hosts": "{value!v} are no hosts of the {ranks} ranks of the default group; give one number or name for each",
         "element type": "{value!v} is no element type; give a torch.dtype, or None to convert nothing",
+        "local class": "the local tensor is a {name}, which DTensor moves on its own mesh alone and without options of "
+        "a plan; pass neither, or take the tensors inside it",
         "dtensor": "plans do not know the placements of {move}, and DTensor refuses them: {error}",
     }
 

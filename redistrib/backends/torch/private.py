@@ -81,6 +81,20 @@ def moved_by_dtensor(local: torch.Tensor, source: Any, target: Any) -> torch.Ten
     return finished(redistribute_local_tensor(local, source, target))
 
 
+def real_of(value: Any) -> Any:
+    """A mesh or a placement itself, where a compiled function passes an object that stands for it."""
+    return value.real_obj if type(value).__name__ == "FakeScriptObject" else value
+
+
+# DTensor's method, found before anyone may replace it by the library's.
+redistribute_by_dtensor = DTensor.redistribute
+
+
+def is_plain(local: torch.Tensor) -> bool:
+    """Whether a local tensor is memory of its own: no tensor of a compiler, and no other class over memory."""
+    return type(local) in (torch.Tensor, torch.nn.Parameter)
+
+
 def is_simulated() -> bool:
     """Whether the ranks of the default group are threads, or only seem to be there, as in PyTorch's own tests."""
     return str(dist.get_backend()) in ("fake", "threaded")
