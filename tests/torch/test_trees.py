@@ -14,6 +14,10 @@ def test_sums_and_shared_storage(ranks: Ranks) -> None:
     ranks.run("trees.sums_and_shared")
 
 
+def test_tied_tensors_move_once(ranks: Ranks) -> None:
+    ranks.run("trees.tied")
+
+
 def test_containers_of_every_kind(ranks: Ranks) -> None:
     ranks.run("trees.containers")
 

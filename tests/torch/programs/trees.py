@@ -187,3 +187,31 @@ def refusals() -> list[str]:
     )
     hold(rd.torch.reshard(state, [Shard(1)])["b"], whole, mesh, [Shard(1)], "afterwards")
     return errors
+
+
+def tied() -> None:
+    """A tensor under two names moves once and stays one tensor; buffers of another model's state stay."""
+    mesh = mesh_of(tuple(range(8)), (8,))
+    whole = torch.arange(64.0).reshape(8, 8)
+    weight = make(whole, mesh, [Shard(0)])
+    twins = {"embed": weight, "head": weight, "detached": weight.detach(), "own": make(whole, mesh, [Shard(0)])}
+    other = {
+        "model": {name: make(whole, mesh, [Shard(1)]) for name in twins},
+        "running_mean": torch.zeros(3), "step": torch.tensor(0), "count": 0,
+    }  # fmt: skip
+    for donate in (False, True):
+        state = {"model": dict(twins), "running_mean": torch.ones(3), "step": torch.tensor(7), "count": 5}
+        plan = rd.torch.reshard_plan(state, other, donate=donate)
+        assert sum(len(group.paths) for group in plan.groups) == 2, plan
+        result = rd.torch.reshard(state, other, donate=donate)
+        model = result["model"]
+        assert model["embed"] is model["head"]
+        assert model["embed"].to_local().data_ptr() == model["detached"].to_local().data_ptr()
+        assert model["embed"].to_local().data_ptr() != model["own"].to_local().data_ptr()
+        for name in twins:
+            hold(model[name], whole, mesh, [Shard(1)], name)
+            assert (state["model"][name] is model[name]) == donate
+        assert result["running_mean"] is state["running_mean"] and result["step"] is state["step"]
+        assert result["count"] == 5
+    apart = rd.torch.reshard({"a": weight, "b": weight}, {"a": [Shard(1)], "b": [Replicate()]})
+    hold(apart["b"], whole, mesh, [Replicate()], "apart")
