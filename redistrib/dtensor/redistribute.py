@@ -90,7 +90,7 @@ def redistribute(
     return _eager(x, arguments, backward_dtype, check)
 
 
-@torch.compiler.disable  # type: ignore[misc]
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _eager(x: Any, arguments: tuple[Any, ...], backward_dtype: torch.dtype | None, check: bool | None) -> DTensor:
     """The move by a plan; a compiled function breaks its graph here."""
     device_mesh, placements = real_of(arguments[0]), arguments[1]

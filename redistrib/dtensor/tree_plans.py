@@ -226,6 +226,7 @@ def _needed(specs: Sequence[RedistributeSpec], steps: Any, after: Any, place: Ma
 def _bytes_on(spec: RedistributeSpec, layout: DTensorLayout, place: Mapping[int, int]) -> Any:
     """`[ranks]` bytes of a tensor on every rank of the tree."""
     result = np.zeros(len(place), dtype=np.int64)
+    volumes: Any
     try:
         volumes = spec.typed_placement(layout).boxes.volumes()
     except TypeFormError:  # DTensor's own steps move it; no tile is larger than the tensor

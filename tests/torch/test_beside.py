@@ -16,3 +16,8 @@ def test_a_partial_gradient_is_scattered(ranks: Ranks) -> None:
     ours, theirs = ranks.run("beside.collectives")[0]
     assert not any("all_reduce" in name for name in ours), ours
     assert any("reduce_scatter" in name for name in theirs), theirs
+
+
+def test_ranks_that_do_not_ascend(ranks: Ranks) -> None:
+    """When PyTorch gathers in the order of the mesh, `docs/torch.md` no longer says that it does not."""
+    assert ranks.run("beside.turned") == [(True, False)] * 8

@@ -42,6 +42,17 @@ def test_an_error_before_the_meeting_is_told(ranks: Ranks, which: str) -> None:
     assert "no error" not in answers[0][0] and max(seconds for _, seconds in answers) < 20, answers
 
 
+@pytest.mark.parametrize(("count", "seed"), [(4, 0), (8, 1)])
+def test_a_table_of_disagreements(ranks: Ranks, count: int, seed: int) -> None:
+    """Each is the same library error on all ranks within seconds, or right on all."""
+    answers = ranks.run("calls.table", count, seed, longest=115.0)[:count]
+    for case in zip(*answers, strict=True):
+        kind = case[0][0]
+        assert len({text for _, text, _ in case}) == 1, case
+        assert case[0][1] != "no error", (kind, case)
+        assert max(seconds for *_, seconds in case) < 20, case
+
+
 def test_an_error_where_nobody_waits(ranks: Ranks) -> None:
     ranks.run("calls.alone_and_late", longest=90.0)
 

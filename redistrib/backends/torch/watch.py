@@ -63,7 +63,6 @@ class Watch:
         self.generations: dict[Members, int] = {}
         self._episode, self._beat = 0, 0
         self._suspected: dict[Any, tuple[int, ...]] = {}
-        self._told: Verdict | None = None  # the last verdict that repeats a problem of this rank
         self._ended, self.lock = threading.Event(), threading.RLock()
         self._thread = threading.Thread(target=self._look, name="redistrib watch", daemon=True)
         self._thread.start()
@@ -91,26 +90,26 @@ class Watch:
         self.store.compare_set(self.key("verdict", self._episode), "", verdict.to_text())
         self.catch_up()
 
-    def catch_up(self) -> None:
-        """Apply the verdicts in the store; the caller holds the lock."""
+    def catch_up(self) -> list[Verdict]:
+        """Apply the new verdicts in the store, and return them; the caller holds the lock."""
+        verdicts = []
         while self.store.check([self.key("verdict", self._episode)]):
             verdict = Verdict.of_text(self.store.get(self.key("verdict", self._episode)).decode())
             self._episode += 1
             self._suspected.clear()
-            if verdict.teller == self.rank:
-                self._told = verdict
             for members in verdict.members:
                 self.generations[members] = self.generations.get(members, 0) + 1
                 watched = self.watched.pop(members, None)
                 if watched is not None:
                     watched.refuse(verdict)
+            verdicts.append(verdict)
+        return verdicts
 
     def announce(self, problem: RedistribError) -> RedistribError:
         """Tell a problem of this rank to all ranks; returns the error to raise.
 
         It waits a moment for ranks that wait for this one, so that all raise the same error.
         """
-        self._told = None
         self.problem = str(problem)
         self._report()
         end = time.monotonic() + 2 * PATIENCE
@@ -120,11 +119,11 @@ class Watch:
                 break  # nobody waits
             time.sleep(TICK / 10)
             with self.lock:
-                episode = self._episode
-                self.catch_up()
-            if self._told is not None:
-                return error_of(self._told)
-            if self._episode != episode:
+                verdicts = self.catch_up()
+            for verdict in verdicts:
+                if verdict.teller == self.rank:
+                    return error_of(verdict)
+            if verdicts:
                 self._report()
         return problem
 

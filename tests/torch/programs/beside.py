@@ -124,3 +124,14 @@ def options() -> None:
     x = make(whole.to(torch.bfloat16), mesh, [Shard(0), Shard(1)])
     z = rd.torch.redistribute(x, mesh_of((7, 5, 1), (3,)), [Shard(1)], forward_dtype=torch.float32)
     assert z.dtype is torch.float32 and z.to_local().dtype is torch.float32 and dist.is_initialized()
+
+
+def turned() -> tuple[bool, bool]:
+    """Whether the library, and PyTorch, gather the tensor again over a mesh whose ranks do not ascend."""
+    mesh = mesh_of((3, 1, 0, 2), (4,))
+    whole = torch.arange(16.0).reshape(4, 4)
+    if dist.get_rank() > 3:
+        return True, False
+    x = make(whole, mesh, [Shard(0)])
+    ours = rd.torch.redistribute(x, mesh, [Replicate()]).to_local()
+    return torch.equal(ours, whole), torch.equal(x.full_tensor(), whole)

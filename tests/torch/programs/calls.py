@@ -150,3 +150,70 @@ def alone_and_late() -> str:
         time.sleep(2.5)
     hold(rd.torch.redistribute(x, mesh, [Replicate()]), whole, mesh, [Replicate()], "second")
     return said
+
+
+def table(count: int, seed: int) -> list[tuple[str, str, float]]:
+    """One rank of some deviates from three calls that all make: for each kind what each rank is told, and when.
+
+    Args:
+        count: how many ranks make the calls.
+        seed: draws the rank that deviates, and the call at which it does.
+    """
+    mesh, rank = mesh_of(tuple(range(count)), (count,)), dist.get_rank()
+    turned = mesh_of(tuple(range(count))[::-1], (count,))
+    whole = torch.arange(float(count * count * 2)).reshape(count, 2 * count)
+    x, tensors = make(whole, mesh, [Shard(0)]), {"a": make(whole, mesh, [Shard(0)])}
+
+    def call(k: int, **options: Any) -> None:
+        end = [[Shard(1)], [Replicate()], [Shard(1)]][k]
+        hold(rd.torch.redistribute(x, **{"device_mesh": mesh, "placements": end} | options), whole, mesh, end, k)
+
+    def told_nothing(_: Any) -> None:
+        """The end of a call without an error."""
+
+    def tree(state: Any, **options: Any) -> None:
+        rd.torch.reshard(state, **{"targets": [Shard(1)]} | options)
+
+    kinds: dict[str, Callable[[int], None]] = {
+        "another mesh": lambda k: call(k, device_mesh=turned),
+        "another target": lambda k: call(k, placements=[[Replicate()], [Shard(1)], [Replicate()]][k]),
+        "another tensor": lambda k: told_nothing(rd.torch.redistribute(make(whole.T, mesh, [Shard(0)]))),
+        "another dtype": lambda k: call(k, forward_dtype=torch.float64),
+        "another option": lambda k: call(k, memory_limit="1GiB"),
+        "compared": lambda k: call(k, check=True),
+        "an error before": lambda k: call(k, topology=5),
+        "an error between": lambda k: told_nothing(rd.torch.redistribute(whole)),
+        "a call too few": lambda k: None,
+    }  # fmt: skip
+    everyone = count == dist.get_world_size()
+    if everyone:  # a tree is a call of all ranks, and of the others the next call would be told
+        kinds["a tree"] = lambda k: tree(tensors)
+    said = []
+    for number, (kind, deviation) in enumerate(kinds.items()):
+        other, at = (seed + 3 * number) % count, (seed + number) % 2
+        for k in range(3):
+            call(k) if rank < count else None
+        dist.barrier()
+        start = time.monotonic()
+
+        def calls(deviation: Callable[[int], None] = deviation, other: int = other, at: int = at) -> None:
+            for k in range(3):
+                deviation(k) if rank == other and k == at else call(k)
+
+        text = told(calls) if rank < count else ""
+        said.append((kind, text, time.monotonic() - start))
+        dist.barrier()
+        call(0) if rank < count else None
+    if everyone:
+        for kind, own, at in (
+            ("another tree", lambda: tree({"b": x}), 1),
+            ("a tree in another dtype", lambda: tree({"a": x.to(torch.int32)}), 2),
+            ("a tree with a limit", lambda: tree(tensors, memory_limit="1GiB"), 3),
+            ("a tree that errs", lambda: tree(tensors, topology=5), 4),
+            ("a tree of a target", lambda: tree(tensors, targets={"a": [Shard(9)]}), 5),
+        ):
+            start = time.monotonic()
+            text = told(own if rank == at else lambda: tree(tensors))
+            said.append((kind, text, time.monotonic() - start))
+            dist.barrier()
+    return said
