@@ -183,6 +183,7 @@ class PreparedRedistribute:
         self.takes_part = rank in spec.members
         self.has_source, self.has_target = rank in spec.source.ranks, rank in spec.target.ranks
         self.stays = spec.source == spec.target
+        self._simulated = is_simulated()
         self._ready: Channel | None = None  # of the ranks that have prepared it
         self.problem: RedistribError | None = None
         self._planned: list[Planned | Reduce | ByDTensor] = []
@@ -197,7 +198,7 @@ class PreparedRedistribute:
             return
         self.call = GroupCall(str(spec), len(spec.members))
         try:
-            self._planned = [] if self.stays else [ByDTensor()] if is_simulated() else steps_of(spec)
+            self._planned = [] if self.stays else [ByDTensor()] if self._simulated else steps_of(spec)
         except RedistribError as error:
             self.problem = error
             return
@@ -250,7 +251,7 @@ class PreparedRedistribute:
         """
         if not self.takes_part:
             return local.new_empty(0)
-        if is_simulated():
+        if self._simulated:
             return self.by_dtensor(local, source)
         channel = channel_of(self.spec.members)
         compares = True if check else check is None and not channel.knows(self.call)

@@ -9,7 +9,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate
 
 from redistrib.backends.torch.private import is_plain, local_of, of_spec, real_of, redistribute_by_dtensor, spec_of
-from redistrib.backends.torch.world import OfWorld, default_group
+from redistrib.backends.torch.world import OfWorld
 from redistrib.cache import Cache, Key
 from redistrib.dtensor.arguments import (
     ShardOrder,
@@ -23,7 +23,7 @@ from redistrib.dtensor.arguments import (
 from redistrib.dtensor.layouts import gradient_layout, layout_of, spec_of_move
 from redistrib.dtensor.moves import PreparedRedistribute, move_of, tell
 from redistrib.errors import DTensorError, RedistribError
-from redistrib.lang.placements import from_device_mesh, from_placements
+from redistrib.lang.placements import from_device_mesh, from_placements, is_placement
 
 
 def redistribute(
@@ -98,7 +98,6 @@ def _eager(x: Any, arguments: tuple[Any, ...], backward_dtype: torch.dtype | Non
         placements = [real_of(placement) for placement in placements]
     arguments = (device_mesh, placements, *arguments[2:])
     try:
-        default_group()
         require_dtensor(x)
         require_plain(x)
         require_dtype(backward_dtype)
@@ -131,7 +130,7 @@ def _move_of_call(x: DTensor, *arguments: Any) -> PreparedRedistribute:
         key = Key((spec, mesh, ends, order, memory_limit, cost_model, hosts, dtype))
     except (TypeError, AttributeError):  # an argument of another kind, which `_planned` refuses
         return _planned(x, *arguments)
-    if any(placement.is_partial() for placement in x.placements) and not layout_of(x).can_plan:
+    if not all(map(is_placement, x.placements)):  # they may have memory of their own, as `_MaskPartial`
         return _planned(x, *arguments)
     return _CALLS.get().get(key, lambda: _planned(x, *arguments))
 

@@ -41,7 +41,7 @@ def are_placements(value: Any) -> bool:
 
 def is_placement(value: Any) -> bool:
     """Whether a value is one of the four kinds of placements that a type can say."""
-    return type(value).__name__ in _KINDS and hasattr(value, "is_shard")
+    return type(value).__name__ in _KINDS and hasattr(type(value), "is_shard")
 
 
 def kind_of(placement: Any) -> PlacementKind:
