@@ -23,7 +23,7 @@ from redistrib.backends.torch.reductions import reduce_over
 from redistrib.backends.torch.world import OfWorld
 from redistrib.cache import Cache
 from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
-from redistrib.errors import DTensorError, DtypeError, RedistribError, TypeFormError
+from redistrib.errors import DTensorError, DtypeError, RedistribError, ReductionError, TypeFormError
 from redistrib.lang.placements import kind_of, reduction_of
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize
@@ -60,7 +60,7 @@ def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]:
     _require_target(spec.source, spec.target)
     try:
         return _planned_steps(spec)
-    except (TypeFormError, DtypeError):
+    except (TypeFormError, DtypeError, ReductionError):
         if spec.source.mesh != spec.target.mesh or spec.options.memory_limit is not None or not _ascends(spec.source):
             raise
         return [ByDTensor()]
@@ -277,9 +277,11 @@ class PreparedRedistribute:
             DTensorError: if DTensor refuses them.
         """
         try:
-            return moved_by_dtensor(local, source, self.result_spec)
+            result = moved_by_dtensor(local, source, self.result_spec)
         except (NotImplementedError, AssertionError, TypeError, ValueError) as error:
             raise DTensorError("dtensor", move=str(self.spec), error=str(error)) from error
+        # The platform adds the bytes of booleans.
+        return result.view(torch.uint8) != 0 if result.dtype is torch.bool and not result.is_meta else result
 
     def _moved(self, local: torch.Tensor, mesh: Any, channel: Channel) -> torch.Tensor:
         current: torch.Tensor | None = None

@@ -44,6 +44,8 @@ def by_dtensor() -> None:
     hold(rd.torch.redistribute(seen, line, [Shard(0)]), torch.arange(48.0), line, [Shard(0)], seen.placements)
     product = DTensor.from_local(torch.full((8, 2), 2.0), line, [Partial("product")], run_check=False)
     hold(rd.torch.redistribute(product, line, [Shard(0)]), torch.full((8, 2), 256.0), line, [Shard(0)], "product")
+    true = DTensor.from_local(torch.tensor([True, False]), line, [Partial("sum")], run_check=False)
+    hold(rd.torch.redistribute(true, line, [Replicate()]), torch.tensor([True, False]), line, [Replicate()], "bool")
     table = distribute_tensor(torch.arange(32.0).reshape(16, 2), line, [Shard(0)])
     rows = distribute_tensor(torch.tensor([0, 3, 15, 8]), line, [Replicate()])
     found = torch.nn.functional.embedding(rows, table)
