@@ -18,9 +18,7 @@ ROOT = Path(rd.__file__).parent
 # Tables of modules that functions change and that are no caches, and why they may stay.
 STATE = {
     "backends/jax/trace/equation.py RULES": "filled when modules are imported",
-    "backends/torch/channels.py _CHANNELS": "channels between processes, which end with their process group",
-    "backends/torch/links.py _SUBGROUPS": "process groups, which end with that of all",
-    "backends/torch/watch.py _WATCHES": "the watch of the process group that there is",
+    "backends/torch/world.py _ALL": "filled when modules are imported; what it lists ends with the process group",
     "plans/step.py KINDS": "filled when modules are imported",
     "report.py _renderers": "one function",
     "resharding/agreement.py _GROUPS": "the calls of processes so far; a process without them waits for others",
