@@ -382,9 +382,7 @@ def _masking(nest: Nest, run: Callable[..., Any], dims: Sequence[str], sizes: Ma
 
     def masked(at: At, access: Access, tile: Any) -> Any:
         for i, names in enumerate(access.dims):
-            for dim in names:
-                if dim not in dims:
-                    continue
+            for dim in [name for name in names if name in dims]:
                 step = math.prod(len(at[name]) for name in names[names.index(dim) + 1 :])
                 wide = integers_for(max(sizes[dim], tile.shape[i]))
                 numbers = lax.broadcasted_iota(wide, tile.shape, i) // step + jnp.asarray(at[dim].start)

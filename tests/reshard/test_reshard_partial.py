@@ -329,7 +329,7 @@ def test_what_jax_cannot_put_is_refused_before_anything_moves(tree: dict[str, ja
         LeafError,
         match=exactly(
             "leaf ['host']: tiles of [16, 8] sum{y} are partial sums, and those are moved between "
-            "jax.Arrays on the same devices and in the same memory alone; go by way of an array "
+            "jax.Arrays on the same devices alone; go by way of an array "
             f"without partial sums there ({partial.spec} on mesh {{x:4, y:2}}, for shape "
             "(16, 8))"
         ),
@@ -340,7 +340,7 @@ def test_what_jax_cannot_put_is_refused_before_anything_moves(tree: dict[str, ja
         LeafError,
         match=exactly(
             "leaf ['a']: tiles of [4{x}16, 8] sum{y} are partial sums, and those are moved between "
-            "jax.Arrays on the same devices and in the same memory alone; go by way of an array "
+            "jax.Arrays on the same devices alone; go by way of an array "
             "without partial sums there (P() on mesh {x:2, y:2}, for shape (16, 8))"
         ),
     ):

@@ -52,7 +52,7 @@ def _checked(source: DistType, here: Mesh, target: DistType, there: Mesh, model:
         moved = plan.steps[0].transfers()
         for device in range(plan.devices):
             arrived = [elements(_region(box)) for _, box in moved.receives(device)]
-            stays = elements(_region(moved.retained.row(device)))
+            stays = elements(_region(plan.steps[0].retained().row(device)))
             assert sum(map(len, arrived)) + len(stays) == len(wanted[device])
             assert set().union(stays, *arrived) == wanted[device]
             assert stays <= held[device]

@@ -11,6 +11,7 @@ from redistrib.backends.jax import private
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.memory_kinds import HOST, in_default, is_on_host, kind_of, of_device, other_kind
 from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.errors import TracedError
 
 
@@ -51,7 +52,7 @@ def check_traced(array: jax.Array, target: Sharding) -> None:
         return
     if kind not in (None, HOST):
         raise TracedError("memory kind", kind=str(kind), host=HOST)
-    if private.jit_knows_memory_of_cpus() or _platform(target) != "cpu":
+    if quirks.knows_kinds_of_memory(_platform(target)):
         return
     explicit = AxisType.Explicit in jax.typeof(array).sharding.mesh.axis_types
     if kind == HOST or (explicit and is_on_host(array)):

@@ -177,14 +177,6 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     return None if mesh.empty else mesh
 
 
-def jit_knows_memory_of_cpus() -> bool:
-    """Whether results of `jit` on CPU devices lie in the memory that their type says; in older versions none does.
-
-    Nothing public tells but the result of a compiled program.
-    """
-    return bool(jax.__version_info__ >= (0, 10, 2))
-
-
 @cached(8)
 def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
     """At least `count` virtual CPU devices besides those of `jax.devices()`; None if JAX cannot create them.

@@ -80,7 +80,7 @@ for text in TYPES:
             tile = scatter(stack[0, ...] if rank == root else None, form, mesh, comm, root=root)
             want = np.asarray(reference.scatter(apart, placement)[rank], dtype)
             assert (tile.dtype, tile.shape, tile.tobytes()) == (dtype, want.shape, want.tobytes()), where
-            assert calls == ["Bcast", *["Alltoallw"] * bool(size)], (where, calls)
+            assert calls == ["Allgather", *["Alltoallw"] * bool(size)], (where, calls)
             assert sum(received) == (0 if rank == root or placement.label[rank] else size), where
             back = gather(tile, form, mesh, comm, root=root)
             assert (back is None) == (rank != root), where

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @dataclass
-class Calls:
+class JittedCalls:
     """The jitted functions that were met, by name: the text of each."""
 
     texts: dict[str, set[str]] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     windows,
 )
 from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.called import Calls
+from redistrib.backends.jax.trace.called import JittedCalls
 from redistrib.backends.jax.trace.constraints import CUT, constrained, cut_here
 from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
 from redistrib.backends.jax.trace.dead import live_variables, read_results
@@ -164,7 +164,7 @@ class _Tracer:
     uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
     live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
     repeated: Repeated = field(default_factory=Repeated)
-    calls: Calls = field(default_factory=Calls)
+    calls: JittedCalls = field(default_factory=JittedCalls)
 
     def __post_init__(self) -> None:
         self.nests = Nests(self.exact, self.trip_count, self.axes)

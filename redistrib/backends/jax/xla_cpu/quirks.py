@@ -107,6 +107,14 @@ def quirks_of(platform: str, processes: int = 1) -> Quirks:
     )
 
 
+def knows_kinds_of_memory(platform: str) -> bool:
+    """Whether results of `jit` lie in the memory that their type says; on CPUs none does in JAX before 0.10.2.
+
+    Nothing public tells but the result of a compiled program.
+    """
+    return platform != "cpu" or bool(jax.__version_info__ >= (0, 10, 2))
+
+
 def has_ragged_all_to_all(platform: str) -> bool:
     """Whether the compiler of a platform has the ragged all-to-all; XLA:CPU has not."""
     return platform != "cpu"
