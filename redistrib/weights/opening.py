@@ -27,7 +27,7 @@ from redistrib.weights.headers import (
 from redistrib.weights.notes import packed, unpacked
 from redistrib.weights.open_files import Stamp, StorageFile, opened, settled_stamp
 
-ATTEMPTS = 10  # to open the files of a folder while others replace them
+ATTEMPTS = 100  # to open the files of a folder while others replace them: two writers without a pause may win ten
 PAUSE = 0.01  # seconds between attempts
 
 
