@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.meetings import Meeting, processes_of, told
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.program import mapped, shardings
@@ -110,7 +110,7 @@ class Distributed:
         ends = [_of_keys(sharding) if k in keys_at else sharding for k, sharding in enumerate(self._outs)]
         return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
-    @own_context(computes=True)
+    @in_own_context(computes=True)
     def __call__(self, *args: Any) -> Any:
         """The results of the function, each placed as `out_shardings` says.
 
@@ -138,7 +138,7 @@ class Distributed:
                 placed[k] = array
         return self._compiled(*placed, *self._constants)
 
-    @own_context(computes=True)
+    @in_own_context(computes=True)
     def lower(self, *args: Any, platform: str | None = None) -> Any:
         """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.meetings import Meeting, told
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
@@ -116,7 +116,7 @@ class Pipelined:
 
     # ------------------------------------------------------------------------------------------- running
 
-    @own_context(computes=True)
+    @in_own_context(computes=True)
     def __call__(self, *args: Any) -> Any:
         """The results of the function.
 

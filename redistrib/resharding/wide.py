@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import jax
@@ -21,8 +21,7 @@ def is_wide(array: object) -> bool:
     return bool(jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype)
 
 
-@contextmanager
-def mode_of(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
+def mode_of(leaves: list[Leaf]) -> AbstractContextManager[list[Leaf]]:
     """A context in which JAX makes and compiles for the elements of all arrays, and the leaves in it.
 
     Host values become what they are outside it.
@@ -30,9 +29,11 @@ def mode_of(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
     Raises:
         LeafError: for a leaf that is no array.
     """
-    if not any(is_wide(leaf.value) for leaf in leaves):
-        yield list(leaves)
-        return
+    return _wide(leaves) if any(is_wide(leaf.value) for leaf in leaves) else nullcontext(leaves)
+
+
+@contextmanager
+def _wide(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
     for leaf in leaves:
         check(leaf)
     narrowed = [replace(leaf, value=_narrowed(leaf.value)) for leaf in leaves]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -12,7 +13,11 @@ from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from redistrib.errors import TracedError
 
-_GUARDED = ("host_to_device", "device_to_host", "device_to_device")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_GUARDS = tuple(f"jax_transfer_guard_{way}" for way in ("host_to_device", "device_to_host", "device_to_device"))
+_STRICT = ("log", "disallow")
+_NOTHING = nullcontext()
 
 
 def abstract(mesh: Any) -> AbstractMesh:
@@ -37,8 +42,7 @@ def entered(mesh: Any) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def own_context(*, computes: bool = False) -> Iterator[None]:
+def own_context(*, computes: bool = False) -> AbstractContextManager[None]:
     """A context for programs of the library that are called outside `jit`: as if no mesh and no mode had been set.
 
     Meshes of the library need not be the one of `jax.set_mesh`. A program of tiles has no meaning where
@@ -49,13 +53,38 @@ def own_context(*, computes: bool = False) -> Iterator[None]:
         computes: whether the program computes new values too, in which the modes that find NaNs do look for them.
     """
     config: Any = jax.config
+    if (
+        jax.sharding.get_abstract_mesh().empty
+        and not (config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs)
+        and not any(getattr(config, guard) in _STRICT for guard in _GUARDS)
+    ):
+        return _NOTHING  # as nearly always; small moves would notice the others
+    return _as_if_unset(config, computes)
+
+
+def in_own_context(*, computes: bool = False) -> Callable[[Function], Function]:
+    """A decorator of functions that run in `own_context`."""
+
+    def decorator(function: Function) -> Function:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with own_context(computes=computes):
+                return function(*args, **kwargs)
+
+        return cast(Function, run)
+
+    return decorator
+
+
+@contextmanager
+def _as_if_unset(config: Any, computes: bool) -> Iterator[None]:
     with ExitStack() as stack:
         if not jax.sharding.get_abstract_mesh().empty:
             with suppress(ValueError):  # while something is traced
                 stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
         if config.jax_disable_jit:
             stack.enter_context(jax.disable_jit(False))
-        if any(getattr(config, f"jax_transfer_guard_{way}") in ("log", "disallow") for way in _GUARDED):
+        if any(getattr(config, guard) in _STRICT for guard in _GUARDS):
             stack.enter_context(jax.transfer_guard("allow"))
         if config.jax_debug_nans and not computes:
             stack.enter_context(jax.debug_nans(False))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -153,9 +153,13 @@ class Meeting:
         jax.block_until_ready(arrays)
 
 
-@contextmanager
-def told(function: str, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
+def told(function: str, processes: Callable[[], Iterable[int]]) -> AbstractContextManager[None]:
     """A context of all that comes before the processes of a call meet: an error is raised in the others as well."""
+    return _told(function, processes) if jax.distributed.is_initialized() else nullcontext()
+
+
+@contextmanager
+def _told(function: str, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
     try:
         yield
     except Exception as error:

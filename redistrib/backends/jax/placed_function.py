@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.context import Schedule
-from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.program_function import (
     ProgramFunction,
     accepted,
@@ -112,7 +112,7 @@ class PlacedFunction:
         places = dict.fromkeys(value.place for value in self.program.values.values())
         return f"PlacedFunction({self.program.name} on {len(places)} places of {dict(self.mesh.shape)})"
 
-    @own_context(computes=True)
+    @in_own_context(computes=True)
     def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
         """An array for each output, with its sharding of `out_shardings`.
 

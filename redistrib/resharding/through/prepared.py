@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
-from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.contexts import in_own_context, own_context
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
@@ -80,7 +80,7 @@ class PreparedThrough:
                 )
         return tuple(moving)
 
-    @own_context()
+    @in_own_context()
     def _plan(self, moving: tuple[int, ...], leaves: Sequence[Leaf], one_by_one: bool) -> ThroughPlan:
         key = (
             self._function.structure,
