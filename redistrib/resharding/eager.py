@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -106,6 +105,9 @@ class PreparedReshard:
             pause: called where every array is either a leaf or among the results.
             agreed: whether all processes have agreed on this call.
         """
+        if len(self._prepared.processes) < 2:
+            self._move(results, progress, pause, jax.block_until_ready)
+            return
         meeting = Meeting(self._prepared.processes, "reshard", "trees, shardings or options", WAY_OUT)
         if not agreed and meeting.is_between:
             values = [self._leaves[k].value for k in self._prepared.on_host]
@@ -116,9 +118,20 @@ class PreparedReshard:
     def _move(
         self, results: list[Any], progress: bool | None, pause: Callable[[], None], wait_for: Callable[[Any], None]
     ) -> None:
-        quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)
         self._copy(results, pause)
+        if self.plan.batches or any(True for _ in self._of("keep")):
+            self._launch_all(results, progress, pause, wait_for)
+        for group in self._prepared.last:
+            if not self._stays.intersection(group):
+                for k in group:
+                    self._leaves[k].value.delete()
+
+    def _launch_all(
+        self, results: list[Any], progress: bool | None, pause: Callable[[], None], wait_for: Callable[[Any], None]
+    ) -> None:
+        """Launch what moves by collectives, and keep what is in place."""
+        quirks = [_quirks(batch) for batch in self.plan.batches]
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         shown = shows_bar(total, progress)
         with bytes_bar("resharding", total, shown) as advance:
@@ -135,10 +148,6 @@ class PreparedReshard:
                 note(leaf.value, results[k], deleted=self.plan.donate)
             if any(quirk.one_at_a_time for quirk in quirks):
                 wait.for_all()
-        for group in self._prepared.last:
-            if not self._stays.intersection(group):
-                for k in group:
-                    self._leaves[k].value.delete()
 
     def _bring(self, results: list[Any], pause: Callable[[], None]) -> None:
         """Move the leaves without a plan, and then delete their sources.
@@ -381,15 +390,6 @@ def _routed(leaf: Leaf) -> LeafRoute:
 def _loaded(leaf: Leaf) -> jax.Array:
     with naming(leaf.path):
         return loaded(leaf.value)
-
-
-def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
-    """Ids of an array's devices, and its bytes on each."""
-    shape, dtype = np.shape(value), getattr(value, "dtype", None)
-    if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` returns unchanged
-        return [], 0
-    size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
-    return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
 
 
 def _quirks(batch: LeafBatch) -> Quirks:

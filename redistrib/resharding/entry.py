@@ -183,12 +183,13 @@ def move_tree(
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if outside:
-        with own_context(), mode_of(outside) as ready, told("reshard", processes):
+        own = own_context()
+        with own, mode_of(outside) as ready, told("reshard", processes):
             prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
             prepared.require_values()
         # Where leaves are donated none is traced, and the moved leaves are the whole tree.
         partial = (lambda: structure.unflatten(placed)) if donate else None
-        with SignalsPutOff(partial) as pause, own_context(), mode_of(ready):  # the others end while signals wait
+        with SignalsPutOff(partial) as pause, own, mode_of(ready):  # the others end while signals wait
             prepared.run(placed, progress, pause, agreed)
             if donate:
                 return structure.unflatten(placed)

@@ -16,6 +16,8 @@ from redistrib.resharding.leaves import Leaf
 
 def is_wide(array: object) -> bool:
     """Whether an array, or a placeholder, has 64-bit elements while the mode is off."""
+    if getattr(getattr(array, "dtype", None), "itemsize", 8) < 8:  # as most are
+        return False
     if not isinstance(array, jax.Array | jax.ShapeDtypeStruct) or jnp.issubdtype(array.dtype, jax.dtypes.extended):
         return False
     return bool(jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype)

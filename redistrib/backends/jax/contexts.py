@@ -56,10 +56,12 @@ def own_context(*, computes: bool = False) -> AbstractContextManager[None]:
     if (
         jax.sharding.get_abstract_mesh().empty
         and not (config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs)
-        and not any(getattr(config, guard) in _STRICT for guard in _GUARDS)
+        and config.jax_transfer_guard_device_to_device not in _STRICT
+        and config.jax_transfer_guard_host_to_device not in _STRICT
+        and config.jax_transfer_guard_device_to_host not in _STRICT
     ):
         return _NOTHING  # as nearly always; small moves would notice the others
-    return _as_if_unset(config, computes)
+    return _AsIfUnset(computes)
 
 
 def in_own_context(*, computes: bool = False) -> Callable[[Function], Function]:
@@ -76,18 +78,27 @@ def in_own_context(*, computes: bool = False) -> Callable[[Function], Function]:
     return decorator
 
 
-@contextmanager
-def _as_if_unset(config: Any, computes: bool) -> Iterator[None]:
-    with ExitStack() as stack:
-        if not jax.sharding.get_abstract_mesh().empty:
-            with suppress(ValueError):  # while something is traced
-                stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
-        if config.jax_disable_jit:
-            stack.enter_context(jax.disable_jit(False))
-        if any(getattr(config, guard) in _STRICT for guard in _GUARDS):
-            stack.enter_context(jax.transfer_guard("allow"))
-        if config.jax_debug_nans and not computes:
-            stack.enter_context(jax.debug_nans(False))
-        if config.jax_debug_infs and not computes:
-            stack.enter_context(jax.debug_infs(False))
-        yield
+class _AsIfUnset(AbstractContextManager[None]):
+    """The context of `own_context` where a mesh or a mode is set; it may be entered again when it has ended."""
+
+    def __init__(self, computes: bool) -> None:
+        self._computes, self._stack = computes, ExitStack()
+
+    def __enter__(self) -> None:
+        config: Any = jax.config
+        with ExitStack() as stack:
+            if not jax.sharding.get_abstract_mesh().empty:
+                with suppress(ValueError):  # while something is traced
+                    stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
+            if config.jax_disable_jit:
+                stack.enter_context(jax.disable_jit(False))
+            if any(getattr(config, guard) in _STRICT for guard in _GUARDS):
+                stack.enter_context(jax.transfer_guard("allow"))
+            if config.jax_debug_nans and not self._computes:
+                stack.enter_context(jax.debug_nans(False))
+            if config.jax_debug_infs and not self._computes:
+                stack.enter_context(jax.debug_infs(False))
+            self._stack = stack.pop_all()
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
