@@ -102,7 +102,7 @@ class Case:
 
 def counts(compiled: Any, problem: Problem) -> dict[str, Any]:
     """Collectives, bytes and memory of a compiled program, from its HLO; bytes are per device."""
-    from redistrib.backends.jax.profiling.inspect import inspect
+    from redistrib.explain.profiling.inspect import inspect
 
     report = inspect(compiled)
     largest = report.largest_array()

@@ -18,8 +18,8 @@ from bench.kernel_programs import Program, programs
 from bench.pairing import Part
 from bench.worker_cpu_seconds import BELOW, prices, whole
 from bench.worker_kernels import counted
-from redistrib.backends.jax.profiling.operations import measure_operations
 from redistrib.cost.chips import CHIPS
+from redistrib.explain.profiling.operations import measure_operations
 from redistrib.simulator.constants import machine
 from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates
 from redistrib.simulator.machine import Machine, Rates

@@ -24,10 +24,10 @@ from bench.worker_kernels import counted
 from redistrib.autoshard.entry import problem_of
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.starting import propagated
-from redistrib.backends.jax.profiling.calibrate import measure
-from redistrib.backends.jax.profiling.operations import measure_operations
+from redistrib.backends.jax.calibrate import measure
 from redistrib.cost.fit import fit_profile
 from redistrib.distribution.prepared import prepare
+from redistrib.explain.profiling.operations import measure_operations
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.constants import machine
 from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates

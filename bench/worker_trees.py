@@ -222,7 +222,7 @@ def measure_memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
 
 
 def _received(program: Any) -> int:
-    from redistrib.backends.jax.profiling.inspect import inspect
+    from redistrib.explain.profiling.inspect import inspect
 
     return inspect(program).received_bytes
 

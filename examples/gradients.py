@@ -30,8 +30,8 @@ from jax.sharding import PartitionSpec as P
 from jobs import join, launch
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.demo import training_spec, weights
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.report import rendered
 
 DEVICES = 8

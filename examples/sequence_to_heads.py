@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 from transformer import mesh
 
 BATCH, TIME, HEADS, SIZE = 2, 64, 8, 16

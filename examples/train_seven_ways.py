@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 from transformer import VOCABULARY, WAYS, init, training
 
 

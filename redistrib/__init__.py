@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         verify,
     )
     from redistrib.autoshard.entry import search
-    from redistrib.backends.jax.trace.constraints import cut
     from redistrib.cache import clear_caches
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from redistrib.distribution.partition import partition
     from redistrib.distribution.regions import proxy
     from redistrib.distribution.rules import rule
+    from redistrib.distribution.trace.constraints import cut
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
@@ -71,7 +71,7 @@ _HOME = {
     "along": "redistrib.partitioning.tactics",
     "cache_info": "redistrib.resharding.planning",
     "clear_caches": "redistrib.cache",
-    "cut": "redistrib.backends.jax.trace.constraints",
+    "cut": "redistrib.distribution.trace.constraints",
     "diagnose": "redistrib.distribution.diagnosis",
     "distribute": "redistrib.api",
     "like": "redistrib.resharding.paths",

@@ -226,7 +226,7 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         return replace(fit, profile=replace(fit.profile, fused_exchange=True))
     need("jax")
     from redistrib.backends import jax
-    from redistrib.backends.jax.profiling.compare import calibration_devices
+    from redistrib.explain.profiling.compare import calibration_devices
 
     chosen = calibration_devices(devices)
     kind = getattr(chosen[0], "device_kind", chosen[0].platform)
@@ -248,7 +248,7 @@ def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: F
 
     if samples is None:
         need("jax")
-        from redistrib.backends.jax.profiling.operations import measure_operations
+        from redistrib.explain.profiling.operations import measure_operations
 
         samples = [OperationSample(*timed) for timed in measure_operations()]
     return RatesFit(fit_rates(samples, form), tuple(samples))
@@ -289,7 +289,7 @@ def distribute(
             them or a prefix of one; None leaves the choice to the schedule. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         cost_model: the objective of the plans of moves; by default the preset of the devices' platform.
-        rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
+        rules: for primitives, by name, a function from an equation (`redistrib.distribution.trace.equation.Equation`)
             to a `Nest`, or None to leave it whole; or `rd.rule(...)`, or `rd.proxy(...)`. They come before those of the
             library.
         donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are deleted.

@@ -26,8 +26,8 @@ from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
 
 if TYPE_CHECKING:
-    from redistrib.backends.jax.profiling.compare import Side
-    from redistrib.backends.jax.profiling.inspect import Inspection
+    from redistrib.explain.profiling.compare import Side
+    from redistrib.explain.profiling.inspect import Inspection
     from redistrib.resharding.packing.moves import LeafMove
     from redistrib.resharding.value import TreePlan
 
@@ -207,7 +207,7 @@ def run(progress: bool = True) -> DemoResult:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers
     need("jax")
 
-    from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
+    from redistrib.explain.profiling.compare import virtual_cpu_devices
     from redistrib.resharding.entry import reshard, reshard_plan
     from redistrib.weights.loading import load
 
@@ -253,8 +253,8 @@ class _Trees:
 
 def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
     """Compare every element, and run XLA's reshard of the same arrays, plan by plan."""
-    from redistrib.backends.jax.profiling.compare import wrong_elements
-    from redistrib.backends.jax.profiling.inspect import inspect
+    from redistrib.explain.profiling.compare import wrong_elements
+    from redistrib.explain.profiling.inspect import inspect
 
     names = list(trees.values)
     parts: dict[Plan, list[Part]] = {}
@@ -285,8 +285,8 @@ def _group(
     import jax
 
     from redistrib.backends.jax.buckets.compiled import CompiledBucket
-    from redistrib.backends.jax.profiling.compare import Side, wrong_elements
-    from redistrib.backends.jax.profiling.inspect import inspect
+    from redistrib.explain.profiling.compare import Side, wrong_elements
+    from redistrib.explain.profiling.inspect import inspect
 
     ours, xla = _Totals(), _Totals()
     programs: dict[Any, tuple[CompiledBucket, Any]] = {}  # ours and XLA's

@@ -15,7 +15,7 @@ from redistrib.report import rendered
 from redistrib.theory.topology import Topology
 
 if TYPE_CHECKING:
-    from redistrib.backends.jax.profiling.compare import Comparison, Side
+    from redistrib.explain.profiling.compare import Comparison, Side
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
         MissingPackageError: JAX is not installed.
     """
     need("jax")
-    from redistrib.backends.jax.profiling.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
+    from redistrib.explain.profiling.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
 
     require_even("a run beside XLA", plan.source, plan.target)
     tiles = plan.devices * (plan.before.tile_size + (2 if with_xla else 1) * plan.after.tile_size)

@@ -16,8 +16,8 @@ from mpi4py import MPI
 import redistrib as rd
 from redistrib.backends import jax as on_jax
 from redistrib.backends import mpi as on_mpi
-from redistrib.backends.jax.profiling.compare import mesh_for
 from redistrib.errors import RedistribError
+from redistrib.explain.profiling.compare import mesh_for
 from redistrib.plans.samples import Sample
 from redistrib.programs.parse import parse
 from redistrib.programs.text import to_text

@@ -18,8 +18,8 @@ ROOT = Path(rd.__file__).parent
 # Tables of modules that functions change and that are no caches, and why they may stay.
 STATE = {
     "backends/jax/meetings.py _CALLS": "the calls of processes so far; a process without them waits for others",
-    "backends/jax/trace/collectives.py COLLECTIVES": "filled when modules are imported",
-    "backends/jax/trace/equation.py RULES": "filled when modules are imported",
+    "distribution/trace/collectives.py COLLECTIVES": "filled when modules are imported",
+    "distribution/trace/equation.py RULES": "filled when modules are imported",
     "backends/torch/world.py _ALL": "filled when modules are imported; what it lists ends with the process group",
     "distribution/region.py RULES": "filled when modules are imported",
     "plans/step.py KINDS": "filled when modules are imported",

@@ -390,7 +390,7 @@ def test_all_bits_of_wide_elements_run(
 ) -> None:
     """Under names of axes that XLA does not take, too."""
     jax = pytest.importorskip("jax")
-    from redistrib.backends.jax.profiling import compare
+    from redistrib.explain.profiling import compare
 
     half = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}[dtype]
     values = compare.counting_array((4, 4), dtype)

@@ -114,7 +114,7 @@ def _like(tree: Any, prefix: Any) -> Any:
 
 def _counts(compiled: Any) -> dict[str, Any]:
     """Collectives, bytes received by all devices, and peak bytes of a device."""
-    from redistrib.backends.jax.profiling.inspect import inspect
+    from redistrib.explain.profiling.inspect import inspect
 
     report, memory = inspect(compiled), compiled.memory_analysis()
     peak = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes

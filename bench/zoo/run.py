@@ -33,7 +33,7 @@ def measured(program: Program) -> dict[str, Any]:
 
     import redistrib as rd
     from bench.zoo.work import work
-    from redistrib.backends.jax.profiling.inspect import inspect
+    from redistrib.explain.profiling.inspect import inspect
 
     record: dict[str, Any] = {"name": program.name, "library": program.library, "note": program.note}
     start = time.perf_counter()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
-from redistrib.backends.jax.profiling.inspect import visits
+from redistrib.explain.profiling.hlo import HloModule, Instruction, parse_module
+from redistrib.explain.profiling.inspect import visits
 
 _ARITHMETIC = {
     "abs", "add", "atan2", "ceil", "cosine", "divide", "erf", "exponential", "exponential-minus-one", "floor", "log",

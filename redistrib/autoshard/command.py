@@ -6,9 +6,9 @@ from typing import Any
 
 from redistrib.autoshard.entry import search
 from redistrib.autoshard.result import Searched
-from redistrib.backends.jax.profiling.compare import calibration_devices
 from redistrib.distribution.command import returned
 from redistrib.errors import ProgramError
+from redistrib.explain.profiling.compare import calibration_devices
 from redistrib.lang.mesh import Mesh
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
 from redistrib.distribution.diagnosis import Diagnosis, diagnose
 from redistrib.errors import ProgramError
+from redistrib.explain.profiling.compare import virtual_cpu_devices
 from redistrib.simulator.load import named
 
 

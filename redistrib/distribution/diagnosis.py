@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import NamedSharding
 
-from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label, mesh_named, sharded
-from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
-from redistrib.backends.jax.profiling.inspect import HloCollective, inspect
 from redistrib.backends.jax.sharding import partition_spec
 from redistrib.backends.jax.virtual import over_virtual_devices, virtual_mesh
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.source_names import name_of
 from redistrib.errors import ProgramError, RedistribError
+from redistrib.explain.profiling.annotations import Lines, dtype_of, label, mesh_named, sharded
+from redistrib.explain.profiling.hlo import HloModule, Instruction, parse_module
+from redistrib.explain.profiling.inspect import HloCollective, inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan

@@ -16,12 +16,12 @@ from redistrib.backends.jax.meetings import Meeting, processes_of, told
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
-from redistrib.backends.jax.trace.shard_maps import REGION
 from redistrib.digests import digest_of_parts
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at, put
 from redistrib.distribution.devices import platform_of, require_devices
 from redistrib.distribution.prepared import Prepared
 from redistrib.distribution.received import compiled_received_bytes
+from redistrib.distribution.trace.shard_maps import REGION
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.conflicts import replicated_operations
 from redistrib.partitioning.decisions import Choice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redistrib.backends.jax.trace.traced import Traced
+from redistrib.distribution.trace.traced import Traced
 from redistrib.partitioning.propagate import Propagation
 
 

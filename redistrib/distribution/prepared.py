@@ -11,14 +11,14 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.memory_kinds import HOST, form_in_default, other_kind
-from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.inline import UNROLLED, trace
-from redistrib.backends.jax.trace.traced import Traced
 from redistrib.distribution import shard_maps  # noqa: F401  # its rule is in the table
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.collection import uncollected
 from redistrib.distribution.region import RULES as REGIONS
 from redistrib.distribution.regions import LOOPS
+from redistrib.distribution.trace.axes import MeshAxes
+from redistrib.distribution.trace.inline import UNROLLED, trace
+from redistrib.distribution.trace.traced import Traced
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec

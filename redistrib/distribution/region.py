@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 
 from redistrib.backends.jax.program import TracedRange
-from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.equation import (
+from redistrib.distribution.trace.axes import MeshAxes
+from redistrib.distribution.trace.equation import (
     At,
     Equation,
     EquationBody,
@@ -24,10 +24,10 @@ from redistrib.backends.jax.trace.equation import (
     results,
     whole,
 )
-from redistrib.backends.jax.trace.inline import trace
-from redistrib.backends.jax.trace.opened import calls
-from redistrib.backends.jax.trace.shard_maps import REGION
-from redistrib.backends.jax.trace.sums import can_be_summed, sum_identity
+from redistrib.distribution.trace.inline import trace
+from redistrib.distribution.trace.opened import calls
+from redistrib.distribution.trace.shard_maps import REGION
+from redistrib.distribution.trace.sums import can_be_summed, sum_identity
 from redistrib.partitioning.factors import Factor, factors
 from redistrib.programs.graph import CountedStep, Graph
 from redistrib.programs.nest import Nest

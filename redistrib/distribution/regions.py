@@ -15,7 +15,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
-from redistrib.backends.jax.trace.equation import (
+from redistrib.distribution.region import Region, as_integers, nest_of, region_rule
+from redistrib.distribution.trace.equation import (
     At,
     CallRule,
     Equation,
@@ -25,8 +26,7 @@ from redistrib.backends.jax.trace.equation import (
     scan_counts,
     with_scalar_condition,
 )
-from redistrib.backends.jax.trace.sums import can_be_summed
-from redistrib.distribution.region import Region, as_integers, nest_of, region_rule
+from redistrib.distribution.trace.sums import can_be_summed
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.errors.base import cut
 from redistrib.partitioning.factors import factors

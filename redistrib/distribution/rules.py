@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from redistrib.backends.jax.trace.equation import At, CallRule, Equation
+from redistrib.distribution.trace.equation import At, CallRule, Equation
 from redistrib.errors import ProgramError
 from redistrib.programs.nest import Nest
 

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 from jax import lax
 
-from redistrib.backends.jax.trace.collectives import COLLECTIVES
-from redistrib.backends.jax.trace.equation import At, Equation
-from redistrib.backends.jax.trace.shard_maps import REGION, ShardMap, shard_dim
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.distribution.region import Region, Shards, nest_of, region_rule
+from redistrib.distribution.trace.collectives import COLLECTIVES
+from redistrib.distribution.trace.equation import At, Equation
+from redistrib.distribution.trace.shard_maps import REGION, ShardMap, shard_dim
 from redistrib.errors import ProgramError
 from redistrib.programs.nest import Nest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import linecache
 
-from redistrib.backends.jax.profiling.annotations import Lines, label
-from redistrib.backends.jax.profiling.hlo import Instruction
+from redistrib.explain.profiling.annotations import Lines, label
+from redistrib.explain.profiling.hlo import Instruction
 
 
 def name_of(instruction: Instruction, lines: Lines) -> str:

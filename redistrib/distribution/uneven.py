@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from redistrib.backends.jax.offsets import integers_for
-from redistrib.backends.jax.trace.equation import At, Primitive
-from redistrib.backends.jax.trace.sums import sum_identity
+from redistrib.distribution.trace.equation import At, Primitive
+from redistrib.distribution.trace.sums import sum_identity
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction
 from redistrib.partitioning.tactics import Along, Work, matching, operations_of, together
@@ -38,7 +38,7 @@ _MASKED = {"reduce_sum", "reduce_max", "reduce_min", "dot_general", "scatter-add
 _LOOKED_UP = {"gather", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul", "scatter_mul",
               "scatter-min", "scatter-max"}  # fmt: skip
 _INDEXED = {"iota", "random_bits", *_LOOKED_UP}  # bodies that know the size of the array
-_BODIES = ("redistrib.backends.jax.trace.", "redistrib.programs.ops")
+_BODIES = ("redistrib.distribution.trace.", "redistrib.programs.ops")
 
 
 class Uneven(NamedTuple):

@@ -14,7 +14,7 @@ OLDEST_JAX, NEWEST_JAX = "0.8.0", "0.12.0.1"
 class HloTextError(RedistribError):
     """Text that is not a compiled HLO module, or has a form that the reader does not know.
 
-    >>> from redistrib.backends.jax.profiling.hlo import parse_module
+    >>> from redistrib.explain.profiling.hlo import parse_module
     >>> parse_module("ENTRY main")
     Traceback (most recent call last):
         ...
@@ -158,7 +158,7 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
 class RunSizeError(RuleBroken):
     """A plan or a measurement is too large for this process, or needs more devices than it has.
 
-    >>> from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
+    >>> from redistrib.explain.profiling.compare import virtual_cpu_devices
     >>> virtual_cpu_devices(1000)
     Traceback (most recent call last):
         ...

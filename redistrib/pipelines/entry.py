@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from redistrib.backends.jax.trace.inline import UNROLLED
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.prepared import Prepared, prepare
+from redistrib.distribution.trace.inline import UNROLLED
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.build import build

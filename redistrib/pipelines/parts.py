@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 
-from redistrib.backends.jax.trace.equation import EquationBody, Primitive
+from redistrib.distribution.trace.equation import EquationBody, Primitive
 from redistrib.pipelines.runs import GraphInRuns, bounds_of, combined, operation, resized, sliced, unused
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access, Nest

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.trace.equation import RULES, Equation, EquationBody, Form, scan_counts
 from redistrib.distribution import regions  # noqa: F401  # its rules are in the table
 from redistrib.distribution.region import RULES as REGIONS
+from redistrib.distribution.trace.equation import RULES, Equation, EquationBody, Form, scan_counts
 from redistrib.pipelines.loops import filled
 from redistrib.programs.graph import Array, Graph, Operation
 

@@ -187,8 +187,8 @@ def cut_by_axes(shape: Sequence[int], mesh: Mesh) -> NamedSharding:
 
 def command(path: Path, axes: str, hosts: int | None, dtype: str | None, profile: str | None) -> LoadPlan:
     """The plan of the command `redistrib load --plan`: every tensor cut by all axes of a mesh of virtual devices."""
-    from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
     from redistrib.cost.profiles import load_profile
+    from redistrib.explain.profiling.compare import virtual_cpu_devices
     from redistrib.lang.mesh import Mesh as Axes
 
     sizes = Axes.of(axes)

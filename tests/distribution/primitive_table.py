@@ -16,16 +16,16 @@ import jax
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import INLINED, implementation
-from redistrib.backends.jax.trace.collectives import COLLECTIVES
-from redistrib.backends.jax.trace.effects import CALLBACKS
-from redistrib.backends.jax.trace.equation import RULES, Equation, ValueRange
-from redistrib.backends.jax.trace.in_parts import PARTED
-from redistrib.backends.jax.trace.inline import trace
-from redistrib.backends.jax.trace.opened import UNCHANGED
-from redistrib.backends.jax.trace.shard_maps import REGION
-from redistrib.backends.jax.trace.sums import passing
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.prepared import REGIONS
+from redistrib.distribution.trace.collectives import COLLECTIVES
+from redistrib.distribution.trace.effects import CALLBACKS
+from redistrib.distribution.trace.equation import RULES, Equation, ValueRange
+from redistrib.distribution.trace.in_parts import PARTED
+from redistrib.distribution.trace.inline import trace
+from redistrib.distribution.trace.opened import UNCHANGED
+from redistrib.distribution.trace.shard_maps import REGION
+from redistrib.distribution.trace.sums import passing
 from redistrib.programs.nest import Access, Nest
 from tests.distribution.test_shardy import ALL
 

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import pytest
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.annotations import annotated
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.cli import main
 from redistrib.distribution.command import returned
 from redistrib.distribution.diagnosis import Diagnosis, Finding
 from redistrib.distribution.diagnosis import _reshards as reshards
 from redistrib.distribution.source_names import assigned
 from redistrib.errors import ProgramError
+from redistrib.explain.profiling.annotations import annotated
+from redistrib.explain.profiling.inspect import inspect
 from tests.distribution import diagnosed
 from tests.messages import exactly
 

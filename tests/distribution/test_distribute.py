@@ -19,8 +19,8 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from bench.programs.all import cases
 from examples import transformer
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import CutError, CutInnerFactorError, MemoryLimitError, NoCombinerError, ProgramError
+from redistrib.explain.profiling.inspect import inspect
 from tests.distribution import models
 from tests.messages import exactly
 

@@ -12,8 +12,8 @@ import pytest
 from jax import lax
 
 from redistrib.backends.jax.program import mapped, shardings
-from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.trace.inline import trace
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.program import Move, Program
 from redistrib.programs.reference import run_by_rank, run_whole

@@ -13,7 +13,7 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.autoshard.evaluation import evaluated
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.data import Compute
 from redistrib.programs.parse import parse
 from redistrib.programs.project import project, run_ranks

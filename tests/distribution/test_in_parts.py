@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.program import Compute
 
 ROWS, COLUMNS = 4, 48

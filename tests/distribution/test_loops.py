@@ -12,11 +12,11 @@ import pytest
 from jax import lax
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.hlo import parse_module
-from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.backends.jax.trace.equation import form_of, scan_counts
 from redistrib.distribution.behind import scattered_behind
+from redistrib.distribution.trace.equation import form_of, scan_counts
 from redistrib.errors import ProgramError
+from redistrib.explain.profiling.hlo import parse_module
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.explain.programs import rows_of
 from redistrib.programs.data import used_by
 from redistrib.programs.parse import parse

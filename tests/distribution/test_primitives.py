@@ -12,7 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 import redistrib as rd
-from redistrib.backends.jax.trace.equation import RULES
+from redistrib.distribution.trace.equation import RULES
 from redistrib.errors import ProgramError
 from tests.distribution import primitive_table
 from tests.distribution.primitives import CASES, MORE

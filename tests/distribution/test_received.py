@@ -11,8 +11,8 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.distribution.received import compiled_received_bytes
+from redistrib.explain.profiling.inspect import inspect
 
 
 def step(params: Any, x: Any) -> Any:

@@ -12,9 +12,9 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.backends.jax import private
-from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.backends.jax.trace.inline import UNROLLED
+from redistrib.distribution.trace.inline import UNROLLED
 from redistrib.errors import CutError, ProgramError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.program import Compute, Loop
 from tests.distribution.models import recurrent, whole
 from tests.distribution.primitives import CASES

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.backends.jax.trace.equation import RULES
-from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.trace.equation import RULES
+from redistrib.distribution.trace.inline import trace
 from redistrib.errors import ProgramError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.build import build

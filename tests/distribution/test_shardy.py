@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import RULES
-from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.trace.equation import RULES
+from redistrib.distribution.trace.inline import trace
 from redistrib.programs.graph import Graph
 from tests.distribution.primitives import CASES, MORE, A, Case
 from tests.distribution.shardy import ours, theirs

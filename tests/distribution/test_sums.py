@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import redistrib as rd
-from redistrib.backends.jax.trace.inline import trace
+from redistrib.distribution.trace.inline import trace
 from redistrib.errors import CutError
 from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.graph import Graph, Operation

@@ -15,10 +15,10 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.backends.jax.trace import inline, nests
-from redistrib.backends.jax.trace.repeated import Repeated
+from redistrib.distribution.trace import inline, nests
+from redistrib.distribution.trace.repeated import Repeated
 from redistrib.errors import CutError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.program import Compute
 from tests.distribution.models import recurrent, whole
 from tests.messages import exactly

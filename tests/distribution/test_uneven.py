@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import CutError, ProgramError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.program import Compute
 from redistrib.programs.reference import run_by_rank, run_whole
 

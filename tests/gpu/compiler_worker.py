@@ -12,7 +12,7 @@ from bench.pairing import Case, counts
 from bench.problems import problem_set
 from bench.programs.all import cases
 from bench.programs.pair import Pair
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 
 
 def main(topology: str) -> None:

@@ -14,10 +14,10 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.compare import calibration_devices
-from redistrib.backends.jax.profiling.inspect import inspect
-from redistrib.backends.jax.profiling.operations import measure_operations
 from redistrib.errors import RunSizeError
+from redistrib.explain.profiling.compare import calibration_devices
+from redistrib.explain.profiling.inspect import inspect
+from redistrib.explain.profiling.operations import measure_operations
 from redistrib.simulator.fit import OperationSample, fit_rates
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from jax.sharding import AxisType
 from jax.sharding import Mesh as JaxMesh
 
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan

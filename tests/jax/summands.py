@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import AxisType
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllReduce, AllToAll, Exchange, ReduceExchange, ReduceScatter
 from tests.plans.sums import digits, whole_of

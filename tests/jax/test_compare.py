@@ -11,7 +11,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.compare import (
+from redistrib.errors import RunSizeError
+from redistrib.explain.profiling.compare import (
     Comparison,
     Contest,
     Side,
@@ -22,7 +23,6 @@ from redistrib.backends.jax.profiling.compare import (
     with_all_bits,
     wrong_elements,
 )
-from redistrib.errors import RunSizeError
 from tests.messages import exactly
 
 PLAN = rd.synthesize("[4{x}8, 8]", "[8, 4{x}8]", "x=2", cost_model="exact")  # of tiles of 128 bytes

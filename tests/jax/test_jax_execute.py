@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.lowering import local_program
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.xla_cpu import quirks
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.reference import run_step, scatter

@@ -10,9 +10,9 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from redistrib.backends.jax.profiling.hlo import parse_module, replica_groups
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import HloTextError
+from redistrib.explain.profiling.hlo import parse_module, replica_groups
+from redistrib.explain.profiling.inspect import inspect
 
 BOTH = ("x", "y")
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.compare import mesh_for, wrong_elements
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
+from redistrib.explain.profiling.compare import mesh_for, wrong_elements
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
 
 MESHES = {

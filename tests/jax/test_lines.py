@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import redistrib as rd
 from redistrib.backends.jax import execute
 from redistrib.backends.jax.context import context_of
-from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.explain.profiling.inspect import inspect
 
 
 @pytest.mark.parametrize("tile", [3, 8, 40])

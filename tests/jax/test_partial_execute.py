@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax import adding
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import PartialTypeError, ReductionError, SourceArrayError, SpecError, TracedError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import spec_entries
 from redistrib.plans.reference import run, scatter

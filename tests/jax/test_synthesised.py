@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import MemoryLimitError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan

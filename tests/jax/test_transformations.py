@@ -9,8 +9,8 @@ from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.synthesis.synthesize import synthesize

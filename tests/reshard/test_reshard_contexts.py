@@ -14,8 +14,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedError
+from redistrib.explain.profiling.inspect import inspect
 from tests.messages import exactly
 from tests.reshard.meshes import AUTO, EXPLICIT, on
 

@@ -15,8 +15,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.resharding import entry, traced_move
 from redistrib.resharding.actions import SourceTarget
 from redistrib.resharding.planning import Planner

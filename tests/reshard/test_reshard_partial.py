@@ -13,8 +13,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, ReductionError, ReplicaError, TracedError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.specs import spec_entries
 from redistrib.testing import check_replicas
 from tests.messages import exactly

@@ -17,8 +17,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
+from redistrib.explain.profiling.inspect import inspect
 from redistrib.resharding.through import planning, prepared
 
 

@@ -14,8 +14,8 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.autoshard.staged import Staged
-from redistrib.backends.jax.trace.equation import RULES, Equation
 from redistrib.cost.presets import PRESETS
+from redistrib.distribution.trace.equation import RULES, Equation
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, MeshError, ProgramError, RedistribError
 from redistrib.pipelines.layout import Layout
 from redistrib.programs.inline import inlined

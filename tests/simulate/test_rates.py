@@ -13,9 +13,9 @@ import pytest
 
 import redistrib as rd
 from redistrib.api import calibrate_rates
-from redistrib.backends.jax.profiling.operations import measure_operations
 from redistrib.cli import main
 from redistrib.errors import DtypeError, ProfileError
+from redistrib.explain.profiling.operations import measure_operations
 from redistrib.programs.text import to_text
 from redistrib.programs.work import CLASSES
 from redistrib.simulator.constants import machine

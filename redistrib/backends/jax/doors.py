@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
+from redistrib.backends.jax import calibrate
 from redistrib.backends.jax.execute import require_plan, to_jax
 from redistrib.backends.jax.placed_function import program_to_jax, require_program
-from redistrib.backends.jax.profiling import calibrate
 from redistrib.backends.refusals import refusal
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
@@ -43,7 +43,7 @@ def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
 
     Args:
         where: JAX devices, at least two; all by default.
-        options: those of `redistrib.backends.jax.profiling.calibrate.measure`.
+        options: those of `redistrib.backends.jax.calibrate.measure`.
 
     Returns:
         Samples for `redistrib.cost.fit.fit_profile`, in seconds and bytes.

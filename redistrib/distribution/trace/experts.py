@@ -7,8 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from redistrib.backends.jax.trace.equation import At, Dims, Equation, name_the_rest, product_letters, rule
-from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.distribution.trace.equation import At, Dims, Equation, name_the_rest, product_letters, rule
+from redistrib.distribution.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
 

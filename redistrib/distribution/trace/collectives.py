@@ -11,7 +11,7 @@ from typing import Any
 
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import At, Equation, EquationBody, Rule, results
+from redistrib.distribution.trace.equation import At, Equation, EquationBody, Rule, results
 from redistrib.programs.nest import Nest
 
 COLLECTIVES: dict[str, Rule] = {}

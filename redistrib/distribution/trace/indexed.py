@@ -13,8 +13,8 @@ from jax import lax
 from jax.extend.random import threefry2x32_p
 
 from redistrib.backends.jax.offsets import integers_for
-from redistrib.backends.jax.trace.equation import At, Equation, Form, is_whole, letters, rule, written_in_place
-from redistrib.backends.jax.trace.sums import sum_identity
+from redistrib.distribution.trace.equation import At, Equation, Form, is_whole, letters, rule, written_in_place
+from redistrib.distribution.trace.sums import sum_identity
 from redistrib.programs.nest import Nest
 
 

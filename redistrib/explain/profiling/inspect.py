@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from redistrib.backends.jax.profiling.hlo import (
+from redistrib.explain.profiling.hlo import (
     Groups,
     HloArray,
     HloModule,

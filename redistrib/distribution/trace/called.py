@@ -14,7 +14,7 @@ import jax
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import is_as_traced
-from redistrib.backends.jax.trace.equation import CallRule
+from redistrib.distribution.trace.equation import CallRule
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from redistrib.backends.jax.trace.equation import At, Equation, Form, Rule, results
+from redistrib.distribution.trace.equation import At, Equation, Form, Rule, results
 from redistrib.programs.nest import Access, Nest
 
 _AS_INTEGERS = {  # their rules count the integers as a dimension, or handle keys

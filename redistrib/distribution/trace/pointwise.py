@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
-from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.distribution.trace.equation import Dims, Equation, letters, rule
+from redistrib.distribution.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 from redistrib.programs.work import FUNCTIONS
 

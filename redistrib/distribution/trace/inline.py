@@ -14,7 +14,7 @@ from jax.extend import core as jex
 from redistrib.backends.jax.memory_kinds import of_host
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
-from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
+from redistrib.distribution.trace import (  # noqa: F401  # they fill the table
     effects,
     experts,
     indexed,
@@ -24,12 +24,12 @@ from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
     reduce,
     windows,
 )
-from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.called import JittedCalls
-from redistrib.backends.jax.trace.constraints import CUT, constrained, cut_here
-from redistrib.backends.jax.trace.counting import LOOKUPS, Counting, with_batch
-from redistrib.backends.jax.trace.dead import live_variables, read_results
-from redistrib.backends.jax.trace.equation import (
+from redistrib.distribution.trace.axes import MeshAxes
+from redistrib.distribution.trace.called import JittedCalls
+from redistrib.distribution.trace.constraints import CUT, constrained, cut_here
+from redistrib.distribution.trace.counting import LOOKUPS, Counting, with_batch
+from redistrib.distribution.trace.dead import live_variables, read_results
+from redistrib.distribution.trace.equation import (
     RULES,
     Atom,
     CallRule,
@@ -41,17 +41,17 @@ from redistrib.backends.jax.trace.equation import (
     form_of,
     literal,
 )
-from redistrib.backends.jax.trace.in_parts import in_parts
-from redistrib.backends.jax.trace.indexed import bits_looked_up
-from redistrib.backends.jax.trace.nests import Derived, Nests, renamed
-from redistrib.backends.jax.trace.opened import UNCHANGED, of_platform, opened
-from redistrib.backends.jax.trace.padding import Paddings
-from redistrib.backends.jax.trace.ranges import of_constant
-from redistrib.backends.jax.trace.reduce import by_integers, of_booleans
-from redistrib.backends.jax.trace.repeated import Repeated
-from redistrib.backends.jax.trace.shard_maps import REGION, region
-from redistrib.backends.jax.trace.traced import Traced
-from redistrib.backends.jax.trace.unrolled import unrolled
+from redistrib.distribution.trace.in_parts import in_parts
+from redistrib.distribution.trace.indexed import bits_looked_up
+from redistrib.distribution.trace.nests import Derived, Nests, renamed
+from redistrib.distribution.trace.opened import UNCHANGED, of_platform, opened
+from redistrib.distribution.trace.padding import Paddings
+from redistrib.distribution.trace.ranges import of_constant
+from redistrib.distribution.trace.reduce import by_integers, of_booleans
+from redistrib.distribution.trace.repeated import Repeated
+from redistrib.distribution.trace.shard_maps import REGION, region
+from redistrib.distribution.trace.traced import Traced
+from redistrib.distribution.trace.unrolled import unrolled
 from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation
 

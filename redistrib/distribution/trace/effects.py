@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import io_callback
 
-from redistrib.backends.jax.trace.equation import At, Equation, rule
+from redistrib.distribution.trace.equation import At, Equation, rule
 from redistrib.errors import ProgramError
 from redistrib.programs.nest import Nest
 

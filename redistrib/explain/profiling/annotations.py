@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from redistrib.arith import prime_factors
-from redistrib.backends.jax.profiling.hlo import Instruction
+from redistrib.explain.profiling.hlo import Instruction
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.backends.jax.trace.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
-from redistrib.backends.jax.trace.sums import passing
+from redistrib.distribution.trace.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
+from redistrib.distribution.trace.sums import passing
 from redistrib.programs.graph import Array, LoopScope, Operation, Role
 from redistrib.programs.nest import Access, Nest
 

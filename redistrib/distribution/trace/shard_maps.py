@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from jax.extend import core as jex
 
-from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.effects import effects_of
-from redistrib.backends.jax.trace.equation import Atom, Form, form_of
+from redistrib.distribution.trace.axes import MeshAxes
+from redistrib.distribution.trace.effects import effects_of
+from redistrib.distribution.trace.equation import Atom, Form, form_of
 from redistrib.errors import JaxVersionError, ProgramError
 from redistrib.programs.graph import Operation, Pinned
 

@@ -14,7 +14,7 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
 
-from redistrib.backends.jax.trace.equation import Atom, Equation, Form, Lit, form_of
+from redistrib.distribution.trace.equation import Atom, Equation, Form, Lit, form_of
 from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.programs.graph import Operation, Pinned

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import Equation, Form, letters, name_the_rest, product_letters, rule
-from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.distribution.trace.equation import Equation, Form, letters, name_the_rest, product_letters, rule
+from redistrib.distribution.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
 _OF_BOOLEANS = {

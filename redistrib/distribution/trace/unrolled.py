@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.backends.jax.trace.equation import Atom, Equation, Form, Lit, form_of, scan_counts
+from redistrib.distribution.trace.equation import Atom, Equation, Form, Lit, form_of, scan_counts
 
 
 class UnrollingTracer(Protocol):

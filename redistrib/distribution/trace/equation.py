@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.trace.axes import MeshAxes
 from redistrib.cache import cached
+from redistrib.distribution.trace.axes import MeshAxes
 from redistrib.programs.graph import CountedStep
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.windows import Window
@@ -153,7 +153,7 @@ class Equation:
             outs: the access of each result.
             body: called with the part and the tiles of the operands that are arrays; by default the primitive itself.
             linear: groups of operands, by position, whose partial sums pass; those with literals are left out. By
-                default `redistrib.backends.jax.trace.sums` decides.
+                default `redistrib.distribution.trace.sums` decides.
             windows: of operands, by position, see `redistrib.programs.nest.Access`.
             options: of the nest.
         """

@@ -27,7 +27,7 @@ from jax import lax
 from jax.extend import core as jex
 
 from redistrib.arith import divisors
-from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.distribution.trace.sums import can_be_summed
 
 SMALL = 64  # elements below which an operand is computed by every device
 _PRODUCTS = ("reduce_prod", "reduce_and", "reduce_or", "reduce_xor")

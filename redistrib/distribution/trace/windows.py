@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from redistrib.backends.jax.offsets import LARGEST_INDEX, integers_for
-from redistrib.backends.jax.trace.equation import At, Equation, rule
-from redistrib.backends.jax.trace.sums import can_be_summed
+from redistrib.distribution.trace.equation import At, Equation, rule
+from redistrib.distribution.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 from redistrib.programs.windows import Stencil, Window
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redistrib.backends.jax.trace.equation import Equation, ValueRange
+from redistrib.distribution.trace.equation import Equation, ValueRange
 
 REARRANGED = {  # the result has the elements of the first operand at other positions
     "broadcast_in_dim", "copy", "copy_p", "dynamic_slice", "expand_dims", "optimization_barrier", "reshape", "rev",

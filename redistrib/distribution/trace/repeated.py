@@ -6,10 +6,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from redistrib.backends.jax.trace.counting import LOOKUPS
-from redistrib.backends.jax.trace.equation import Atom, Equation
-from redistrib.backends.jax.trace.nests import Derived
-from redistrib.backends.jax.trace.padding import JOINED
+from redistrib.distribution.trace.counting import LOOKUPS
+from redistrib.distribution.trace.equation import Atom, Equation
+from redistrib.distribution.trace.nests import Derived
+from redistrib.distribution.trace.padding import JOINED
 
 _UNLIKE = {"add_any", *JOINED, *LOOKUPS}  # primitives that become other operations by what makes their operands
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.trace.equation import Equation
+from redistrib.distribution.trace.equation import Equation
 
 LOOKUPS = {
     "gather", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul", "scatter_mul", "scatter-min",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from redistrib.backends.jax.trace.equation import Equation, ValueRange
+from redistrib.distribution.trace.equation import Equation, ValueRange
 
 _ZERO = ValueRange(0.0, 0.0)
 _WINDOWED = ("conv_general_dilated", "reduce_window_sum")

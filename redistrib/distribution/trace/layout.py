@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from redistrib.backends.jax.trace.equation import At, Dims, Equation, EquationBody, letters, rule
+from redistrib.distribution.trace.equation import At, Dims, Equation, EquationBody, letters, rule
 from redistrib.programs.nest import Nest
 from redistrib.programs.ops import reshaping
 

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from redistrib.backends.jax.trace.equation import Equation
-from redistrib.backends.jax.trace.ranges import REARRANGED, is_finite, is_nonzero
+from redistrib.distribution.trace.equation import Equation
+from redistrib.distribution.trace.ranges import REARRANGED, is_finite, is_nonzero
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]  # operands, by position, in which an operation is linear together
 

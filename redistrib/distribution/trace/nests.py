@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from redistrib.backends.jax.trace import effects
-from redistrib.backends.jax.trace.axes import MeshAxes
-from redistrib.backends.jax.trace.equation import (
+from redistrib.cache import Key
+from redistrib.distribution.trace import effects
+from redistrib.distribution.trace.axes import MeshAxes
+from redistrib.distribution.trace.equation import (
     RULES,
     Equation,
     Form,
@@ -21,10 +22,9 @@ from redistrib.backends.jax.trace.equation import (
     is_key,
     whole,
 )
-from redistrib.backends.jax.trace.keys import nest_of_keys
-from redistrib.backends.jax.trace.ranges import of_result
-from redistrib.backends.jax.trace.sums import passing
-from redistrib.cache import Key
+from redistrib.distribution.trace.keys import nest_of_keys
+from redistrib.distribution.trace.ranges import of_result
+from redistrib.distribution.trace.sums import passing
 from redistrib.programs.nest import Nest
 
 _SMALL = 64  # elements of arrays of which an operation may run whole without a word
