@@ -317,7 +317,7 @@ def distribute(
     """
     need("redistrib.distribution", "rd.distribute")
     need("jax")
-    from redistrib.backends.jax.context import Platform
+    from redistrib.backends.jax.platforms import Platform
     from redistrib.distribution.devices import meshes
     from redistrib.distribution.entry import distributed
     from redistrib.distribution.prepared import prepare, require_trip_count

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh, over_first_devices
 from redistrib.cost.presets import preset_of
 from redistrib.errors import ProgramError

@@ -10,10 +10,10 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.digests import digest_of
-from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.meetings import Meeting, processes_of, told
 from redistrib.backends.jax.memory_copies import loaded
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.digests import digest_of_parts

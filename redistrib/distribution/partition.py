@@ -99,7 +99,7 @@ def _of_function(
 ) -> Program:
     """The program of a function that is cut by its annotations alone."""
     need("jax")
-    from redistrib.backends.jax.context import Platform
+    from redistrib.backends.jax.platforms import Platform
     from redistrib.distribution.devices import meshes
     from redistrib.distribution.entry import distributed
     from redistrib.distribution.prepared import prepare

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.xla_cpu.quirks import has_reliable_reduce_scatter, widened_sums
+from collections.abc import Mapping
+
+from redistrib.backends.jax.platforms import Platform
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step
 from redistrib.programs.data import ProgramData, called_by
@@ -15,12 +16,12 @@ def compiled_received_bytes(program: ProgramData, platform: Platform) -> int:
 
     As `program.received_bytes`, but for sums that the platform's compiler reduces in a wider element type.
     """
-    widened = widened_sums(platform.name)
-    more = _more(program, widened, has_reliable_reduce_scatter(platform.name)) if widened else 0
+    quirks = platform.quirks
+    more = _more(program, quirks.wide_sums, quirks.has_reliable_reduce_scatter) if quirks.wide_sums else 0
     return program.received_bytes + more
 
 
-def _more(program: ProgramData, widened: dict[str, int], native: bool) -> int:
+def _more(program: ProgramData, widened: Mapping[str, int], native: bool) -> int:
     """Bytes beyond those of the elements as they are."""
     total = 0
     for op in program.ops:

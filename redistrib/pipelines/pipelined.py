@@ -15,8 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.meetings import Meeting, told
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
-from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.digests import digest_of_parts
 from redistrib.distribution.arguments import forms_of, leaves_like
 from redistrib.distribution.prepared import Prepared

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
 
+from redistrib.backends.jax.platforms import copies_of_tiles
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu.copies import CopyRates, TileCopies, are_here
 from redistrib.cache import Cache
 from redistrib.errors import ChoiceError
 from redistrib.resharding.actions import LeafRoute
 from redistrib.resharding.leaves import Leaf
 
+if TYPE_CHECKING:
+    from redistrib.backends.jax.xla_cpu.copies import TileCopies
+
 Via: TypeAlias = Literal["auto", "collectives", "copies"]
 
 VARIABLE = "REDISTRIB_VIA"  # of the environment: the default of `via`
-RATES = CopyRates()
 
 _WAYS: tuple[Via, ...] = get_args(Via)
 
@@ -51,14 +53,15 @@ def copies_of(leaf: Leaf, route: LeafRoute, via: Via) -> TileCopies | None:
     value = leaf.value
     if via == "collectives" or route.action != "move" or leaf.padding is not None or not isinstance(value, jax.Array):
         return None
-    if not are_here(route.devices):
+    tile_copies = copies_of_tiles(route.devices)
+    if tile_copies is None:
         return None
     assert route.ends is not None
     if route.ends.source.partial or route.ends.target.partial or not _is_plain(value, leaf.target):
         return None
     key = (value.shape, value.sharding, leaf.target)
-    copies = _COPIES.get(key, lambda: TileCopies(value.shape, value.sharding, leaf.target))
-    return copies if via == "copies" or RATES.prefers_copies(copies, value.dtype.itemsize) else None
+    copies = _COPIES.get(key, lambda: tile_copies(value.shape, value.sharding, leaf.target))
+    return copies if via == "copies" or copies.rates.prefers_copies(copies, value.dtype.itemsize) else None
 
 
 def copied(leaf: Leaf, copies: TileCopies) -> jax.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,9 +16,8 @@ from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.memory_copies import loaded, put, stored
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu.copies import TileCopies
-from redistrib.backends.jax.xla_cpu.quirks import Quirks
 from redistrib.digests import digest_of_parts
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding import events
@@ -38,6 +37,9 @@ from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, lea
 from redistrib.resharding.progress import bytes_bar, shows_bar
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
+
+if TYPE_CHECKING:
+    from redistrib.backends.jax.xla_cpu.copies import TileCopies
 
 WAY_OUT = "a value that every process has goes as a NumPy array"
 

@@ -16,7 +16,8 @@ from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedEnd, PartedMove
 from redistrib.backends.jax.context import Schedule
-from redistrib.backends.jax.xla_cpu.quirks import Quirks, quirks_of
+from redistrib.backends.jax.platforms import quirks_of
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.cross_mesh import emptied, moved_across
 from redistrib.backends.jax.execute import PlanMove
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.sharding import constrained, with_auto_axes
 from redistrib.errors import TracedError

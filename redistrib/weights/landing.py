@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default
-from redistrib.backends.jax.xla_cpu.quirks import quirks_of
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.weights.runs import box_of
 
 _REPLICA = "replica"

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 import redistrib as rd
-from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.platforms import Platform
 from redistrib.distribution.received import compiled_received_bytes
 from redistrib.explain.profiling.inspect import inspect
 

@@ -16,8 +16,8 @@ import redistrib as rd
 from redistrib.backends.jax.buckets.coalesced import TilePattern, coalesced, coalescing_key, pattern_of
 from redistrib.backends.jax.buckets.compiled import numbers
 from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.with_sharding import argument, with_sharding
-from redistrib.backends.jax.xla_cpu.quirks import Quirks
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 

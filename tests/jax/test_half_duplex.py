@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redistrib as rd
-from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.platforms import Platform, quirks_of
 from redistrib.backends.jax.xla_cpu.half_duplex import _oriented, relayed, two_turns
-from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.cost.presets import PRESETS
 from redistrib.explain.profiling.hlo import parse_module, replica_groups
 

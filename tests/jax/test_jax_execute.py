@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
@@ -156,7 +157,7 @@ def test_a_lone_permute_is_not_cut():
 def run_alone(step, devices):
     """One step on numbered tiles, through the per-device program; the tiles afterwards."""
     mesh = JaxMesh(np.array(jax.devices()[:devices]), ("x",), axis_types=(AxisType.Auto,))
-    context = LoweringContext(("x",), (devices,), tuple(range(devices)), quirks=quirks.Quirks(piecewise=True))
+    context = LoweringContext(("x",), (devices,), tuple(range(devices)), quirks=Quirks(piecewise=True))
     program = local_program([step], context)
     run = jax.jit(jax.shard_map(program, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     whole = np.arange(np.prod(step.before.shape), dtype=np.float32).reshape(step.before.shape)

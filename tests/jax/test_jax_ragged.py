@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.ragged import tables
 from redistrib.cost.presets import PRESETS
 from redistrib.plans.reference import run_step, scatter
@@ -49,7 +50,9 @@ def run_alone(step: Exchange, order: list[int], extra: tuple[int, ...] = (), **o
     """The step on numbered tiles, by the program of one device on the devices in that order; tiles by device number."""
     devices = len(order)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("x",), axis_types=(AxisType.Auto,))
-    program = local_program([step], LoweringContext(("x",), (devices,), tuple(order), ragged=True, **options))
+    program = local_program(
+        [step], LoweringContext(("x",), (devices,), tuple(order), quirks=Quirks(ragged=True), **options)
+    )
     run = jax.jit(jax.shard_map(program, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     tiles = np.stack(numbered_tiles(step, extra))[order]
     found = np.asarray(run(tiles.reshape(-1, *tiles.shape[2:])))

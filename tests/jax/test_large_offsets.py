@@ -75,7 +75,8 @@ def with_largest(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def change(largest_index: int, **changed: object) -> None:
         def small(*args: object) -> LoweringContext:
-            return replace(context_of(*args), largest_index=largest_index, **changed)
+            context = context_of(*args)
+            return replace(context, largest_index=largest_index, quirks=replace(context.quirks, **changed))
 
         monkeypatch.setattr(execute, "context_of", small)
 

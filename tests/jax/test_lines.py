@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import redistrib as rd
 from redistrib.backends.jax import execute
-from redistrib.backends.jax.context import context_of
+from redistrib.backends.jax.context import LoweringContext, context_of
 from redistrib.explain.profiling.inspect import inspect
 
 
@@ -20,7 +21,12 @@ from redistrib.explain.profiling.inspect import inspect
 def test_lines_are_gathered_in_rows(tile: int, chunk: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once and in slices; the compiler may not see that they are one line after all."""
     changed = {"adds_up_lines": True, "copies_results": True, "chunk": chunk}
-    monkeypatch.setattr(execute, "context_of", lambda *args: replace(context_of(*args), **changed))
+
+    def changed_context(*args: Any) -> LoweringContext:
+        context = context_of(*args)
+        return replace(context, quirks=replace(context.quirks, **changed))
+
+    monkeypatch.setattr(execute, "context_of", changed_context)
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     plan = rd.synthesize(f"[{tile}{{x,y}}{4 * tile}]", f"[{2 * tile}{{y}}{4 * tile}]", "x=2,y=2", cost_model="tpu")
     assert [step.kind for step in plan.steps] == ["allgather"]

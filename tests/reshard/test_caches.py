@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.cost.exact import ExactCost
 from redistrib.resharding import planning
@@ -181,14 +182,18 @@ def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
     assert len(nameless) <= 2  # those of share 0 may say so in another way
 
 
+def with_options(**options: Any) -> Quirks:
+    """The quirks of one process, with these options against the widening of bfloat16."""
+    assert quirks.ONE_PROCESS.widening is not None
+    return replace(quirks.ONE_PROCESS, widening=replace(quirks.ONE_PROCESS.widening, options=options))
+
+
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("known", [True, False])
 def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
     """As it is where the compiler leaves it so; as integers where it would widen it, and a NaN lose its payload."""
     if not known:
-        monkeypatch.setattr(
-            quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, bfloat16_options={})
-        )  # as if XLA:CPU had another name for what widens
+        monkeypatch.setattr(quirks, "ONE_PROCESS", with_options())  # as if XLA:CPU had another name for what widens
     every = np.resize(np.arange(2**16, dtype=np.uint16), (512, 1024)).view(jnp.bfloat16)
     whole = NamedSharding(EIGHT, P())
     for source, target in ((ROWS, COLUMNS), (ROWS, whole), (COLUMNS, whole), (COLUMNS, NamedSharding(GRID, P("b")))):
@@ -235,12 +240,9 @@ def test_a_program_that_chooses_between_bfloat16_leaves_each_as_it_was(width: in
 
 @pytest.mark.usefixtures("fresh", "by_collectives")
 def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_options(**options: Any) -> None:
-        monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, bfloat16_options=options))
-
-    with_options(xla_cpu_no_such_option=1)
+    monkeypatch.setattr(quirks, "ONE_PROCESS", with_options(xla_cpu_no_such_option=1))
     np.testing.assert_array_equal(rd.reshard(matrix(dtype=jnp.bfloat16), COLUMNS), matrix(dtype=jnp.bfloat16))
-    with_options(xla_backend_optimization_level="x")
+    monkeypatch.setattr(quirks, "ONE_PROCESS", with_options(xla_backend_optimization_level="x"))
     with pytest.raises(
         jax.errors.JaxRuntimeError,
         match=exactly(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.xla_cpu import quirks
 
 from .cases import TreeCase, same_shards, tree_cases, tree_of
@@ -24,7 +26,8 @@ DEVICES = np.array(jax.devices()[:4]).reshape(2, 2)
 AUTO, EXPLICIT = (Mesh(DEVICES, ("x", "y"), axis_types=(kind,) * 2) for kind in (AxisType.Auto, AxisType.Explicit))
 KINDS = ("device", "pinned_host", "unpinned_host")
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
-knows_memory = pytest.mark.skipif(not quirks.knows_kinds_of_memory("cpu"), reason="JAX keeps CPU arrays in one memory")
+KNOWS = quirks_of("cpu").knows_kinds_of_memory
+knows_memory = pytest.mark.skipif(not KNOWS, reason="JAX keeps CPU arrays in one memory")
 
 
 def rows(kind: str | None = None, mesh: Mesh = AUTO) -> NamedSharding:
@@ -296,7 +299,7 @@ def test_distributed_functions_take_arguments_from_host_memory_and_refuse_result
     args = matrix(rows("pinned_host")), matrix(NamedSharding(AUTO, P()))
     schedule = [rd.along("x", {"a": 0})]
     distributed = rd.distribute(function, args, AUTO, schedule=schedule)
-    for call in (distributed, jax.jit(distributed)) if quirks.knows_kinds_of_memory("cpu") else (distributed,):
+    for call in (distributed, jax.jit(distributed)) if KNOWS else (distributed,):
         product, more = call(*args)
         assert np.array_equal(product, VALUES @ VALUES) and np.array_equal(more, VALUES + 1)
         assert {array.sharding.memory_kind for array in (product, more)} == {"device"}
@@ -313,6 +316,6 @@ def test_jit_refuses_memory_that_it_does_not_know() -> None:
 
 
 def test_a_jax_that_keeps_arrays_of_cpus_in_one_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quirks, "knows_kinds_of_memory", lambda platform: False)
+    monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, knows_kinds_of_memory=False))
     with pytest.raises(rd.errors.TracedError, match="no array of CPU devices in pinned_host under jit"):
         jax.jit(lambda v: rd.reshard(v, columns("pinned_host"), source=rows()))(VALUES)

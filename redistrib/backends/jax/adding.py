@@ -12,8 +12,8 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.extremes import across
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.values import bits_of
-from redistrib.backends.jax.xla_cpu.quirks import has_reliable_reduce_scatter
 from redistrib.errors import ReductionError
 from redistrib.lang.notation import Reduction
 from redistrib.plans.plan import Plan
@@ -125,7 +125,7 @@ def reduction_of(step: Step) -> Reduction:
     return step.before.reduction or step.after.reduction or "sum"
 
 
-def adding_of(plan: Plan, platform: str) -> Adding | None:
+def adding_of(plan: Plan, quirks: Quirks) -> Adding | None:
     """The additions of a plan's programs; None if all tiles are whole.
 
     Raises:
@@ -135,7 +135,7 @@ def adding_of(plan: Plan, platform: str) -> Adding | None:
         return None
     require_dtypes_of_sums(plan)
     accumulate = None if plan.accumulate is None else jnp.dtype(plan.accumulate)
-    return Adding(jnp.dtype(plan.dtype), accumulate, plan.order == "fixed", has_reliable_reduce_scatter(platform))
+    return Adding(jnp.dtype(plan.dtype), accumulate, plan.order == "fixed", quirks.has_reliable_reduce_scatter)
 
 
 def require_dtypes_of_sums(plan: Plan) -> None:

@@ -14,8 +14,8 @@ from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
-from redistrib.backends.jax.xla_cpu.quirks import Quirks
 from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
 from redistrib.theory.placement import Placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,17 @@ from jax import lax
 from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
 from redistrib.backends.jax.offsets import LARGEST_INDEX, LargeOffset, Offset, offset_of
-from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
-from redistrib.backends.jax.xla_cpu.quirks import Quirks, has_ragged_all_to_all, quirks_of
+from redistrib.backends.jax.platforms import Platform, links_of
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.placement import Int64
 
-Schedule: TypeAlias = Literal["overlap", "sequential"]
+if TYPE_CHECKING:
+    from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
 
-TPU_CHUNK = 64 << 20  # bytes, see `LoweringContext.chunk`; memory is scarce on TPUs
+Schedule: TypeAlias = Literal["overlap", "sequential"]
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,6 @@ class LoweringContext:
         schedule: `"overlap"` or `"sequential"`, see `lowering`.
         scratch: elements of scratch that the memory limit of a plan leaves. All-to-alls and gathers that fit in it stay
             dense in a sequential program.
-        chunk: bytes of a tile above which dense collectives with local copies run in a loop over slices. None: never.
-        copies_results: whether the compiler copies the result of a collective to the program's result, as on TPUs.
-            Then every gather takes a local copy, and every permute scratch.
-        adds_up_lines: whether the compiler turns a gather of tiles of rank 1 into a sum of padded tiles, of twice the
-            bytes, as on TPUs.
-        ragged: whether the platform has a ragged all-to-all; without it, ragged exchanges go in rounds.
         batched: whether tiles may have a batch dimension, by `jax.vmap`; batched gathers are lowered differently.
         gathers_in_shape: whether a gather of consecutive tiles ends in the shape of the whole, without a reshape after
             it. XLA for CPUs updates arrays in place, and does not see through a reshape that the update reads the same
@@ -64,10 +59,6 @@ class LoweringContext:
     order: tuple[int, ...]
     schedule: Schedule = "overlap"
     scratch: int | None = None
-    chunk: int | None = None
-    copies_results: bool = False
-    adds_up_lines: bool = False
-    ragged: bool = False
     batched: bool = True
     gathers_in_shape: bool = False
     quirks: Quirks = field(default_factory=Quirks)
@@ -164,27 +155,6 @@ class LoweringContext:
         return mask
 
 
-@dataclass(frozen=True)
-class Platform:
-    """The platform of the devices of a mesh.
-
-    Attributes:
-        name: of the platform.
-        processes: process of each device, in mesh order; empty if unknown.
-    """
-
-    name: str
-    processes: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> Platform:
-        """The platform of the devices of a mesh; of the default backend for an abstract mesh."""
-        if not isinstance(mesh, jax.sharding.Mesh):
-            return cls(str(jax.default_backend()))
-        devices = mesh.devices.ravel().tolist()
-        return cls(str(devices[0].platform), tuple(int(device.process_index) for device in devices))
-
-
 def idle(groups: Int64, devices: int) -> Int64:
     """The devices without a group, ascending."""
     return np.setdiff1d(np.arange(devices), groups)
@@ -208,7 +178,7 @@ def context_of(
     Raises:
         MemoryLimitError: if source and target alone take more than that limit.
     """
-    scratch, quirks = None, quirks_of(platform.name, len(set(platform.processes)) or 1)
+    scratch, quirks = None, platform.quirks
     processes = [process for _, process in sorted(zip(order, platform.processes, strict=False))]
     if schedule is None and plan.memory_limit is not None:
         schedule = "sequential"
@@ -229,11 +199,7 @@ def context_of(
         order,
         schedule or "overlap",
         scratch=scratch,
-        chunk=TPU_CHUNK if platform.name == "tpu" else quirks.chunk,
-        copies_results=platform.name == "tpu",
-        adds_up_lines=platform.name == "tpu",
-        ragged=has_ragged_all_to_all(platform.name),
         quirks=quirks,
-        adding=adding_of(plan, platform.name),
-        links=None if schedule == "sequential" else quirks.links(processes),
+        adding=adding_of(plan, quirks),
+        links=None if schedule == "sequential" else links_of(quirks, processes),
     )

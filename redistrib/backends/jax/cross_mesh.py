@@ -13,9 +13,10 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.context import Platform, context_of
+from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.contexts import abstract
 from redistrib.backends.jax.padding import tile_program
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import constrained
 from redistrib.backends.jax.values import Program, as_integer_bits

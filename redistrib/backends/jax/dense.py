@@ -32,7 +32,7 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
     merged = ratio(step.before, step.after)
     ring = None if context.links is None else context.links.ring(step.groups, tile.size * tile.dtype.itemsize)
     groups, number = (step.groups, range(step.group_size)) if ring is None else ring
-    straight = is_leading(step) and not context.copies_results and ring is None
+    straight = is_leading(step) and not context.quirks.copies_results and ring is None
     slices = None if straight else _slices(step, step.before.tile, tile, context)
     if slices is None:
         if ring is not None:
@@ -56,7 +56,7 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
 
 
 def _is_line(tile: jax.Array, context: LoweringContext) -> bool:
-    return context.adds_up_lines and tile.ndim == 1
+    return context.quirks.adds_up_lines and tile.ndim == 1
 
 
 def _gathered(tile: jax.Array, groups: Int64, context: LoweringContext) -> jax.Array:
@@ -151,9 +151,9 @@ def _slices(
     tile_bytes = (
         max(step.before.tile_size, step.after.tile_size) * tile.dtype.itemsize * math.prod(tile.shape[len(part) :])
     )
-    if context.chunk is None or tile_bytes <= context.chunk:
+    if context.quirks.chunk is None or tile_bytes <= context.quirks.chunk:
         return None
-    least = min(max(_FEWEST, -(-2 * tile_bytes // context.chunk)), _MOST // 2)
+    least = min(max(_FEWEST, -(-2 * tile_bytes // context.quirks.chunk)), _MOST // 2)
     for dim, extent in enumerate(part):
         for count in range(least, _MOST + 1):
             if extent % count == 0:

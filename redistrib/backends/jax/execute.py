@@ -13,11 +13,12 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
-from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.memory_kinds import other_kind
 from redistrib.backends.jax.padding import require_arrays, tile_program
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
 from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, stacked_type

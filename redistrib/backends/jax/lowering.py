@@ -100,7 +100,7 @@ class _Limits:
 
 def _limits(largest: int, between: int, context: LoweringContext, itemsize: int) -> _Limits:
     if context.schedule == "overlap":
-        if context.chunk is not None and largest * itemsize > context.chunk:
+        if context.quirks.chunk is not None and largest * itemsize > context.quirks.chunk:
             # Send buffers, receive buffers and copies of the compiler stay below two tiles.
             return _Limits(in_flight=3 * largest // 4, whole=largest, part=-(-largest // 4))
         return _Limits(in_flight=largest, whole=largest, part=largest)
@@ -115,7 +115,7 @@ def _within(step: DynSlice) -> Int64:
 def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
     if step.on_sums:
         return _on_summands(step, tile, context, limits, between)
-    if isinstance(step, AllPermute) and (not context.copies_results or step.before.tile_size <= limits.part):
+    if isinstance(step, AllPermute) and (not context.quirks.copies_results or step.before.tile_size <= limits.part):
         pairs = with_keepers(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
             return context.permute(tile, pairs)
@@ -171,7 +171,7 @@ def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: 
         if not adding.fixed and links is not None and links.splits(_bytes(step.after.tile, step, tile)):
             return _added_in_place(step, tile, context, limits)
     elif isinstance(step, ReduceExchange):
-        if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.ragged)):
+        if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.quirks.ragged)):
             return _added_in_place(step, tile, context, limits)
     else:
         return _step(step.stacked(), tile[None], context, limits, between)[0]
@@ -238,7 +238,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
 
     def bare(write: Write) -> bool:
         """Whether a permute reads the program's argument and is its result, without a copy."""
-        return not context.copies_results and write.size == before.tile == after.tile
+        return not context.quirks.copies_results and write.size == before.tile == after.tile
 
     split = (
         None if context.links is None else partial(context.links.writes, element_bytes=elements * tile.dtype.itemsize)
@@ -248,7 +248,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     arrived: dict[PaddedTransfer, jax.Array] = {}
     fused = isinstance(step, Exchange) and step.implementation == "ragged"
     travel = [write for write in writes if write.pairs is not None]
-    if fused and context.ragged and context.schedule == "overlap" and fits_in_buffer(travel, context):
+    if fused and context.quirks.ragged and context.schedule == "overlap" and fits_in_buffer(travel, context):
         sends = [_read(tile, context.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, context), strict=True)) if travel else {}
     else:

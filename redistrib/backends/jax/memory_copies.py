@@ -10,8 +10,8 @@ from jax.sharding import AbstractMesh, AxisType, Sharding
 from redistrib.backends.jax import private
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.memory_kinds import HOST, in_default, is_on_host, kind_of, of_device, other_kind
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.errors import TracedError
 
 
@@ -52,7 +52,7 @@ def check_traced(array: jax.Array, target: Sharding) -> None:
         return
     if kind not in (None, HOST):
         raise TracedError("memory kind", kind=str(kind), host=HOST)
-    if quirks.knows_kinds_of_memory(_platform(target)):
+    if quirks_of(_platform(target)).knows_kinds_of_memory:
         return
     explicit = AxisType.Explicit in jax.typeof(array).sharding.mesh.axis_types
     if kind == HOST or (explicit and is_on_host(array)):

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.contexts import in_own_context
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.program_function import (
     ProgramFunction,
     accepted,
@@ -26,7 +27,6 @@ from redistrib.backends.jax.program_function import (
     with_zeros,
 )
 from redistrib.backends.jax.staged import mesh_of, sharding_of, staged
-from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.programs.check import check
 from redistrib.programs.inline import with_steps

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from jax import lax
 
-from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.halos import part_of_halos, with_halos
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
 from redistrib.backends.jax.offsets import integers_for
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits

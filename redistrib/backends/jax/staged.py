@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.program import Compiled, run_local
 from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import partition_spec, stacked_type

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from redistrib.backends.jax.execute import to_jax
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.sharding import named_sharding, stacked_type
-from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.errors import DtypeError, RunSizeError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.plans import pattern, reference

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from redistrib.backends.jax.xla_cpu.quirks import quirks_of
+from redistrib.backends.jax.platforms import quirks_of
 from redistrib.plans.dtypes import itemsize_of
 
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from redistrib.backends.jax.boxes import box, joined, ratio
 from redistrib.backends.jax.context import LoweringContext, closes
-from redistrib.backends.jax.xla_cpu.quirks import Quirks
+from redistrib.backends.jax.quirks import Quirks
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute
 from redistrib.plans.writes import with_keepers

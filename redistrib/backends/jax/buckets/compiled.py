@@ -21,15 +21,15 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
-from redistrib.backends.jax.context import Platform, Schedule, context_of
+from redistrib.backends.jax.context import Schedule, context_of
 from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.padding import tile_program
+from redistrib.backends.jax.platforms import Platform, quirks_of
 from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
-from redistrib.backends.jax.xla_cpu.quirks import chooses, is_widened, quirks_of
 from redistrib.cache import Cache
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllToAll, Exchange
@@ -120,21 +120,28 @@ class CompiledBucket:
         if not self._exists:
             return
         self._quirks = quirks_of(self.devices[0].platform)
-        plain = self._quirks.bfloat16_options is not None and not self._packed and any(map(_is_bfloat16, self.entries))
-        plain = plain and not any(step.on_sums for entry in self.entries for step in entry.plan.steps)
-        movers = self._movers(plain)
+        self._widening = self._quirks.widening if self._moves_bfloat16() else None
+        movers = self._movers()
         most = max(mover.numbers for mover, _ in movers) if numbered else 0
         self._numbers = tuple(
             argument(number, (), NamedSharding(self._mesh, PartitionSpec()))
             for number in numbers(frozenset(devices), most)
         )
         self._jitted, self._lowered = self._lower(movers)
-        if plain and chooses(self._lowered.as_text()):
-            plain = False
-            self._jitted, self._lowered = self._lower(self._movers(plain))
-        self._plain = plain
+        if self._widening is not None and self._widening.selecting.search(self._lowered.as_text()):
+            self._lower_as_integers()
 
-    def _movers(self, plain: bool) -> list[_Placed]:
+    def _moves_bfloat16(self) -> bool:
+        """Whether the program could move bfloat16 as it is: it moves some, adds none, and has no packed elements."""
+        adds = any(step.on_sums for entry in self.entries for step in entry.plan.steps)
+        return not self._packed and not adds and any(map(_is_bfloat16, self.entries))
+
+    def _lower_as_integers(self) -> None:
+        """Lower the program anew, with integers in place of bfloat16, which take longer to compile and to run."""
+        self._widening = None
+        self._jitted, self._lowered = self._lower(self._movers())
+
+    def _movers(self) -> list[_Placed]:
         """The functions that move the arrays, each with the numbers of its arrays."""
         entries = list(self._entries())
         alone: list[Sequence[int]] = []
@@ -149,7 +156,7 @@ class CompiledBucket:
             else:
                 together.setdefault(key, []).extend(places)
         return [
-            (_Mover([entries[k] for k in places], self.devices, plain, is_together), places)
+            (_Mover([entries[k] for k in places], self.devices, self._widening is not None, is_together), places)
             for is_together, several in ((False, alone), (True, together.values()))
             for places in several
         ]
@@ -189,12 +196,11 @@ class CompiledBucket:
         options = self._quirks.compiler_options(
             sum(entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries())
         )
-        if self._plain:
-            compiled = compiled_with(self._lowered, {**options, **(self._quirks.bfloat16_options or {})})
-            if not is_widened(str(compiled.as_text())):
+        if self._widening is not None:
+            compiled = compiled_with(self._lowered, {**options, **self._widening.options})
+            if not self._widening.converting.search(str(compiled.as_text())):
                 return compiled
-            # The compiler ignored the options. Integers are never widened, but take longer to compile and to run.
-            self._jitted, self._lowered = self._lower(self._movers(False))
+            self._lower_as_integers()  # the compiler ignored the options
         return compiled_with(self._lowered, options)
 
     @cached_property

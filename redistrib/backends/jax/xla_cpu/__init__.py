@@ -1,4 +1,1 @@
-"""Code for XLA:CPU alone: `quirks` of virtual CPU devices, and `half_duplex` links between processes on CPUs.
-
-Lowering calls `quirks.quirks_of(platform)`. No other platform has quirks, and nothing else of this folder runs there.
-"""
+"""Code for XLA:CPU alone. `platforms` is the only door to it; on other platforms nothing of this folder is imported."""

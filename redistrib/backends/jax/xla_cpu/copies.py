@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
@@ -77,11 +77,14 @@ class TileCopies:
         source, target: shardings that divide it, without partial sums.
 
     Attributes:
+        rates: of the copies and of collectives.
         boxes: number of boxes that are copied.
         written: elements of all distinct target tiles.
         arriving: elements of the target tiles of all devices.
         received: elements of the target tiles that their devices do not hold before, over all devices.
     """
+
+    rates: ClassVar[CopyRates] = CopyRates()
 
     def __init__(self, shape: tuple[int, ...], source: Sharding, target: Sharding) -> None:
         self.shape, self.target = shape, target
@@ -124,12 +127,6 @@ class TileCopies:
 
 # Of this module's copies alone. Starts threads when it is used.
 _POOL = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
-
-
-def are_here(devices: Iterable[Any]) -> bool:
-    """Whether all devices are CPU devices of this process, whose memory is that of its host."""
-    process = jax.process_index()
-    return all(device.platform == "cpu" and device.process_index == process for device in devices)
 
 
 def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
