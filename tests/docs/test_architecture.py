@@ -6,9 +6,11 @@ import importlib.util
 import json
 import re
 import struct
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,6 +44,16 @@ def description(picture: Path) -> str:
 def test_the_picture_is_of_todays_imports(drawing: ModuleType) -> None:
     """Drawn anew by `python docs/draw_architecture.py`."""
     assert json.loads(description(drawing.PICTURE)) == drawing.imports()
+
+
+def test_no_arrow_of_the_picture_crosses_a_box(drawing: ModuleType) -> None:
+    placed = drawing.placed()
+    for corners in placed.arrows.values():
+        points = np.concatenate([np.linspace(a, b, 100) for a, b in pairwise(corners)])
+        for left, bottom, width, height in placed.boxes.values():
+            inside = (points > (left, bottom + 0.01)) & (points < (left + width, bottom + height - 0.01))
+            assert not inside.all(axis=1).any()
+    assert len(placed.arrows) > len(placed.boxes)
 
 
 def test_the_page_names_every_room(drawing: ModuleType) -> None:
