@@ -16,17 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.boxes import box, put
-from redistrib.backends.jax.buckets.compiled import can_exist
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dummies import on_some, over_all, without_shards
 from redistrib.backends.jax.memory_copies import loaded, stored
 from redistrib.backends.jax.memory_kinds import in_default
+from redistrib.backends.jax.move import CompiledMove, all_can_exist, rows
 from redistrib.backends.jax.offsets import LARGEST_INDEX
-from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
-from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.rows import AXIS
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.compiling import compiling
@@ -65,8 +63,7 @@ class ThroughSide:
 
     def rows(self, tile: Tile) -> jax.ShapeDtypeStruct:
         """An array with a tile on each of the devices."""
-        sharding = NamedSharding(line_of(self.devices), rows_spec(len(tile[0])))
-        return jax.ShapeDtypeStruct(rows_shape(len(self.devices), tile[0]), jnp.dtype(tile[1]), sharding=sharding)
+        return rows(self.devices, tile[0], jnp.dtype(tile[1]))
 
 
 class ThroughProgram:
@@ -105,10 +102,10 @@ class ThroughProgram:
         self._messages, self._rounds = tuple(messages), tuple(rounds)
         self._constants, self._scalars = tuple(constants), dict(scalars)
         self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds, constants)
-        lowered: dict[str, Callable[[], Any]] = {}
+        lowered: dict[str, Callable[[], CompiledMove]] = {}
         buffers = [each for sizes in (self._sent.sizes, self._received.sizes) for each in self._all.buffers(sizes)]
         every = [*map(source.rows, source.tiles), *map(target.rows, target.tiles), *buffers]
-        exists = all(can_exist(each.shape, each.dtype.itemsize) for each in every)
+        exists = all_can_exist(every)
         if source.here and rounds and exists:
             lowered["pack"] = partial(self._packing, origins)
         if rounds and exists:
@@ -127,13 +124,15 @@ class ThroughProgram:
             for wire, size in sizes.items()
         )
         on_the_way += sum(each.size * jnp.dtype(each.wire).itemsize for each in self._constants)
-        scratch = [_scratch(program) for program in (self._pack, self._exchange, self._unpack) if program is not None]
+        scratch = [
+            program.scratch_bytes or 0 for program in (self._pack, self._exchange, self._unpack) if program is not None
+        ]
         return on_the_way + max(scratch, default=0)
 
     @property
     def hlo(self) -> str:
         """The program that moves boxes between devices, as text."""
-        return "" if self._exchange is None else str(self._exchange.as_text())
+        return "" if self._exchange is None else self._exchange.hlo
 
     def __call__(
         self,
@@ -152,11 +151,11 @@ class ThroughProgram:
         sent, received = self._sent.sizes, self._received.sizes
         buffers: list[Any] = []
         if self._pack is not None:
-            rows = [
+            tiles = [
                 with_sharding(loaded(array), each.shape, each.sharding, weak=False)
                 for array, each in zip(arrays, map(source.rows, source.tiles), strict=True)
             ]
-            buffers = list(self._pack(*self._scalars_on(source, values), *rows))
+            buffers = list(self._pack(*self._scalars_on(source, values), *tiles))
         else:
             buffers = [without_shards(each.shape, each.dtype, each.sharding) for each in source.buffers(sent)]
         if self._exchange is not None:
@@ -212,7 +211,7 @@ class ThroughProgram:
         """All devices."""
         return ThroughSide(self._devices, tuple(range(len(self._devices))), ())
 
-    def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> Any:
+    def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> CompiledMove:
         """The data that each device sends, with the steps that come before the move."""
         bundles = [self._sent.bundles.get(number, ()) for number in self._source.numbers]
         rank = max((len(message.box) for message in self._messages), default=0)
@@ -231,7 +230,7 @@ class ThroughProgram:
             return branches.chosen(lax.axis_index(AXIS), *tiles)
 
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
-        return _lowered(run, self._source, ins, self._source.buffers(self._sent.sizes))
+        return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent.sizes)))
 
     def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
         """The work of a device that sends these messages, on the starts of their boxes and its tiles."""
@@ -257,7 +256,7 @@ class ThroughProgram:
 
         return run
 
-    def _exchanging(self) -> Any:
+    def _exchanging(self) -> CompiledMove:
         """One permute for each round, except for boxes that stay on their device."""
         devices = len(self._devices)
         starts = self._sent.starts(devices)
@@ -276,9 +275,12 @@ class ThroughProgram:
             return tuple(parts[0] if len(parts) == 1 else lax.concatenate(parts, 0) for parts in moved.values())
 
         sent, received = (self._all.buffers(sizes) for sizes in (self._sent.sizes, self._received.sizes))
-        return _lowered(run, self._all, sent, received, donate=self._sent.sizes == self._received.sizes)
+        donated = range(len(sent)) if self._sent.sizes == self._received.sizes else ()
+        return CompiledMove(run, self._devices, sent, tuple(received), donated)
 
-    def _unpacking(self, arrivals: Mapping[int, Mapping[Fetch, Arrival]], forms: Mapping[int, Sequence[Form]]) -> Any:
+    def _unpacking(
+        self, arrivals: Mapping[int, Mapping[Fetch, Arrival]], forms: Mapping[int, Sequence[Form]]
+    ) -> CompiledMove:
         """Each receiver's results."""
         receivers = [
             RelativeResults.of(forms[number], arrivals[number], self._received) for number in self._target.numbers
@@ -296,7 +298,8 @@ class ThroughProgram:
         outs = [self._target.rows(tile) for tile in self._target.tiles]
         constants = [self._target.rows(((each.size,), each.wire)) for each in self._constants]
         received = self._target.buffers(self._received.sizes)
-        return _lowered(run, self._target, [*self._scalar_shapes(self._target), *received, *constants], outs)
+        ins = [*self._scalar_shapes(self._target), *received, *constants]
+        return CompiledMove(run, self._target.devices, ins, tuple(outs))
 
     def _joining(self, results: RelativeResults) -> Any:
         """The work of a device for its results, on the starts of the boxes in its buffers and on the buffers."""
@@ -357,17 +360,3 @@ def _stacked_along(shape: tuple[int, ...], places: Sequence[tuple[int, ...]], pa
             starts = [0, *(end for _, end in ends)]
             return dim if [start for start, _ in ends] == starts[:-1] and starts[-1] == size else None
     return None
-
-
-def _lowered(run: Any, side: ThroughSide, ins: Sequence[Any], outs: Sequence[Any], donate: bool = False) -> Any:
-    mesh = line_of(side.devices)
-    with alone_on(mesh):
-        specs = tuple(each.sharding.spec for each in ins), tuple(each.sharding.spec for each in outs)
-        mapped = over_tiles(run, mesh, *specs)
-        given = tuple(range(len(ins))) if donate else ()
-        return jax.jit(mapped, donate_argnums=given).lower(*ins)
-
-
-def _scratch(program: Any) -> int:
-    sizes = program.memory_analysis()
-    return 0 if sizes is None else int(sizes.temp_size_in_bytes)

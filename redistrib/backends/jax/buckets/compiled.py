@@ -6,7 +6,6 @@ target. So the meshes of source and target may name and order the devices in any
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,11 +22,10 @@ from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
 from redistrib.backends.jax.context import Schedule, context_of
 from redistrib.backends.jax.dummies import on_some, over_all
+from redistrib.backends.jax.move import CompiledMove, can_exist, rows
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.platforms import Platform, quirks_of
-from redistrib.backends.jax.private import compiled_with
-from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
-from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.rows import AXIS, line_of
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.cache import Cache
@@ -60,16 +58,6 @@ class BucketEntry:
     def times(self) -> int:
         """How often the plan runs for an array."""
         return 1
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """The shape of the array of the source's tiles on all devices."""
-        return rows_shape(self.plan.devices, self.plan.source.local_shape)
-
-    @property
-    def spec(self) -> PartitionSpec:
-        """The partition spec of that array."""
-        return rows_spec(self.plan.before.rank)
 
 
 class Launched(NamedTuple):
@@ -108,27 +96,22 @@ class CompiledBucket:
         numbered: bool = False,
     ) -> None:
         self.entries, self.devices = tuple(entries), tuple(devices)
-        self._mesh = line_of(self.devices)
-        self._sharding, self._scalar = (
-            NamedSharding(self._mesh, spec) for spec in (PartitionSpec(AXIS), PartitionSpec())
-        )
         self._packed = any(is_packed(entry.dtype) for entry in self.entries)
-        self._executable: Any = None
         self._exists = all(
             can_exist((entry.plan.devices, entry.plan.height), entry.plan.itemsize) for entry in self.entries
         )
+        self._is_compiled = False
         if not self._exists:
             return
+        self._rows = [rows(self.devices, entry.plan.source.local_shape, entry.dtype) for entry in self._entries()]
         self._quirks = quirks_of(self.devices[0].platform)
         self._widening = self._quirks.widening if self._moves_bfloat16() else None
         movers = self._movers()
         most = max(mover.numbers for mover, _ in movers) if numbered else 0
-        self._numbers = tuple(
-            argument(number, (), NamedSharding(self._mesh, PartitionSpec()))
-            for number in numbers(frozenset(devices), most)
-        )
-        self._jitted, self._lowered = self._lower(movers)
-        if self._widening is not None and self._widening.selecting.search(self._lowered.as_text()):
+        number = rows(self.devices, (), np.int32)
+        self._numbers = tuple(argument(each, (), number.sharding) for each in numbers(frozenset(devices), most))
+        self._move = self._lower(movers)
+        if self._widening is not None and self._widening.selecting.search(self._move.text):
             self._lower_as_integers()
 
     def _moves_bfloat16(self) -> bool:
@@ -139,7 +122,7 @@ class CompiledBucket:
     def _lower_as_integers(self) -> None:
         """Lower the program anew, with integers in place of bfloat16, which take longer to compile and to run."""
         self._widening = None
-        self._jitted, self._lowered = self._lower(self._movers())
+        self._move = self._lower(self._movers())
 
     def _movers(self) -> list[_Placed]:
         """The functions that move the arrays, each with the numbers of its arrays."""
@@ -161,20 +144,11 @@ class CompiledBucket:
             for places in several
         ]
 
-    def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
-        """The jitted program, and its lowered form."""
-        arrays = [
-            jax.ShapeDtypeStruct(entry.rows, entry.dtype, sharding=self._rows(entry)) for entry in self._entries()
-        ]
-        reused = tuple(k for k, entry in enumerate(self._entries(), start=1) if entry.reuses)
-        with alone_on(self._mesh):
-            specs = tuple(entry.spec for entry in self._entries())
-            mapped = over_tiles(_moving(movers), self._mesh, (PartitionSpec(), *specs), specs)
-            jitted = jax.jit(mapped, donate_argnums=reused)
-            return jitted, jitted.lower(self._numbers, *arrays)
-
-    def _rows(self, entry: BucketEntry) -> NamedSharding:
-        return self._scalar if entry.plan.before.rank == 0 else self._sharding
+    def _lower(self, movers: Sequence[_Placed]) -> CompiledMove:
+        count = len(self._numbers)
+        scalars = [rows(self.devices, (), np.int32)] * count
+        reused = [count + k for k, entry in enumerate(self._entries()) if entry.reuses]
+        return CompiledMove(_moving(movers, count), self.devices, [*scalars, *self._rows], tuple(self._rows), reused)
 
     def _entries(self) -> Iterator[BucketEntry]:
         """The entry of every array."""
@@ -183,39 +157,31 @@ class CompiledBucket:
 
     def compile(self) -> CompiledBucket:
         """The compiled program; the first call compiles it."""
-        if self._executable is None and self._exists:
-            self._executable = self._compile()
+        if self._exists and not self._is_compiled:
+            options = self._quirks.compiler_options(
+                sum(entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries())
+            )
+            if self._widening is not None:
+                self._move.compile({**options, **self._widening.options})
+                if self._widening.converting.search(self._move.hlo):
+                    self._lower_as_integers()  # the compiler ignored the options
+            self._move.compile(options)
+            self._is_compiled = True
         return self
-
-    @property
-    def _compiled(self) -> Any:
-        # A cached property of Python 3.11 holds a lock: programs would compile one after the other.
-        return self.compile()._executable
-
-    def _compile(self) -> Any:
-        options = self._quirks.compiler_options(
-            sum(entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries())
-        )
-        if self._widening is not None:
-            compiled = compiled_with(self._lowered, {**options, **self._widening.options})
-            if not self._widening.converting.search(str(compiled.as_text())):
-                return compiled
-            self._lower_as_integers()  # the compiler ignored the options
-        return compiled_with(self._lowered, options)
 
     @cached_property
     def added_bytes(self) -> int:
         """Bytes per device that a call takes besides its inputs: outputs and scratch, as the compiler reports them."""
-        sizes = self._compiled.memory_analysis() if self._exists else None
-        if sizes is None:
-            return sum(
-                entry.plan.peak_bytes - entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries()
-            )
-        return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
+        reported = self.compile()._move.added_bytes if self._exists else None
+        if reported is not None:
+            return reported
+        return sum(
+            entry.plan.peak_bytes - entry.plan.before.tile_size * entry.plan.itemsize for entry in self._entries()
+        )
 
     def hlo(self) -> str:
         """The compiled program as text."""
-        return str(self._compiled.as_text())
+        return self.compile()._move.hlo
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move arrays to their targets; each array and target is on some or all devices of the program."""
@@ -223,37 +189,24 @@ class CompiledBucket:
 
     def launch(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> Launched:
         """Move arrays to their targets, which may have no device of this process."""
-        entries = list(self._entries())
-        shapes = [entry.rows for entry in entries]
-        if self._packed:
-            rows = [
-                with_sharding(array, shape, self._rows(entry), weak=False)
-                if array.sharding.device_set == self._sharding.device_set
-                else over_all(array, shape, self._sharding)
-                for array, shape, entry in zip(arrays, shapes, entries, strict=True)
-            ]
-            # Under another sharding an array of packed elements loses that mark, and an executable refuses it.
-            with alone_on(self._mesh):
-                moved = self._jitted(self._numbers, *rows)
-        else:
-            rows = [
-                self._row(array, shape, self._rows(entry))
-                for array, shape, entry in zip(arrays, shapes, entries, strict=True)
-            ]
-            moved = self._compiled(self._numbers, *rows)
+        tiles = list(map(self._row, arrays, self._rows))
+        move = self.compile()._move
+        moved = (move.jitted if self._packed else move)(*self._numbers, *tiles)
         results = [
             with_sharding(result, entry.plan.target.padded_shape, target, weak=bool(array.aval.weak_type))
             if array.ndim == len(entry.plan.shape)
             else on_some(result, array.shape, target)
-            for array, result, entry, target in zip(arrays, moved, entries, targets, strict=True)
+            for array, result, entry, target in zip(arrays, moved, self._entries(), targets, strict=True)
         ]
         return Launched(results, list(moved))
 
-    def _row(self, array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
+    def _row(self, array: jax.Array, row: jax.ShapeDtypeStruct) -> jax.Array:
         """An array as an argument of the program."""
-        if array.sharding.device_set == sharding.device_set:
-            return argument(array, shape, sharding)
-        return over_all(array, shape, sharding)
+        if array.sharding.device_set != row.sharding.device_set:
+            return over_all(array, row.shape, row.sharding)
+        if self._packed:
+            return with_sharding(array, row.shape, row.sharding, weak=False)
+        return argument(array, row.shape, row.sharding)
 
 
 class _Mover:
@@ -302,10 +255,11 @@ class _Mover:
 _Placed: TypeAlias = tuple[_Mover, Sequence[int]]
 
 
-def _moving(movers: Sequence[_Placed]) -> Callable[..., tuple[jax.Array, ...]]:
-    """The program of one device on its tiles."""
+def _moving(movers: Sequence[_Placed], count: int) -> Callable[..., tuple[jax.Array, ...]]:
+    """The program of one device on so many numbers and its tiles."""
 
-    def run(numbers: tuple[jax.Array, ...], *tiles: jax.Array) -> tuple[jax.Array, ...]:
+    def run(*args: jax.Array) -> tuple[jax.Array, ...]:
+        numbers, tiles = args[:count], args[count:]
         moved: dict[int, jax.Array] = {}
         for mover, places in movers:
             moved |= zip(places, mover([tiles[k] for k in places], numbers), strict=True)
@@ -337,11 +291,6 @@ def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
 
 def _same(value: np.int32, _: Any) -> np.int32:
     return value
-
-
-def can_exist(shape: Sequence[int], itemsize: int) -> bool:
-    """Whether a compiler can describe an array, together with its copies: it has fewer than 2^62 bytes."""
-    return math.prod(shape) * itemsize < 2**62
 
 
 def _is_bfloat16(entry: BucketEntry) -> bool:

@@ -12,15 +12,13 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Sharding
 
-from redistrib.backends.jax.buckets.compiled import CompiledBucket, Launched, can_exist, numbers
+from redistrib.backends.jax.buckets.compiled import CompiledBucket, Launched, numbers
 from redistrib.backends.jax.dummies import without_shards, zeros
-from redistrib.backends.jax.rows import line_of, over_tiles, rows_shape, rows_spec
-from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.move import CompiledMove, can_exist, rows
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.plans.plan import Plan
@@ -75,28 +73,18 @@ class PartedEnd:
         """The devices of this process."""
         return tuple(device for device in self.devices if device.process_index == jax.process_index())
 
-    @cached_property
-    def mesh(self) -> jax.sharding.Mesh:
-        """The mesh of the devices in a line."""
-        return line_of(sorted(self.devices, key=lambda device: int(device.id)))
+    def rows(self, tile: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+        """The array with a tile of this shape on every device."""
+        return rows(sorted(self.devices, key=lambda device: int(device.id)), tile, dtype)
 
-    @cached_property
-    def rows(self) -> NamedSharding:
-        """The sharding of arrays that have a tile on every device, side by side along the first dimension."""
-        return NamedSharding(self.mesh, rows_spec(len(self.tile)))
-
-    def whole(self, tile: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the whole array of tiles."""
-        return rows_shape(len(self.devices), tile)
-
-    def compiled(self, run: Callable[..., jax.Array], tiles: Sequence[tuple[int, ...]], dtype: Any) -> Any:
+    def compiled(
+        self, run: Callable[..., jax.Array], tiles: Sequence[tuple[int, ...]], result: tuple[int, ...], dtype: Any
+    ) -> CompiledMove:
         """The compiled program of tiles and the number of a part; the first of two tiles becomes the result."""
-        mesh, spec = self.mesh, self.rows.spec
-        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, PartitionSpec()))
-        with alone_on(mesh):
-            mapped = over_tiles(run, mesh, (*[spec for _ in tiles], PartitionSpec()), spec)
-            arguments = [jax.ShapeDtypeStruct(self.whole(tile), dtype, sharding=self.rows) for tile in tiles]
-            return jax.jit(mapped, donate_argnums=(0,) if len(tiles) > 1 else ()).lower(*arguments, number).compile()
+        ins = [*[self.rows(tile, dtype) for tile in tiles], self.rows((), np.int32)]
+        outs = self.rows(result, dtype)
+        devices = outs.sharding.mesh.devices.flat
+        return CompiledMove(run, list(devices), ins, outs, (0,) if len(tiles) > 1 else ()).compile()
 
 
 class PartedMove:
@@ -114,14 +102,15 @@ class PartedMove:
         self._program, self._dtype, self._source, self._target = program, dtype, source, target
         (entry,) = program.entries
         self.entries = (PartedEntry(entry.plan, source.count),)
-        self._cut: Any = None
-        self._paste: Any = None
+        self._cut: CompiledMove | None = None
+        self._paste: CompiledMove | None = None
 
     def compile(self) -> PartedMove:
         """The compiled programs; the first call compiles them."""
         self._program.compile()
         for side in (self._source, self._target):
-            if side.local_devices and can_exist(side.whole(side.tile), np.dtype(self._dtype).itemsize):
+            whole = (len(side.devices), *side.tile)
+            if side.local_devices and can_exist(whole, np.dtype(self._dtype).itemsize):
                 self._compile(side)
         return self
 
@@ -137,9 +126,9 @@ class PartedMove:
             return lax.dynamic_update_slice_in_dim(tile.reshape(side.pieces), piece, number, dim).reshape(side.tile)
 
         if side is self._source and self._cut is None:
-            self._cut = side.compiled(_exact(cut, self._dtype), [side.tile], self._dtype)
+            self._cut = side.compiled(_exact(cut, self._dtype), [side.tile], side.part, self._dtype)
         if side is self._target and self._paste is None:
-            self._paste = side.compiled(_exact(pasted, self._dtype), [side.tile, side.part], self._dtype)
+            self._paste = side.compiled(_exact(pasted, self._dtype), [side.tile, side.part], side.tile, self._dtype)
 
     @cached_property
     def added_bytes(self) -> int:
@@ -148,7 +137,7 @@ class PartedMove:
         A device without a tile of one side counts the tile of the other side as well.
         """
         self.compile()
-        scratch = [_scratch(program) for program in (self._cut, self._paste) if program is not None]
+        scratch = [program.scratch_bytes or 0 for program in (self._cut, self._paste) if program is not None]
         size: int = np.dtype(self._dtype).itemsize
         part, whole = (math.prod(shape) * size for shape in (self._source.part, self._target.tile))
         return whole + max(part + self._program.added_bytes, *scratch, 0)
@@ -157,22 +146,18 @@ class PartedMove:
         """Move an array to its target; all parts have arrived."""
         (array,), (target,) = arrays, targets
         self.compile()
-        source, dtype = self._source, array.dtype
-        rows = None
-        if source.local_devices:
-            rows = with_sharding(array, source.whole(source.tile), source.rows, weak=False)
+        source, end, dtype = self._source, self._target, array.dtype
         shape = _of_part(array.shape, source)
         result = self._empty(array)
         for k in range(source.count):
-            if rows is None:
+            if self._cut is None:
                 part = without_shards(shape, dtype, array.sharding)
             else:
-                cut = self._cut(rows, numbers(frozenset(source.devices), source.count)[k])
+                cut = self._cut(_as(array, source.rows(source.tile, dtype)), _number(source, k))
                 part = with_sharding(cut, shape, array.sharding, weak=False)
             (moved,), outputs = self._program.launch([part], [target])
-            if result is not None:
-                piece = with_sharding(moved, self._target.whole(self._target.part), self._target.rows, weak=False)
-                result = self._paste(result, piece, numbers(frozenset(self._target.devices), source.count)[k])
+            if result is not None and self._paste is not None:
+                result = self._paste(result, _as(moved, end.rows(end.part, dtype)), _number(end, k))
             jax.block_until_ready(outputs if result is None else result)
         if result is None:
             return Launched([without_shards(array.shape, dtype, target)], [])
@@ -184,7 +169,18 @@ class PartedMove:
         if not side.local_devices:
             return None
         tiles = [shard.data for shard in zeros(array, side.tile, list(side.local_devices)).addressable_shards]
-        return jax.make_array_from_single_device_arrays(side.whole(side.tile), side.rows, tiles, dtype=array.dtype)
+        rows = side.rows(side.tile, array.dtype)
+        return jax.make_array_from_single_device_arrays(rows.shape, rows.sharding, tiles, dtype=array.dtype)
+
+
+def _as(array: jax.Array, rows: jax.ShapeDtypeStruct) -> jax.Array:
+    """The tiles of an array as rows over the same devices."""
+    return with_sharding(array, rows.shape, rows.sharding, weak=False)
+
+
+def _number(side: PartedEnd, k: int) -> jax.Array:
+    """The number of a part, on the devices of a side."""
+    return numbers(frozenset(side.devices), side.count)[k]
 
 
 def _of_part(shape: tuple[int, ...], side: PartedEnd) -> tuple[int, ...]:
@@ -201,9 +197,3 @@ def _exact(run: Callable[..., jax.Array], dtype: Any) -> Callable[..., jax.Array
         return as_dtype(run(*[as_dtype(tile, bits) for tile in tiles], number), bits and dtype)
 
     return through
-
-
-def _scratch(program: Any) -> int:
-    """Bytes of a program beyond its inputs and outputs."""
-    sizes = program.memory_analysis()
-    return 0 if sizes is None else int(sizes.temp_size_in_bytes)
