@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import AxisType
 
 from redistrib.backends.jax.sharding import constrained
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.report import counted
@@ -27,7 +28,7 @@ def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
         number = path[0].idx
         first = plain[number] if number < len(plain) else f"arg{number}"
-        names.append("/".join([first, *(jax.tree_util.keystr((key,), simple=True) for key in path[1:])]))
+        names.append("/".join(filter(None, (first, path_text(path[1:])))))
     return names
 
 

@@ -214,10 +214,10 @@ class LeafError(RedistribError):
     >>> rd.reshard({"w": "text"}, NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x")))
     Traceback (most recent call last):
         ...
-    redistrib.errors.LeafError: leaf ['w']: str is neither an array nor a number
+    redistrib.errors.LeafError: leaf w: str is neither an array nor a number
 
     Attributes:
-        path: path of the leaf, as JAX prints paths; empty if the error concerns no single leaf.
+        path: path of the leaf, its keys with `/` between them; empty if the error concerns no single leaf.
         reason: the broken rule and the way out.
     """
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
-from jax.tree_util import keystr, tree_flatten_with_path
+from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.sharding import over_first_devices
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError
@@ -106,7 +107,7 @@ _PATHS: Cache[list[str]] = Cache(256)
 
 
 def _paths(tree: Any, structure: Any) -> list[str]:
-    return _PATHS.get(structure, lambda: [keystr(path) for path, _ in tree_flatten_with_path(tree)[0]])
+    return _PATHS.get(structure, lambda: [path_text(path) for path, _ in tree_flatten_with_path(tree)[0]])
 
 
 def _is_sharding(value: Any) -> bool:

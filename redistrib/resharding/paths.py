@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
-from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
+from jax.tree_util import tree_flatten_with_path
 
+from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box
 from redistrib.errors import LeafError
 
 # The pattern of leaves that no other pattern matches.
 DEFAULT = "*"
-KeyPath: TypeAlias = tuple[Any, ...]  # of a leaf, as JAX has it
 _SHOWN = 5  # of the paths that an error lists
 
 
@@ -36,9 +36,9 @@ def is_by_path(tree: Any, shardings: Any) -> bool:
     if isinstance(shardings, Mapping):
         if isinstance(tree, Mapping) and set(tree) == set(shardings):
             return False
-        texts = all(isinstance(key, str) for key in shardings)
+        texts = all(isinstance(key, str | int) for key in shardings)
         plain = all(isinstance(value, Sharding | PartitionSpec | jax.Device) for value in shardings.values())
-        return texts and plain and any(mark in key for key in shardings for mark in "*?/")
+        return texts and plain and any(mark in str(key) for key in shardings for mark in "*?/")
     return callable(shardings) and not isinstance(shardings, Sharding | PartitionSpec | jax.Device)
 
 
@@ -48,21 +48,24 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     Args:
         tree: any pytree.
         shardings: a function of path and leaf, or a mapping from patterns to shardings. A path is the leaf's keys with
-            `/` between them, such as `layers/0/wq/kernel`. In a pattern `*` stands for any text, and a leading `*/`
+            `/` between them, such as `layers/0/wq/kernel`, as `path_text` makes it; a pattern that is a number is the
+            text of it. In a pattern `*` stands for any text, and a leading `*/`
             also for nothing. The pattern `*` alone is for leaves that no other pattern matches.
 
     Raises:
-        LeafError: if a leaf matches no pattern, or two; if a pattern matches no leaf; if the function returns None.
+        LeafError: if a leaf matches no pattern, or two; if the function returns None; if a pattern other than `*`
+            matches no leaf of a tree that has leaves.
     """
     leaves = tree_flatten_with_path(tree)[0]
     if not isinstance(shardings, Mapping):
         results = [None if is_static(leaf) else shardings(path_text(path), leaf) for path, leaf in leaves]
         for (path, leaf), result in zip(leaves, results, strict=True):
             if result is None and not is_static(leaf):
-                raise LeafError(keystr(path), "the function of path and leaf returns None; return a sharding")
+                raise LeafError(path_text(path), "the function of path and leaf returns None; return a sharding")
         return results
+    shardings = {str(pattern): sharding for pattern, sharding in shardings.items()}
     patterns = [pattern for pattern in shardings if pattern != DEFAULT]
-    unused, results = dict.fromkeys(shardings), []
+    unused, results = dict.fromkeys(patterns), []
     for path, leaf in leaves:
         if is_static(leaf):
             results.append(None)
@@ -71,19 +74,19 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
         hits = [pattern for pattern in patterns if any(_matches(name, pattern) for name in names)]
         if len(hits) > 1:
             raise LeafError(
-                keystr(path),
+                path_text(path),
                 f"the patterns {_listed(hits)} both match {names[0]!r}; make one of them narrower, so that each leaf "
                 "has one sharding",
             )
         chosen = hits[0] if hits else DEFAULT
         if chosen not in shardings:
             raise LeafError(
-                keystr(path),
+                path_text(path),
                 f"no pattern of {_listed(patterns)} matches {names[0]!r}; add one, or '*' for all other leaves",
             )
         unused.pop(chosen, None)
         results.append(shardings[chosen])
-    if unused:
+    if unused and leaves:
         paths = [path_text(path) for path, _ in leaves]
         raise LeafError(
             "",
@@ -92,24 +95,9 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     return results
 
 
-def path_text(path: KeyPath) -> str:
-    """The keys of a path with `/` between them.
-
-    >>> from jax.tree_util import DictKey, SequenceKey
-    >>> path_text((DictKey("layers"), SequenceKey(0), DictKey("kernel")))
-    'layers/0/kernel'
-    """
-    return keystr(path, simple=True, separator="/")
-
-
 def _spellings(path: KeyPath) -> list[str]:
-    """The texts of a path: as it is, and without the `value` of a box such as Flax's `Partitioned` at its end."""
-    inner = _without_box(path)
-    return [path_text(path)] if inner is path else [path_text(inner), path_text(path)]
-
-
-def _without_box(path: KeyPath) -> KeyPath:
-    return path[:-1] if path and path[-1] == GetAttrKey("value") else path
+    """The texts of a path that patterns match."""
+    return list(dict.fromkeys((path_text(path), with_box(path))))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -128,8 +116,8 @@ def _listed(names: Sequence[str]) -> str:
 def like(params: Any, tree: Any) -> Any:
     """Shardings for a tree that holds copies of the parameters' tree, such as an optimizer's state.
 
-    A leaf whose path ends in the path of a parameter gets that parameter's sharding: `[0].mu['wq']['kernel']` gets that
-    of `['wq']['kernel']`. All other leaves, such as counters, are whole on every device of the parameters' mesh; so are
+    A leaf whose path ends in the path of a parameter gets that parameter's sharding: `0/mu/wq/kernel` gets that
+    of `wq/kernel`. All other leaves, such as counters, are whole on every device of the parameters' mesh; so are
     leaves of another shape than their parameter, such as the factored moments of Adafactor.
 
     Args:
@@ -157,8 +145,8 @@ def like(params: Any, tree: Any) -> Any:
             continue
         sharding = leaf if isinstance(leaf, Sharding) else getattr(leaf, "sharding", None)
         if not isinstance(sharding, Sharding):
-            raise LeafError(keystr(path), f"{leaf!r} is no sharding and has none; give arrays or shardings")
-        shardings[_without_box(path)] = sharding, None if isinstance(leaf, Sharding) else leaf.shape
+            raise LeafError(path_text(path), f"{leaf!r} is no sharding and has none; give arrays or shardings")
+        shardings[without_box(path)] = sharding, None if isinstance(leaf, Sharding) else leaf.shape
     if not shardings:
         raise LeafError("", "the parameters have no leaf; give a tree of arrays or shardings")
     whole = _whole(next(iter(shardings.values()))[0])
@@ -166,7 +154,7 @@ def like(params: Any, tree: Any) -> Any:
     longest = max(map(len, shardings))
 
     def of(path: KeyPath, leaf: Any) -> Sharding:
-        inner, shape = _without_box(path), tuple(getattr(leaf, "shape", ()))
+        inner, shape = without_box(path), tuple(getattr(leaf, "shape", ()))
         for length in range(min(longest, len(inner)), -1, -1):
             entry = shardings.get(inner[len(inner) - length :])
             if entry is not None:

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
-from jax.tree_util import keystr, tree_flatten_with_path
+from jax.tree_util import tree_flatten_with_path
 
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import ReplicaError
 from redistrib.lang.specs import spec_entries
 from redistrib.resharding.interrupts import SignalsPutOff
@@ -27,7 +28,7 @@ def check_replicas(tree: Any) -> None:
     with SignalsPutOff() as pause:
         for path, value in tree_flatten_with_path(tree)[0]:
             if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
-                _check(keystr(path), value)
+                _check(path_text(path), value)
                 pause()
 
 

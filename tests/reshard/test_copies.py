@@ -254,7 +254,7 @@ def test_plans_say_what_is_copied() -> None:
     array = jax.device_put(values((8, 8)), NamedSharding(MESHES[0], P("x")))
     target = NamedSharding(MESHES[0], P(None, "x"))
     plan = rd.reshard_plan({"w": array}, target, via="copies")
-    assert plan.copied == ("['w']",) and not plan.batches
+    assert plan.copied == ("w",) and not plan.batches
     assert plan.received_bytes == plan.lower_bound_bytes == 256
     assert plan.peak_bytes == 2 * 8 * 4 * 4
     assert "by copies: 1" in str(plan)

@@ -120,8 +120,8 @@ def test_trees_move_between_sets_together_with_leaves_that_stay() -> None:
         "kept": NamedSharding(serve, P("tensor")),
     }
     plan = rd.reshard_plan(tree, targets)
-    assert (plan.kept, plan.put) == (("['kept']",), ("['step']",))
-    assert set(plan.order) == {"['layers'][0]", "['layers'][1]"}
+    assert (plan.kept, plan.put) == (("kept",), ("step",))
+    assert set(plan.order) == {"layers/0", "layers/1"}
     moved = rd.reshard(tree, targets, donate=True)
     assert moved["step"] == 7
     for k, leaf in enumerate(moved["layers"]):

@@ -268,7 +268,7 @@ def test_a_logical_shape_that_is_no_part_of_the_array(logical: Any) -> None:
     )
     with pytest.raises(LeafError, match=exactly(why)):
         rd.reshard(array, _over(P(), 4), logical_shape=logical)
-    with pytest.raises(LeafError, match=exactly(f"leaf ['w']: {why}")):
+    with pytest.raises(LeafError, match=exactly(f"leaf w: {why}")):
         rd.reshard({"w": array}, _over(P(), 4), logical_shape={"w": logical})
 
 

@@ -35,6 +35,23 @@ def test_patterns_say_where_leaves_go() -> None:
     assert shardings_of(again) == [WHOLE, COLUMNS, ROWS, COLUMNS, WHOLE]
 
 
+def test_the_pattern_for_the_rest_may_have_no_leaf_left() -> None:
+    array = jnp.ones((8, 8))
+    assert shardings_of(rd.reshard({"w": array}, {"w": P("data"), "*": P()}, mesh=MESH)) == [ROWS]
+    state = optax.sgd(0.1).init({"w": array})
+    assert rd.reshard(state, {"*/w": P("data"), "*": P()}, mesh=MESH) == state
+    with pytest.raises(LeafError, match=r"^the pattern 'v' matches no leaf; the paths are 'w'$"):
+        rd.reshard({"w": array}, {"v": P("data"), "*": P()}, mesh=MESH)
+
+
+def test_patterns_reach_keys_that_are_numbers() -> None:
+    tree = {"layers": {0: jnp.ones((8, 8)), 1: jnp.ones((8, 8))}, 2: jnp.ones((8, 8))}
+    assert shardings_of(rd.reshard(tree, {"layers/0": P("data"), "*": P()}, mesh=MESH)["layers"]) == [ROWS, WHOLE]
+    numbered = {0: jnp.ones((8, 8)), 1: jnp.ones((8, 8))}
+    for patterns in ({"0": P("data"), "*": P()}, {0: P("data"), "*": P()}):
+        assert shardings_of(rd.reshard(numbered, patterns, mesh=MESH)) == [ROWS, WHOLE]
+
+
 def test_specs_by_path_and_trees_of_specs_take_the_mesh_that_is_set() -> None:
     with jax.set_mesh(MESH):
         moved = rd.reshard(params(), {"*/kernel": P("data"), "*": P()})
@@ -59,13 +76,12 @@ def test_a_function_of_path_and_leaf() -> None:
 REFUSED = [
     (
         {"*/kernel": P(), "*/wq/*": P(), "*": P()},
-        "leaf ['layers'][0]['wq']['kernel']: the patterns '*/kernel', '*/wq/*' both match 'layers/0/wq/kernel'; make "
+        "leaf layers/0/wq/kernel: the patterns '*/kernel', '*/wq/*' both match 'layers/0/wq/kernel'; make "
         "one of them narrower, so that each leaf has one sharding",
     ),
     (
         {"*/kernel": P()},
-        "leaf ['layers'][0]['norm']: no pattern of '*/kernel' matches 'layers/0/norm'; add one, or '*' for all other "
-        "leaves",
+        "leaf layers/0/norm: no pattern of '*/kernel' matches 'layers/0/norm'; add one, or '*' for all other leaves",
     ),
     (
         {"*/wk/kernel": P(), "*": P()},
@@ -79,7 +95,7 @@ REFUSED = [
     ),
     (
         lambda path, leaf: P() if "wq" in path else None,
-        "leaf ['layers'][0]['norm']: the function of path and leaf returns None; return a sharding",
+        "leaf layers/0/norm: the function of path and leaf returns None; return a sharding",
     ),
     (
         lambda path, leaf: P("nowhere"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def test_named_tuples_and_dataclasses() -> None:
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf .heads.second['scale']: the partition spec has 2 entries and the shape (32,) "
+            "leaf heads/second/scale: the partition spec has 2 entries and the shape (32,) "
             "only 1 dimension; give at most one entry for each dimension ("
             f"{P(None, 'a')} on mesh "
             "{a:2, b:4}, for shape (32,))"
@@ -106,7 +107,7 @@ def test_shardings_that_do_not_match() -> None:
         ),
     ):
         rd.reshard({"a": matrix()}, {"c": ROWS})
-    with pytest.raises(LeafError, match=exactly("leaf ['a']: 'x' is no jax.sharding.Sharding; give a NamedSharding")):
+    with pytest.raises(LeafError, match=exactly("leaf a: 'x' is no jax.sharding.Sharding; give a NamedSharding")):
         rd.reshard({"a": matrix()}, {"a": "x"})
 
 
@@ -194,7 +195,7 @@ def test_host_values_and_other_devices_go_by_device_put() -> None:
     tree = {"host": np.arange(8.0), "number": 2.5, "far": matrix(), "near": matrix()}
     shardings = {"host": ROWS, "number": NamedSharding(EIGHT, P()), "far": other, "near": COLUMNS}
     plan = rd.reshard_plan(tree, shardings)
-    assert plan.put == ("['far']", "['host']", "['number']")
+    assert plan.put == ("far", "host", "number")
     moved = rd.reshard(tree, shardings)
     assert {name: leaf.sharding for name, leaf in moved.items()} == shardings
     assert np.array_equal(moved["far"], matrix())
@@ -210,7 +211,7 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['bad'][0]: dimension 1 has 6 elements, which axis 'b' cannot cut into 4 equal "
+            "leaf bad/0: dimension 1 has 6 elements, which axis 'b' cannot cut into 4 equal "
             f"tiles; take other axes, or pad the dimension to 8 ({P(None, 'b')} on mesh {{a:2, b:4}}, "
             "for shape (16, 6))"
         ),
@@ -219,18 +220,18 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
     assert caught.value.__cause__ is not None
     assert not good.is_deleted()
     assert not bad.is_deleted()
-    with pytest.raises(LeafError, match=exactly("leaf ['b']: str is neither an array nor a number")):
+    with pytest.raises(LeafError, match=exactly("leaf b: str is neither an array nor a number")):
         rd.reshard({"a": good, "b": "text"}, COLUMNS, donate=True)
     assert not good.is_deleted()
     gone = matrix()
     gone.delete()
-    with pytest.raises(LeafError, match=exactly(f"leaf ['b']: {DELETED}")):
+    with pytest.raises(LeafError, match=exactly(f"leaf b: {DELETED}")):
         rd.reshard({"a": good, "b": gone}, COLUMNS, donate=True)
     assert not good.is_deleted()
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['b']: the partition spec has 2 entries and the shape (8,) only 1 dimension; "
+            "leaf b: the partition spec has 2 entries and the shape (8,) only 1 dimension; "
             f"give at most one entry for each dimension ({P(None, 'b')} on mesh {{a:2, b:4}}, for shape "
             "(8,))"
         ),
@@ -246,7 +247,7 @@ def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: p
 
     monkeypatch.setattr(planning, "CompiledBucket", fails)
     array = matrix()
-    with pytest.raises(LeafError, match=exactly("leaf ['w']: no such kernel")):
+    with pytest.raises(LeafError, match=exactly("leaf w: no such kernel")):
         rd.reshard({"w": array}, COLUMNS, donate=True)
     assert not array.is_deleted()
 
@@ -257,10 +258,10 @@ def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: p
 def test_plan_of_abstract_arrays_and_its_table() -> None:
     abstract = {"w": jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=ROWS)}
     plan = rd.reshard_plan(abstract, COLUMNS)
-    assert plan.order == ("['w']",)
+    assert plan.order == ("w",)
     assert plan.received_bytes == plan.lower_bound_bytes == 8 * (16 * 8 - 16) * 4
     text = str(plan)
-    assert "['w']" in text
+    assert re.search(r"^ 1 +w +float32", text, re.MULTILINE)
     assert "alltoall" in text
     assert f"{plan.peak_bytes:,} at the peak" in text
     with pytest.raises(LeafError, match=exactly("a ShapeDtypeStruct must say where its array is; give it a sharding=")):

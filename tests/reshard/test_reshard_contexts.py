@@ -146,7 +146,7 @@ def test_keys_of_the_old_style_and_on_auto_axes() -> None:
 
 
 def test_objects_that_are_no_arrays_are_refused_under_jit_too() -> None:
-    why = exactly("leaf ['w']: str is neither an array nor a number")
+    why = exactly("leaf w: str is neither an array nor a number")
     with jax.set_mesh(EXPLICIT), pytest.raises(LeafError, match=why):
         jax.jit(lambda: rd.reshard({"w": "text", "v": None}, P("x")))()
 
@@ -319,6 +319,6 @@ def test_abstract_meshes_for_which_nothing_tells_the_devices(value: Any, mesh: A
     with pytest.raises(LeafError) as caught:
         rd.reshard({"w": value}, on(mesh, "y", "x"))
     assert str(caught.value) == (
-        "leaf ['w']: the sharding P('y', 'x') is over an AbstractMesh, which names no devices, and nothing else tells "
+        "leaf w: the sharding P('y', 'x') is over an AbstractMesh, which names no devices, and nothing else tells "
         f"{mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh"
     )

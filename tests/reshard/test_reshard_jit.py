@@ -151,7 +151,7 @@ def test_auto_axes_need_a_source() -> None:
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['w']: under jit on a mesh of Auto axes nothing says how a traced array is "
+            "leaf w: under jit on a mesh of Auto axes nothing says how a traced array is "
             "placed; say it with source=, a sharding or a tree of them, or use a mesh of Explicit "
             "axes"
         ),
@@ -268,7 +268,7 @@ def test_specs_that_do_not_fit_are_shown_whole(inside: bool) -> None:
     with pytest.raises(LeafError) as caught:
         (jax.jit(move) if inside else move)({"w": jax.device_put(np.zeros((8, 4), np.float32), setting.source)})
     assert str(caught.value) == (
-        "leaf ['w']: dimension 1 has 4 elements, which axis 'b' cannot cut into 8 equal tiles; take other axes, or pad "
+        "leaf w: dimension 1 has 4 elements, which axis 'b' cannot cut into 8 equal tiles; take other axes, or pad "
         "the dimension to 8 (P('one', 'b') on mesh {one:1, b:8}, for shape (8, 4))"
     )
 

@@ -328,7 +328,7 @@ def test_what_jax_cannot_put_is_refused_before_anything_moves(tree: dict[str, ja
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['host']: tiles of [16, 8] sum{y} are partial sums, and those are moved between "
+            "leaf host: tiles of [16, 8] sum{y} are partial sums, and those are moved between "
             "jax.Arrays on the same devices alone; go by way of an array "
             f"without partial sums there ({partial.spec} on mesh {{x:4, y:2}}, for shape "
             "(16, 8))"
@@ -339,7 +339,7 @@ def test_what_jax_cannot_put_is_refused_before_anything_moves(tree: dict[str, ja
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['a']: tiles of [4{x}16, 8] sum{y} are partial sums, and those are moved between "
+            "leaf a: tiles of [4{x}16, 8] sum{y} are partial sums, and those are moved between "
             "jax.Arrays on the same devices alone; go by way of an array "
             "without partial sums there (P() on mesh {x:2, y:2}, for shape (16, 8))"
         ),
@@ -351,9 +351,7 @@ def test_bad_types_are_refused(tree: dict[str, jax.Array]) -> None:
     truth = unreduced(numbers(2, 16, 8) > 0, on(EXPLICIT, None, None, unreduced={"y"}))
     with pytest.raises(
         LeafError,
-        match=exactly(
-            "leaf ['a']: elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"
-        ),
+        match=exactly("leaf a: elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"),
     ):
         rd.reshard({"a": truth}, on(EXPLICIT))
     with pytest.raises(
@@ -387,8 +385,8 @@ def test_replicas_that_differ_are_found() -> None:
     with pytest.raises(ReplicaError) as caught:
         check_replicas({"a": good, "b": [good, replicas(1)]})
     first = tuple(np.argwhere(WHOLE[:4])[0].tolist())
-    assert (caught.value.path, caught.value.devices, caught.value.index) == ("['b'][1]", (0, 1), first)
-    assert str(caught.value).startswith("leaf ['b'][1]: devices 0 and 1 should hold the same tile, and at ")
+    assert (caught.value.path, caught.value.devices, caught.value.index) == ("b/1", (0, 1), first)
+    assert str(caught.value).startswith("leaf b/1: devices 0 and 1 should hold the same tile, and at ")
 
 
 def test_replicas_of_a_summand_are_compared_and_summands_are_not() -> None:

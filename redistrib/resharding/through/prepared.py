@@ -8,11 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.tree_util import keystr, tree_flatten_with_path
+from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
 from redistrib.backends.jax.contexts import in_own_context, own_context
 from redistrib.backends.jax.meetings import Meeting
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
@@ -181,7 +182,7 @@ def _inputs(tree: Any) -> list[Any]:
     """The leaves of a tree, each an array or a placeholder."""
     pairs = tree_flatten_with_path(tree)[0]
     for path, value in pairs:
-        name = keystr(path)
+        name = path_text(path)
         if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | jax.ShapeDtypeStruct):
             raise LeafError(name, f"{type(value).__name__} is no array on devices; place it first, outside jit")
         if isinstance(value, jax.Array) and value.is_deleted():
