@@ -28,7 +28,7 @@ from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, MemoryKinds, SourceTarget, route
 from redistrib.resharding.events import cache_missed
 from redistrib.resharding.packing import buckets
-from redistrib.resharding.packing.moves import Group, LeafMove
+from redistrib.resharding.packing.moves import Group, LeafMove, Short
 from redistrib.resharding.packing.parts import Parts, in_parts
 from redistrib.resharding.padding import Padding
 from redistrib.synthesis.synthesize import synthesize
@@ -97,16 +97,16 @@ class Planner:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def plan(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
+    def plan(self, ends: SourceTarget, dtype: str, platform: str, plan_limit: int | None = None) -> Plan:
         """The plan between two types.
 
         Raises:
             MemoryLimitError: if none fits the limit.
         """
-        key = (ends, dtype, self._model_key(platform), memory_limit, *self._arithmetic(ends))
-        return PLANS.get(key, lambda: self._synthesized(ends, dtype, platform, memory_limit))
+        key = (ends, dtype, self._model_key(platform), plan_limit, *self._arithmetic(ends))
+        return PLANS.get(key, lambda: self._synthesized(ends, dtype, platform, plan_limit))
 
-    def _synthesized(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None) -> Plan:
+    def _synthesized(self, ends: SourceTarget, dtype: str, platform: str, plan_limit: int | None) -> Plan:
         kind = ends.source.reduction
         rounded = kind is not None and default_accumulation(kind, dtype) is not None
         return synthesize(
@@ -116,7 +116,7 @@ class Planner:
             ends.target_mesh,
             dtype=dtype,
             model=self._on(platform),
-            memory_limit=memory_limit,
+            memory_limit=plan_limit,
             accumulate=self._accumulate if self._arithmetic(ends) else None,
             order=self._order or ("fixed" if rounded else "any"),
             topology=ends.topology,
@@ -159,16 +159,16 @@ class Planner:
         self,
         group: Group,
         dtype: Any,
-        limit: int | None,
+        plan_limit: int | None,
         schedule: Schedule | None,
         stacked: bool = False,
     ) -> tuple[Hashable, BucketEntry]:
         """The entry of a program for leaves of one spec, and its key."""
         spec, count = leaf_spec(group[0]), len(group)
-        plan = spec.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
+        plan = spec.plan if plan_limit is None else self.plan(spec.ends, spec.dtype, spec.platform, plan_limit)
         reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
         planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
-        key = (spec.launched, *planner_key, limit, schedule, count, stacked, reuses)
+        key = (spec.launched, *planner_key, plan_limit, schedule, count, stacked, reuses)
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
     def _program(self, first: LeafMove, keyed: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
@@ -185,25 +185,19 @@ class Planner:
         move: PartedMove = PROGRAMS.get((spec.launched, program), lambda: PartedMove(program, dtype, *spec.sides))
         return move
 
-    def within(self, item: LeafMove, dtype: Any, room: int) -> Program:
-        """The fastest program of one leaf that adds at most `room` bytes per device, as the compiler reports them.
-
-        Raises:
-            MemoryLimitError: if none does.
-        """
+    def within(self, item: LeafMove, dtype: Any, room: int) -> Program | Short:
+        """The fastest program of one leaf that adds at most `room` bytes per device, as the compiler reports them."""
         if item.parts == 1:
             return self._within(item, dtype, room)
         part = _part_of(item)
         besides = item.target_bytes + part.source_bytes
-        try:
-            program = self._in_parts(item, dtype, self._within(part, dtype, room - besides)).compile()
-        except MemoryLimitError as error:
-            raise MemoryLimitError(room, error.least + besides) from None
-        if program.added_bytes > room:
-            raise MemoryLimitError(room, program.added_bytes)
-        return program
+        of_part = self._within(part, dtype, room - besides)
+        if isinstance(of_part, Short):
+            return Short(of_part.least + besides)
+        program = self._in_parts(item, dtype, of_part).compile()
+        return program if program.added_bytes <= room else Short(program.added_bytes)
 
-    def _within(self, item: LeafMove, dtype: Any, room: int) -> CompiledBucket:
+    def _within(self, item: LeafMove, dtype: Any, room: int) -> CompiledBucket | Short:
         least: int | None = None
         larger = max(item.source_bytes, item.target_bytes)
         tries: list[tuple[int | None, Schedule | None]] = []
@@ -214,19 +208,17 @@ class Planner:
         elif self._frugal(item) <= room + item.source_bytes:
             tries.append((room + item.source_bytes, None))
         tries += [(self._frugal(item), None), (None, "sequential"), (None, "overlap")]
-        for limit, schedule in tries:
-            program = self._program(item, [self._entry((item,), dtype, limit, schedule)], numbered=False).compile()
+        for plan_limit, schedule in tries:
+            program = self._program(item, [self._entry((item,), dtype, plan_limit, schedule)], numbered=False).compile()
             if program.added_bytes <= room:
                 return program
             least = min(least or program.added_bytes, program.added_bytes)
-        raise MemoryLimitError(room, least or 0)
+        return Short(least or 0)
 
     def least(self, item: LeafMove, dtype: Any) -> int:
         """The least bytes per device that any program of a leaf adds, as the compiler reports them."""
-        try:
-            return self.within(item, dtype, 0).added_bytes
-        except MemoryLimitError as error:
-            return error.least
+        found = self.within(item, dtype, 0)
+        return found.least if isinstance(found, Short) else found.added_bytes
 
     def _frugal(self, item: LeafMove) -> int:
         """The least memory limit of a plan of the leaf, by prediction."""

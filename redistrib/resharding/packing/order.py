@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from redistrib.errors import MemoryLimitError
 from redistrib.resharding.packing.buckets import Bucket, even_groups
 from redistrib.resharding.packing.ledger import MemoryLedger
-from redistrib.resharding.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
+from redistrib.resharding.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry, Short
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def within_limit(
     alive: MemoryLedger,
     memory_limit: int,
     together: Callable[[Group], BucketProgram],
-    within: Callable[[LeafMove, int], BucketProgram],
+    within: Callable[[LeafMove, int], BucketProgram | Short],
     least: Callable[[LeafMove], int],
 ) -> list[LeafBatch]:
     """Batches that keep every device within `memory_limit` bytes.
@@ -104,26 +104,26 @@ def within_limit(
         alive: bytes per device of all leaves.
         memory_limit: bytes per device for all leaves, before and after, and scratch.
         together: the program of a group, without a limit.
-        within: the fastest program of one leaf that adds at most so many bytes; raises `MemoryLimitError`.
+        within: the fastest program of one leaf that adds at most so many bytes.
         least: the least bytes that any program of a leaf adds.
 
     Raises:
         MemoryLimitError: if no order and no program keeps within the limit; with the least limit that one keeps.
     """
 
-    def batches(queue: list[LeafMove]) -> list[LeafBatch]:
+    def batches(queue: list[LeafMove]) -> list[LeafBatch] | Short:
         return _in_order(queue, alive.copy(), memory_limit, together, within)
 
-    try:
-        return batches(_ordered(items, {item.spec: _scratch(item) for item in items}))
-    except MemoryLimitError:
-        pass
+    found = batches(_ordered(items, {item.spec: _scratch(item) for item in items}))
+    if not isinstance(found, Short):
+        return found
     frugal = {item.spec: least(item) for item in items}
     queue = _ordered(items, {item.spec: frugal[item.spec] - item.target_bytes for item in items})
     needed = _least_limit(queue, alive.copy(), frugal)
-    if needed > memory_limit:
-        raise MemoryLimitError(memory_limit, needed)
-    return batches(queue)
+    found = Short(needed) if needed > memory_limit else batches(queue)
+    if isinstance(found, Short):
+        raise MemoryLimitError(memory_limit, found.least)
+    return found
 
 
 def _in_order(
@@ -131,22 +131,26 @@ def _in_order(
     alive: MemoryLedger,
     memory_limit: int,
     together: Callable[[Group], BucketProgram],
-    within: Callable[[LeafMove, int], BucketProgram],
-) -> list[LeafBatch]:
+    within: Callable[[LeafMove, int], BucketProgram | Short],
+) -> list[LeafBatch] | Short:
     """Batches of leaves in this order."""
     result: list[LeafBatch] = []
     if alive.fullest() > memory_limit:
-        raise MemoryLimitError(memory_limit, alive.fullest())
+        return Short(alive.fullest())
     while queue:
         first = queue[0]
         group = even_groups([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
         room = memory_limit - _fullest((group,), alive)
-        launch = None
+        launch: BucketProgram | None = None
         if len(group) > 1 and len(group) * first.target_bytes <= room:
             launch = together(group)
         if launch is None or launch.added_bytes > room:
             group = (first,)
-            launch = within(first, memory_limit - _fullest((group,), alive))
+            besides = _fullest((group,), alive)
+            found = within(first, memory_limit - besides)
+            if isinstance(found, Short):
+                return Short(found.least + besides)
+            launch = found
         result.append(LeafBatch((group,), launch, _fullest((group,), alive) + launch.added_bytes))
         _settle(group, alive)
         taken = {item.index for item in group}
