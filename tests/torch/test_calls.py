@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 import pytest
 from ranks import Ranks
@@ -60,6 +62,14 @@ def test_an_error_where_nobody_waits(ranks: Ranks) -> None:
 def test_calls_in_another_order(ranks: Ranks) -> None:
     said = ranks.run("calls.in_another_order", longest=90.0)
     assert {said[rank] for rank in (2, 3)} == {said[2]} and "rank 3 makes another call than rank 2" in said[2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such policy")
+def test_readers_of_sockets_take_no_core_from_a_rank_that_writes() -> None:
+    """One that does spins for a time slice: pairs of 4 ranks on 2 cores took twice the time of DTensor."""
+    with Ranks(2) as launched:
+        for policies in launched.run("calls.readers"):
+            assert policies and set(policies) == {os.SCHED_BATCH}, policies
 
 
 def test_a_late_rank_is_waited_for(ranks: Ranks) -> None:

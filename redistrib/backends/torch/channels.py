@@ -7,12 +7,14 @@ default group goes on, and the next call creates a new group. This costs calls n
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -31,6 +33,22 @@ _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sou
 _TAGS = (1 << 29) - 1
 _COMPARING, _GATE = 1 << 29, 1 << 30  # bits in the tags of messages without data
 _NOBODY = (1 << 31) - 1  # the tag of a message that nobody sends
+
+
+@contextmanager
+def yielding_readers() -> Iterator[None]:
+    """Give the threads that read sockets for new process groups a policy by which they interrupt no other thread.
+
+    A reader of gloo spins while another thread writes to the same socket. If it takes the core of that thread, it spins
+    for a whole time slice of the system, milliseconds, where ranks have no core for each of their threads.
+    """
+    tasks = Path("/proc/self/task")
+    before = set(tasks.iterdir()) if tasks.exists() else None
+    yield
+    for task in set(tasks.iterdir()) - before if before is not None else ():
+        with suppress(OSError):  # an ended thread, or a system that forbids it
+            if (task / "comm").read_text().strip() == "gloo_tcp_loop":
+                os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
 
 
 class TaggedLinks(Links):
@@ -54,7 +72,8 @@ class TaggedLinks(Links):
 
     def _process_group_of(self, name: str, devices: Sequence[int]) -> Any:
         store = dist.PrefixStore(f"{self._name}/{name}", self._store)
-        return dist.ProcessGroupGloo(store, list(devices).index(self.rank), len(devices), self._timeout)
+        with yielding_readers():
+            return dist.ProcessGroupGloo(store, list(devices).index(self.rank), len(devices), self._timeout)
 
     @property
     def process_group(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,6 +72,21 @@ def in_another_order() -> str:
     for mesh, x in ((mesh, x) for mesh, x in sorted(pairs, key=lambda pair: pair[0].mesh.tolist())):
         hold(rd.torch.redistribute(x, mesh, [Shard(1)]), whole, mesh, [Shard(1)], "afterwards")
     return said
+
+
+def readers() -> list[int]:
+    """The scheduling policies of the threads that read sockets for the calls of two ranks."""
+    mesh = mesh_of((0, 1), (2,))
+    before = _readers()
+    whole = torch.arange(16.0).reshape(4, 4)
+    x = make(whole, mesh, [Shard(0)])
+    hold(rd.torch.redistribute(x, mesh, [Replicate()]), whole, mesh, [Replicate()], "two")
+    return [os.sched_getscheduler(task) for task in _readers() - before]
+
+
+def _readers() -> set[int]:
+    tasks = [task for task in Path("/proc/self/task").iterdir() if "gloo_tcp_loop" in (task / "comm").read_text()]
+    return {int(task.name) for task in tasks}
 
 
 def late(seconds: float) -> str:
