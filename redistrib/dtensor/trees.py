@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from redistrib.backends.torch.agreement import GroupCall
-from redistrib.backends.torch.channels import channel_of, compare
+from redistrib.backends.torch.channels import announce, channel_of, compare
 from redistrib.backends.torch.private import finished, local_of, memory_of, of_spec, spec_of
 from redistrib.backends.torch.world import OfWorld, default_group
 from redistrib.cache import Cache
@@ -23,7 +23,7 @@ from redistrib.dtensor.layouts import RedistributeSpec
 from redistrib.dtensor.leaves import StateLeaf, leaves_of
 from redistrib.dtensor.moves import move_of
 from redistrib.dtensor.tree_plans import LaunchGroup, PlannedTree, StatePlan, plan_tree
-from redistrib.errors import LeafError, RedistribError
+from redistrib.errors import CommunicatorError, LeafError, RedistribError
 
 __all__ = ["LaunchGroup", "StatePlan", "reshard", "reshard_plan"]
 
@@ -54,7 +54,8 @@ def reshard(
             dataclass of `state`, so that its memory is free unless something else refers to it. After an error `state`
             holds every tensor, moved or not.
         memory_limit: bytes per rank for all tensors, before and after, and for messages: an integer or a text.
-        progress: called with (bytes moved, bytes in total) after each launch; True prints them on rank 0.
+        progress: called with (bytes moved, bytes in total) after each launch; True prints them on rank 0. What it
+            raises ends the call, with an error on the other ranks.
         cost_model, topology: as for `redistribute`.
 
     Returns:
@@ -123,10 +124,14 @@ class _Prepared:
                     for tied in self._tied[k]:
                         put(*self._places[tied], self._values[tied])
                 moved_bytes += self._bytes(k)
-            if callable(progress):
-                progress(moved_bytes, total)
-            elif progress and dist.get_rank() == 0:
-                print(f"{moved_bytes:,} of {total:,} bytes moved", flush=True)
+            try:
+                if callable(progress):
+                    progress(moved_bytes, total)
+                elif progress and dist.get_rank() == 0:
+                    print(f"{moved_bytes:,} of {total:,} bytes moved", flush=True)
+            except BaseException as error:  # of the caller; the other ranks wait in the next launch
+                announce(CommunicatorError(f"progress= has raised {type(error).__name__} {error}"))
+                raise
         return _rebuilt(self._state, iter(self._values))
 
     def _launch(self, numbers: tuple[int, ...], mover: Bucket | None) -> None:

@@ -55,6 +55,21 @@ def test_a_table_of_disagreements(ranks: Ranks, count: int, seed: int) -> None:
         assert max(seconds for *_, seconds in case) < 20, case
 
 
+@pytest.mark.parametrize(("count", "last", "other"), [(4, 2, 1), (8, 3, 6)])
+def test_the_last_call_left_out(count: int, last: int, other: int) -> None:
+    """The time-out of the group ends the call, and the rank that left it out is told at its next one."""
+    with Ranks(count, timeout=6.0) as launched:
+        answers = launched.run("calls.left_out", other, last, longest=90.0)
+    assert len({said for said, _ in answers}) == 1 and f"rank {other} did not come to" in answers[0][0], answers
+    assert max(seconds for rank, (_, seconds) in enumerate(answers) if rank != other) < 14, answers
+
+
+def test_an_error_between_launches_is_told(ranks: Ranks) -> None:
+    said = ranks.run("calls.stopped", 3, longest=90.0)
+    assert said.pop(3) == "ValueError: enough" and len(set(said)) == 1, said
+    assert "rank 3: progress= has raised ValueError enough" in said[0], said
+
+
 def test_an_error_where_nobody_waits(ranks: Ranks) -> None:
     ranks.run("calls.alone_and_late", longest=90.0)
 

@@ -184,14 +184,14 @@ class Channel:
         """A call, from its beginning to its end; arguments and errors as those of `begin`.
 
         Raises:
-            RedistribError: also if a message of the call fails.
+            RedistribError: also if the call fails on a rank, in a message or in anything else.
         """
         try:
             self.begin(call, compares)
             yield self
         except RedistribError:
             raise
-        except RuntimeError as error:
+        except Exception as error:
             raise self.explain(error) from error
         finally:
             self.end()
@@ -253,17 +253,20 @@ class Channel:
         self._watch.decide(verdict_on(self.members, dist.get_rank(), problem), self)
         return problem if self._refused is None else self._error()
 
-    def explain(self, error: RuntimeError) -> RedistribError:
-        """The error of a call whose messages have failed."""
+    def explain(self, error: Exception) -> RedistribError:
+        """The error of a call that has failed on this rank, for all ranks."""
+        failed = f"has failed: {type(error).__name__} {error}"
         if self._watch is None:
-            return CommunicatorError(f"a message has failed: {error}")
+            return CommunicatorError(f"the call {failed}")
         verdict = self._awaited(PATIENCE)
         if verdict is not None:
             return verdict
-        words, late = self._recent[-1].words, self._watch.late(self.members, self._number, self._generation)
+        words, late = self._recent[-1].words, []
+        if isinstance(error, RuntimeError):  # it may be a message that another rank has not answered
+            late = self._watch.late(self.members, self._number, self._generation)
         named = f"rank {late[0]}" if len(late) == 1 else f"ranks {late}"
         if not late:
-            text = f"a message of {words} has failed: {error}"
+            text = f"on rank {self._watch.rank} {words} {failed}"
         elif "imed out" in str(error) or "time-out" in str(error):
             text = (
                 f"{named} did not come to {words} within {self._watch.timeout:g} s; make the same calls on all ranks, "

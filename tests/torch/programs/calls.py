@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import redistrib as rd
 from programs.dtensors import hold, make, mesh_of
+from redistrib.backends.torch.channels import TaggedLinks
 
 
 def told(call: Callable[[], Any]) -> str:
@@ -116,6 +118,47 @@ def missing(how: str) -> str:
     return told(lambda: rd.torch.redistribute(x, mesh, [Shard(1)]))
 
 
+def left_out(other: int, last: int) -> tuple[str, float]:
+    """A rank leaves out the last of some calls, and makes another one after the time-out: what each is told, and when."""
+    mesh = mesh_of(tuple(range(dist.get_world_size())), (dist.get_world_size(),))
+    whole = torch.arange(128.0).reshape(8, 16)
+    x, start = make(whole, mesh, [Shard(0)]), 0.0
+
+    def calls() -> None:
+        nonlocal start
+        for k in range(last + 1):
+            if k == last:
+                start = time.monotonic()
+                if dist.get_rank() == other:
+                    time.sleep(16)
+            end = [Shard(1) if k % 2 else Replicate()]
+            hold(rd.torch.redistribute(x, mesh, end), whole, mesh, end, k)
+
+    said = told(calls)
+    seconds = time.monotonic() - start
+    time.sleep(max(0.0, 16 - seconds))
+    hold(rd.torch.redistribute(x, mesh, [Shard(1)]), whole, mesh, [Shard(1)], "afterwards")
+    return said, seconds
+
+
+def stopped(other: int) -> str:
+    """The function that reports progress raises on one rank, between launches: what each rank is told."""
+    mesh = mesh_of(tuple(range(8)), (8,))
+    whole = torch.arange(64.0).reshape(8, 8)
+    state = {"x": make(whole, mesh, [Shard(0)]), "sum": make(whole, mesh, [Partial()])}
+
+    def progress(*_: int) -> None:
+        if dist.get_rank() == other:
+            raise ValueError("enough")
+
+    try:
+        said = told(lambda: rd.torch.reshard(state, [Shard(1)], progress=progress))
+    except ValueError as error:
+        said = f"ValueError: {error}"
+    hold(rd.torch.reshard(state, [Shard(1)])["x"], whole, mesh, [Shard(1)], "afterwards")
+    return said
+
+
 def before_the_meeting(which: str) -> tuple[str, float]:
     """One rank errs before it can meet the others: what each rank is told, and after how many seconds."""
     mesh, rank = mesh_of(tuple(range(8)), (8,)), dist.get_rank()
@@ -187,6 +230,17 @@ def table(count: int, seed: int) -> list[tuple[str, str, float]]:
     def told_nothing(_: Any) -> None:
         """The end of a call without an error."""
 
+    def failing(k: int, owner: Any, name: str, after: bool) -> None:
+        """A call in which a function fails on this rank, before it has done anything or afterwards."""
+        function = getattr(owner, name)
+
+        def fails(*arguments: Any, **options: Any) -> None:
+            function(*arguments, **options) if after else None
+            raise MemoryError(name)
+
+        with patch.object(owner, name, fails):
+            call(k)
+
     def tree(state: Any, **options: Any) -> None:
         rd.torch.reshard(state, **{"targets": [Shard(1)]} | options)
 
@@ -199,6 +253,8 @@ def table(count: int, seed: int) -> list[tuple[str, str, float]]:
         "compared": lambda k: call(k, check=True),
         "an error before": lambda k: call(k, topology=5),
         "an error between": lambda k: told_nothing(rd.torch.redistribute(whole)),
+        "an error during, before messages": lambda k: failing(k, torch, "empty", after=False),
+        "an error during, between messages": lambda k: failing(k, TaggedLinks, "start", after=True),
         "a call too few": lambda k: None,
     }  # fmt: skip
     everyone = count == dist.get_world_size()
