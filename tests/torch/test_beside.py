@@ -6,7 +6,7 @@ import pytest
 from ranks import Ranks
 
 
-@pytest.mark.parametrize("what", ["gradients", "unchanged", "options"])
+@pytest.mark.parametrize("what", ["gradients", "unchanged", "options", "kinds", "under_way"])
 def test_what_dtensor_gives(ranks: Ranks, what: str) -> None:
     ranks.run(f"beside.{what}")
 

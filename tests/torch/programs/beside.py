@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_gather_tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -124,6 +125,51 @@ def options() -> None:
     x = make(whole.to(torch.bfloat16), mesh, [Shard(0), Shard(1)])
     z = rd.torch.redistribute(x, mesh_of((7, 5, 1), (3,)), [Shard(1)], forward_dtype=torch.float32)
     assert z.dtype is torch.float32 and z.to_local().dtype is torch.float32 and dist.is_initialized()
+
+
+def kinds() -> int:
+    """Partial sums of two kinds on two mesh dimensions: results and refusals."""
+    mesh = mesh_of(tuple(range(8)), (2, 4))
+    moved = 0
+    for first, second in product(("sum", "avg", "max", "min", "product"), repeat=2):
+        local = (torch.arange(64.0).reshape(8, 8) * 7 + dist.get_rank() * 5) % 11 + 1
+        try:
+            x = DTensor.from_local(local, mesh, [Partial(first), Partial(second)], run_check=False)
+        except ValueError:  # a pair that this version of PyTorch does not have
+            assert first != second
+            continue
+        for target in (
+            [Replicate(), Replicate()], [Shard(0), Shard(1)], [Shard(0), Shard(0)], [Replicate(), Shard(1)],
+            [Partial(first), Replicate()], [Shard(1), Partial(second)],
+        ):  # fmt: skip
+            results = []
+            for move in (rd.torch.redistribute, DTensor.redistribute):
+                try:
+                    results.append(move(x, mesh, target))
+                except RuntimeError:
+                    results.append(None)
+            moved += results[0] is not None
+            _same(*results, (first, second, target))
+    return moved
+
+
+def under_way() -> None:
+    """Local tensors whose collective is under way: of calls, of trees, and whole tensors of trees."""
+    mesh = mesh_of(tuple(range(8)), (2, 4))
+    whole = torch.arange(64.0).reshape(8, 8)
+    for end in ([Shard(1), Shard(0)], [Replicate(), Replicate()], [Replicate(), Shard(0)]):
+
+        def started() -> DTensor:
+            x = make(whole, mesh, [Shard(0), Shard(1)]).redistribute(mesh, [Replicate(), Shard(1)], async_op=True)
+            assert isinstance(x._local_tensor, AsyncCollectiveTensor)
+            return x
+
+        expected = DTensor.redistribute(started(), mesh, end)
+        _same(rd.torch.redistribute(started(), mesh, end), expected, end)
+        _same(rd.torch.reshard({"x": started()}, end)["x"], expected, end)
+        plain = all_gather_tensor(make(whole, mesh, [Replicate(), Shard(0)]).to_local(), 0, (mesh, 1))
+        assert isinstance(plain, AsyncCollectiveTensor)
+        _same(rd.torch.reshard([plain], (mesh, end))[0], expected, end)
 
 
 def turned() -> tuple[bool, bool]:

@@ -119,7 +119,7 @@ def missing(how: str) -> str:
 
 
 def left_out(other: int, last: int) -> tuple[str, float]:
-    """A rank leaves out the last of some calls, and makes another one after the time-out: what each is told, and when."""
+    """A rank leaves out the last of some calls, and makes it after the time-out: what each is told, and when."""
     mesh = mesh_of(tuple(range(dist.get_world_size())), (dist.get_world_size(),))
     whole = torch.arange(128.0).reshape(8, 16)
     x, start = make(whole, mesh, [Shard(0)]), 0.0
