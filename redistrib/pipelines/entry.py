@@ -15,21 +15,19 @@ from redistrib.distribution.prepared import Prepared, prepare
 from redistrib.distribution.trace.inline import UNROLLED
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.partitioning.build import build
-from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import matching
-from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.pipelines.examples import batch_of
 from redistrib.pipelines.layout import Layout, Spread
 from redistrib.pipelines.loops import require_loops
 from redistrib.pipelines.parts import GraphInParts, with_parts
 from redistrib.pipelines.pipelined import Pipelined
+from redistrib.pipelines.prologue import on_one_device, prologue_of
 from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.runs import in_runs
 from redistrib.pipelines.stages import forward_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.check import check
-from redistrib.programs.graph import Array
+from redistrib.programs.graph import Array, Graph
 from redistrib.programs.program import Program
 
 
@@ -53,7 +51,8 @@ def pipeline(
 
     Args:
         fn: a function of arrays and trees of them. Only a loss, gradients and an update, at its end, may read sums over
-            examples; no other operation may mix examples, as a norm over the batch does.
+            examples; no other operation may mix examples, as a norm over the batch does. What depends on no parameter,
+            as the sum of a mask, may be read everywhere: a call computes it first.
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         batch: for arguments with examples, by the name of the parameter, the path of a leaf or a pattern, the
             dimension that runs over them.
@@ -105,6 +104,7 @@ class FunctionInStages(NamedTuple):
         prepared: the function.
         parts: its graph, in which arrays stacked over layers are in parts.
         seen: the program of one device, seen from its batch.
+        prologue: what each call computes first, from the whole batch; None for nothing.
         starts: the values at which stages begin if each takes the layers of its own weights; empty where work alone
             decides.
         why: the reason why loops that could be loops are unrolled; empty where none are.
@@ -113,13 +113,15 @@ class FunctionInStages(NamedTuple):
     prepared: Prepared
     parts: GraphInParts
     seen: BatchedProgram
+    prologue: Program | None
     starts: tuple[str, ...]
     why: str = ""
 
     def placed(self, layout: Layout) -> Layout:
         """A layout whose arrays have the names of their parts, and whose stages take runs."""
         inputs = self.prepared.traced.graph.inputs
-        pieces = {array.name: part.names for array, part in zip(inputs, self.parts.inputs, strict=True)}
+        of_function = self.parts.inputs[: len(inputs)]  # results of the prologue come last
+        pieces = {array.name: part.names for array, part in zip(inputs, of_function, strict=True)}
         cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, inputs) for name in pieces[array]}
         return replace(layout, tensor_dims=cuts, starts=layout.starts or self.starts)
 
@@ -134,9 +136,8 @@ class FunctionInStages(NamedTuple):
 
     def pipelined(self, program: Program, layout: Layout, devices: Sequence[Any]) -> Pipelined:
         """The function that runs a program which spreads it by a layout."""
-        return Pipelined(
-            self.prepared, Spread(check(program), self.seen, layout), devices, self.parts, [*self._unrolled(layout)]
-        )
+        spread = Spread(check(program), self.seen, layout)
+        return Pipelined(self.prepared, spread, devices, self.parts, self.prologue, [*self._unrolled(layout)])
 
     def _unrolled(self, layout: Layout) -> Iterator[str]:
         """A line for each loop that is unrolled, though the function does not say so, with the reason."""
@@ -157,11 +158,23 @@ def in_stages(prepared: Prepared, batch: Mapping[str, int], stages: int, why: st
     """
     graph = prepared.traced.graph
     examples = _examples(batch, graph.inputs)
+    try:
+        return _in_stages(prepared, graph, None, examples, stages, why)
+    except ProgramError:
+        arguments = len(prepared.traced.graph.inputs) - len(prepared.traced.constants)
+        split = prologue_of(graph, examples, [array.name for array in graph.inputs[arguments:]])
+        if split is None:
+            raise
+    return _in_stages(prepared, split.graph, split.program, examples, stages, why)
+
+
+def _in_stages(
+    prepared: Prepared, graph: Graph, prologue: Program | None, examples: Mapping[str, int], stages: int, why: str
+) -> FunctionInStages:
     runs = in_runs(graph, stages, examples, prepared.traced.unstacked)
     parts = with_parts(runs, stages, examples, prepared.traced.out_keys)
-    program = build(Propagation(parts.graph.unpinned(), Mesh(())), LayoutBuilder("exact", name=prepared.name))
-    seen = batch_of(program, examples)
-    return FunctionInStages(prepared, parts, seen, _starts(parts, seen, stages), why)
+    seen = batch_of(on_one_device(parts.graph, prepared.name), examples)
+    return FunctionInStages(prepared, parts, seen, prologue, _starts(parts, seen, stages), why)
 
 
 def _pipelined(

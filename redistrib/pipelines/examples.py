@@ -59,6 +59,31 @@ def batch_of(
     return BatchedProgram(flat.inputs, tuple(rows.steps), roles, outputs, size, rows.values, rows.rows)
 
 
+def sums_of(program: Program, batch: Mapping[str, int]) -> set[str]:
+    """The values of a program of examples alone that are not computed example by example: sums, maxima, sorted ones.
+
+    Args:
+        program: a program; its cuts and moves are ignored.
+        batch: as `batch_of` takes it.
+    """
+    flat = inlined(program)
+    roles = {v.name: Role("batched", batch[v.name]) if v.name in batch else Role("constant") for v in flat.inputs}
+    rows, sums = _Steps(roles, dict(flat.values), False, {}), set[str]()
+    for op in flat.ops:
+        if not isinstance(op, Compute):
+            continue
+        try:
+            rows.add(op)
+            found = {value.name for _, value in op.outs if roles[value.name].kind in ("summed", "final")}
+        except ProgramError:
+            found = {value.name for _, value in op.outs}
+        for name in found:  # to its readers it is a value from before the call
+            roles[name] = Role("constant")
+            rows.makers.pop(name, None)
+        sums |= found
+    return sums
+
+
 def _size(program: Program, batch: Mapping[str, int]) -> int:
     inputs = {value.name: value for value in program.inputs}
     sizes = {}

@@ -28,7 +28,7 @@ from redistrib.pipelines.parts import GraphInParts, Pieces
 from redistrib.pipelines.stacks import LayerRuns, joined, parted
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
-from redistrib.programs.program import Place, Value
+from redistrib.programs.program import Place, Program, Value
 from redistrib.report import counted
 from redistrib.resharding.actions import route
 from redistrib.resharding.entry import move_tree
@@ -72,6 +72,7 @@ class Pipelined:
         spread_program: Spread,
         devices: Sequence[Any],
         parts: GraphInParts | None = None,
+        prologue: Program | None = None,
         unrolled: Sequence[str] = (),
     ) -> None:
         self.unrolled = tuple(unrolled)
@@ -82,6 +83,7 @@ class Pipelined:
         graph = prepared.traced.graph
         self._inputs = parts.inputs if parts else tuple(Pieces((array.name,)) for array in graph.inputs)
         self._outputs = parts.outputs if parts else tuple(Pieces((name,)) for name in self._batch.outputs)
+        self._prologue = prologue
         self._meshes: dict[Place, jax.sharding.Mesh] = {}
         self._compiled: dict[int, Callable[..., list[jax.Array]]] = {}
         self._items: list[Item] = launches(self.program)
@@ -135,7 +137,10 @@ class Pipelined:
             leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
             for name, leaf in zip(names, leaves, strict=False):  # constants are no arguments
                 self._check_values(name, leaf)
-            arrays = self._placed([*leaves, *self._traced.constants])
+            data = [*leaves, *self._traced.constants]
+            for k in self._traced.in_keys:
+                data[k] = jax.random.key_data(data[k])
+            arrays = self._placed([*data, *self._before(data)])
         # Once for all values that the call sends: a message waits behind the arrays on the same links.
         meeting = Meeting(processes, _FUNCTION, "programs, layouts or devices")
         meeting.require_equal(self._digest)
@@ -197,14 +202,31 @@ class Pipelined:
 
     # ------------------------------------------------------------------------------------------- arguments
 
+    def _before(self, leaves: Sequence[Any]) -> Sequence[jax.Array]:
+        """The results of the prologue. Every process has the whole batch, and computes them for itself."""
+        if self._prologue is None:
+            return ()
+        given = {array.name: leaf for array, leaf in zip(self._traced.graph.inputs, leaves, strict=True)}
+        (place,) = {value.place for value in self._prologue.values.values()}
+        mesh = mesh_of(
+            place,
+            [device for device in self.devices if device.process_index == jax.process_index()] or jax.local_devices(),
+        )
+        if id(self._prologue) not in self._compiled:
+            self._compiled[id(self._prologue)] = staged(self._prologue, mesh)
+        arrays = []
+        for value in self._prologue.inputs:
+            self._require_whole(value.name, given[value.name])
+            arrays.append(jax.device_put(given[value.name], sharding_of(value, mesh)))
+        return self._compiled[id(self._prologue)](*arrays)
+
     def _placed(self, leaves: Sequence[Any]) -> dict[str, jax.Array]:
         """The inputs of the program, microbatch by microbatch."""
         values = iter(self.program.inputs)
         arrays: dict[str, jax.Array] = {}
         moving: list[tuple[Value, jax.Array]] = []
-        for k, (pieces, leaf) in enumerate(zip(self._inputs, leaves, strict=True)):
-            data = jax.random.key_data(leaf) if k in self._traced.in_keys else leaf
-            for part in self._parts(pieces, data):
+        for pieces, leaf in zip(self._inputs, leaves, strict=True):
+            for part in self._parts(pieces, leaf):
                 value = next(values)
                 to = self._array(value)
                 if _must_move(part, to.sharding):
@@ -229,12 +251,15 @@ class Pipelined:
             return [whole]
         if not isinstance(whole, jax.Array):
             return np.split(np.asarray(whole), count, role.dim)
-        if not whole.is_fully_addressable:
+        self._require_whole(name, whole)
+        return jnp.split(whole, count, role.dim)
+
+    def _require_whole(self, name: str, array: Any) -> None:
+        if isinstance(array, jax.Array) and not array.is_fully_addressable:
             raise ProgramError(
                 self._name, name, "Arguments", "an array of several processes is not cut into microbatches; give every "
                 "process the whole of it, as a NumPy array",
             )  # fmt: skip
-        return jnp.split(whole, count, role.dim)
 
     # ------------------------------------------------------------------------------------------- results
 

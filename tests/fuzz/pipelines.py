@@ -25,7 +25,7 @@ EXAMPLES, CLASSES = 8, 4
 BATCH = {"x": 0, "y": 0}
 STACKS = ("scan", "scan", "scan", "scan", "from the end", "by twos", "nested", "recomputed", "products kept", "written")
 CARRIES = ("", "", "", "loss of layers", "loss of weights", "count", "stacked", "shared")
-LOSSES = ("squares", "squares", "classes", "weighted")
+LOSSES = ("squares", "squares", "classes", "weighted", "masked")
 OPTIMIZERS = ("descent", "descent", "momentum", "adam", "clipped", "skipped", "by scan", "by layer", "by layer", "none")
 LAYOUTS = (
     (1, 1, 2, 2), (1, 1, 2, 4), (2, 1, 2, 2), (1, 2, 2, 2), (2, 2, 2, 2), (1, 1, 4, 2), (1, 1, 3, 4), (2, 2, 1, 2),
@@ -145,6 +145,9 @@ class Step:
             return -jnp.take_along_axis(jax.nn.log_softmax(out, -1), y[..., None], -1).mean()
         if self.loss == "weighted":
             return (((out - y) ** 2).mean(-1) * jax.nn.sigmoid(y[..., 0])).sum() / y.size
+        if self.loss == "masked":
+            mask = (y[..., 0] > 0).astype(out.dtype)
+            return (((out - y) ** 2).mean(-1) * mask).sum() / jnp.maximum(mask.sum(), 1)
         return ((out - y) ** 2).mean()
 
     # ------------------------------------------------------------------------------------------ the step

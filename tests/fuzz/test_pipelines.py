@@ -39,6 +39,7 @@ def test_every_kind_of_layer_stack_and_optimizer_is_drawn() -> None:
     assert {kind for step in steps for kind in step.kinds} == {*pipelines.KINDS}
     assert {step.stack for step in steps} == {*pipelines.STACKS}
     assert {step.carry for step in steps} == {*pipelines.CARRIES}
+    assert {step.loss for step in steps} == {*pipelines.LOSSES}
     assert {step.optimizer for step in steps} == {*pipelines.OPTIMIZERS}
     layouts = [pipelines.layout_of(SEED, index) for index in range(400)]
     assert {layout.zero for layout in layouts} == {0, 1, 2, 3}

@@ -187,15 +187,21 @@ def test_what_moves_a_value_is_said() -> None:
     assert repr(f) == "Pipelined(step as 1/1/2/2 on 2 devices)"
 
 
-def test_a_mean_over_a_mask_is_refused_at_its_line_and_both_ways_out_run() -> None:
+def test_a_mean_over_learned_weights_is_refused_at_its_line_and_both_ways_out_run() -> None:
     def total(params: Any, x: Any, mask: Any) -> Any:
         return (jnp.sum(deep(params, x) ** 2, -1) * mask).sum()
 
-    def mean(params: Any, x: Any, mask: Any) -> Any:
-        return jax.value_and_grad(lambda params: total(params, x, mask) / mask.sum())(params)
+    def weight(params: Any, mask: Any) -> Any:
+        return (mask * params[0][0].max() ** 2).sum()
 
-    def over_the_count(params: Any, x: Any, mask: Any) -> Any:
-        return jax.tree.map(lambda sums: sums / mask.sum(), jax.value_and_grad(total)(params, x, mask))
+    def mean(params: Any, x: Any, mask: Any) -> Any:
+        return jax.value_and_grad(lambda params: total(params, x, mask) / weight(params, mask))(params)
+
+    def over_the_weight(params: Any, x: Any, mask: Any) -> Any:
+        weight_and_grad = jax.value_and_grad(weight)(params, mask)
+        value, grads = jax.value_and_grad(total)(params, x, mask)
+        count, slopes = weight_and_grad
+        return value / count, jax.tree.map(lambda g, s: g / count - s * value / count**2, grads, slopes)
 
     def of_an_argument(params: Any, x: Any, mask: Any, count: Any) -> Any:
         return jax.value_and_grad(lambda params: total(params, x, mask) / count)(params)
@@ -210,10 +216,13 @@ def test_a_mean_over_a_mask_is_refused_at_its_line_and_both_ways_out_run() -> No
     with pytest.raises(ProgramError, match=said):
         rd.pipeline(mean, args, batch, layout)
     counted = (*args, args[2].sum())
-    for function, given in ((over_the_count, args), (of_an_argument, counted)):
+    for function, given, wanted in (
+        (over_the_weight, args, mean(*args)),
+        (of_an_argument, counted, jax.value_and_grad(lambda p: total(p, *args[1:]) / args[2].sum())(PARAMS)),
+    ):
         results = rd.pipeline(function, given, batch, layout)(*given)
-        for found, wanted in zip(*map(jax.tree.leaves, (results, mean(*args))), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+        for found, one in zip(*map(jax.tree.leaves, (results, wanted)), strict=True):
+            np.testing.assert_allclose(found, one, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(
