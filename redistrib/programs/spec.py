@@ -14,6 +14,7 @@ from redistrib.lang.notation import Reduction
 from redistrib.plans.reduction import combined_along
 from redistrib.programs.nest import Access, Nest
 
+_OF_TRUTH: dict[str, Reduction] = {"or": "max", "any": "max", "and": "min", "all": "min"}  # False is below True
 _OPERAND = re.compile(r"(?:[A-Za-z]|\([A-Za-z]+\))*")
 
 
@@ -43,7 +44,8 @@ def nest(
         reads: names of the operands; else `"a"`, `"b"`, ...
         writes: name of the result; else `"out"`.
         fn: the function at a point, of arrays that broadcast against each other; else the product.
-        combine: how results are combined: `"sum"`, `"max"`, `"min"`; None where they may not be.
+        combine: how results are combined: `"sum"`, `"max"`, `"min"`; `"or"` (or `"any"`) and `"and"` (or `"all"`) are
+            the maximum and the minimum of truth values, so that the result is of booleans; None where they may not be.
         whole: letters that may never be cut.
         linear: groups of operands that the operation is linear in; else each alone for a sum of products.
         body: computes the result instead, see `Nest`; the accesses still describe its operands.
@@ -57,6 +59,8 @@ def nest(
     ('matmul', [(4, 8), (8, 2)])
     """
     operands, result = _read(spec)
+    if combine in _OF_TRUTH:
+        fn, combine = _is_true(fn), _OF_TRUTH[combine]
     letters = dict.fromkeys(letter for operand in operands for dim in operand for letter in dim)
     letters |= dict.fromkeys(letter for dim in result for letter in dim)
     ranges = _ranges(spec, list(letters), sizes)
@@ -80,6 +84,11 @@ def nest(
         body=body or _body(operands, result, tuple(letters), fn, combine or "sum"),
         flops=max(0, len(operands) - 1) + bool(reduced) if flops is None else flops,
     )
+
+
+def _is_true(fn: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The truth of a function at a point, of the product without one."""
+    return lambda *arrays: (math.prod(arrays) if fn is None else fn(*arrays)) != 0
 
 
 _Dims = tuple[tuple[str, ...], ...]
