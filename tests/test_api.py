@@ -315,7 +315,9 @@ def test_a_plan_runs_on_a_mesh_of_jax() -> None:
 def test_reshard_is_told_the_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
     told: dict[str, Any] = {}
-    monkeypatch.setattr("redistrib.resharding.entry.move_tree", lambda *given, **options: told.update(options))
+    monkeypatch.setattr(
+        "redistrib.resharding.entry._TreeCall.prepared", lambda *_, **options: told.update(options) or bool
+    )
     rd.reshard({}, {}, memory_limit="3KiB", donate=True)
     assert (told["memory_limit"], told["donate"]) == (3072, True)
     rd.reshard({}, {})

@@ -16,7 +16,7 @@ from redistrib.autoshard.moves import Moves, Objective
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
 from redistrib.autoshard.told import call_digest, searched_by_the_first
-from redistrib.backends.jax.meetings import Meeting, processes_of, told
+from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import leaf_names
@@ -121,7 +121,7 @@ def search(
     together = Meeting(
         processes_of(mesh) if limit is not None else (), "search", "functions, meshes or options", seconds=limit or 0.0
     )
-    with told("search", lambda: together.processes):
+    with raised_in_all("search", lambda: together.processes):
         most = None if memory_limit is None else parse_size(memory_limit)
         family = None
         if pipeline is not False:
@@ -142,7 +142,7 @@ def search(
     ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
     how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
     with status_shown("searching", progress) as report_progress:
-        with told("search", lambda: together.processes):
+        with raised_in_all("search", lambda: together.processes):
             prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
 
         def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:

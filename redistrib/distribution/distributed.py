@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.contexts import in_own_context
-from redistrib.backends.jax.meetings import Meeting, processes_of, told
+from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.program import mapped, shardings
@@ -187,7 +187,7 @@ class Distributed:
         Compiled programs that differ between processes wait for each other for ever.
         """
         processes = processes_of(self.mesh)
-        with told(_FUNCTION, lambda: processes):
+        with raised_in_all(_FUNCTION, lambda: processes):
             leaves = self._leaves(args)
         meeting = Meeting(processes, _FUNCTION, "functions, schedules or options")
         if meeting.is_between:

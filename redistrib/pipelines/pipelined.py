@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.dummies import without_shards
-from redistrib.backends.jax.meetings import Meeting, told
+from redistrib.backends.jax.meetings import Meeting, raised_in_all
 from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
 from redistrib.digests import digest_of_parts
@@ -133,7 +133,7 @@ class Pipelined:
     def _run(self, args: tuple[Any, ...]) -> Any:
         names = [array.name for array in self._traced.graph.inputs]
         processes = {device.process_index for device in self.devices}
-        with told(_FUNCTION, lambda: processes):
+        with raised_in_all(_FUNCTION, lambda: processes):
             leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
             for name, leaf in zip(names, leaves, strict=False):  # constants are no arguments
                 self._check_values(name, leaf)
@@ -327,9 +327,7 @@ def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = Fa
     if not arrays:
         return []
     planner = Planner(None, None, None)
-    moved: list[jax.Array] = move_tree(
-        list(arrays), list(shardings), None, None, planner, progress=False, agreed=agreed
-    )
+    moved: list[jax.Array] = move_tree(list(arrays), list(shardings), planner, progress=False, agreed=agreed)
     return moved
 
 

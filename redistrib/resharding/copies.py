@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import jax
 import jax.numpy as jnp
 
+from redistrib.backends.jax.contexts import guard_levels
 from redistrib.backends.jax.platforms import copies_of_tiles
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.cache import Cache
@@ -24,8 +25,7 @@ Via: TypeAlias = Literal["auto", "collectives", "copies"]
 VARIABLE = "REDISTRIB_VIA"  # of the environment: the default of `via`
 
 _WAYS: tuple[Via, ...] = get_args(Via)
-
-_GUARDS = tuple(f"jax_transfer_guard_{way}" for way in ("host_to_device", "device_to_host", "device_to_device"))
+_OPEN = frozenset((None, "allow"))  # levels of guards that let everything pass
 
 # The copies for (shape, source sharding, target sharding).
 _COPIES: Cache[TileCopies] = Cache(1024)
@@ -66,15 +66,12 @@ def copies_of(leaf: Leaf, route: LeafRoute, via: Via) -> TileCopies | None:
 
 def copied(leaf: Leaf, copies: TileCopies) -> jax.Array:
     """The leaf on its target; waits for its source. Transfer guards let it pass: the host's memory is the devices'."""
-    with jax.transfer_guard("allow") if _is_guarded() else nullcontext():  # entering it takes as long as some copies
+    guarded = not _OPEN.issuperset(guard_levels(jax.config))
+    with jax.transfer_guard("allow") if guarded else nullcontext():  # entering it takes as long as some copies
         result = copies(leaf.value)
     if leaf.value.aval.weak_type:
         return with_sharding(result, result.shape, leaf.target, weak=True)
     return result
-
-
-def _is_guarded() -> bool:
-    return any(getattr(jax.config, guard, "") not in (None, "allow") for guard in _GUARDS)
 
 
 def _is_plain(value: Any, target: Any) -> bool:

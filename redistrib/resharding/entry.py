@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,7 +13,7 @@ from jax.sharding import AbstractMesh
 from redistrib.arguments import dtype_name
 from redistrib.backends.jax import private
 from redistrib.backends.jax.contexts import own_context
-from redistrib.backends.jax.meetings import processes_of, told
+from redistrib.backends.jax.meetings import processes_of, raised_in_all
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.errors import ThroughError, TracedError
@@ -22,7 +24,7 @@ from redistrib.resharding.copies import Via, via_of
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.host_values import owners_of
 from redistrib.resharding.interrupts import SignalsPutOff
-from redistrib.resharding.leaves import Leaf, matched, on_devices, present
+from redistrib.resharding.leaves import Leaf, Structure, matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
@@ -124,10 +126,15 @@ def reshard(
         ReplicaError: if `check` finds devices that differ.
         ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
     """
-    with told("reshard", lambda: _processes(tree, shardings, mesh)):
+    call = _TreeCall(tree, shardings, mesh)
+    with raised_in_all("reshard", call.processes):
         planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
         limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
-        if through is not None:
+        if through is None:
+            run: Callable[[bool | None], Any] = call.prepared(
+                planner, source, logical_shape, donate=donate, memory_limit=limit, check=check, via=chosen
+            )
+        else:
             _refuse_with_through(source, logical_shape)
             if any(map(traced.is_traced, jax.tree.leaves(tree))):
                 raise ThroughError(
@@ -137,63 +144,97 @@ def reshard(
                 check_replicas(tree)
             prepared = _prepared_through(tree, shardings, through, mesh, donate, limit)
             prepared.require_values()
-    if through is not None:
-        return prepared.run(progress)
-    return move_tree(
-        tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
-        progress=progress, via=chosen,
-    )  # fmt: skip
+            run = prepared.run
+    return run(progress)
 
 
 def move_tree(
     tree: Any,
     shardings: Any,
-    source: Any,
-    logical_shape: Any,
     planner: Planner,
+    logical_shape: Any = None,
     *,
-    mesh: Any = None,
     donate: bool = False,
-    memory_limit: int | None = None,
-    check: bool = False,
     progress: bool | None = None,
     agreed: bool = False,
-    via: Via | None = None,
 ) -> Any:
-    """`reshard` with a planner, and the memory limit in bytes.
+    """`reshard` with a planner.
 
     `agreed` says that all processes are known to make the same call, and need not compare it.
     """
-    leaves: list[Leaf] = []
+    call = _TreeCall(tree, shardings, None)
+    with nullcontext() if agreed else raised_in_all("reshard", call.processes):
+        run = call.prepared(planner, None, logical_shape, donate=donate)
+    return run(progress, agreed)
 
-    def processes() -> set[int]:
-        if agreed or any(traced.is_traced(leaf.value) for leaf in leaves):
+
+class _TreeCall:
+    """A call with a tree, up to where it moves."""
+
+    def __init__(self, tree: Any, shardings: Any, mesh: Any) -> None:
+        self._given, self._leaves = (tree, shardings, mesh), list[Leaf]()
+
+    def processes(self) -> set[int]:
+        """The processes that make the call, as far as it has come; none under `jit`, where none meet."""
+        values = [leaf.value for leaf in self._leaves] or jax.tree.leaves(self._given[0])
+        if any(map(traced.is_traced, values)):
             return set()
-        return set().union(*map(owners_of, leaves)) if leaves else _processes(tree, shardings, mesh)
+        if not self._leaves:
+            return processes_of(*self._given, private.mesh_of_devices())
+        return set().union(*map(owners_of, self._leaves))
 
-    with told("reshard", processes):
-        leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
+    def prepared(
+        self,
+        planner: Planner,
+        source: Any,
+        logical_shape: Any,
+        *,
+        donate: bool,
+        memory_limit: int | None = None,
+        check: bool = False,
+        via: Via | None = None,
+    ) -> Callable[..., Any]:
+        """Check, plan and compile, and move the traced leaves; what is left to do, see `_moved`."""
+        tree, shardings, mesh = self._given
+        self._leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
         if check:
             check_replicas(tree)
-        leaves = [traced.staged(on_devices(present(leaf))) for leaf in leaves]
+        self._leaves = leaves = [traced.staged(on_devices(present(leaf))) for leaf in self._leaves]
         inside = [traced.is_traced(leaf.value) for leaf in leaves]
         if donate and any(inside):
             raise TracedError("traced donation")
+        moved = [
+            traced.moved(leaf, planner, memory_limit) if k else None for leaf, k in zip(leaves, inside, strict=True)
+        ]
         outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
-    moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
-    placed = [leaf.value for leaf in outside]
-    if outside:
-        own = own_context()
-        with own, mode_of(outside) as ready, told("reshard", processes):
+        if not outside:
+            return lambda *_: structure.unflatten(moved)
+        with own_context(), mode_of(outside) as ready:
             prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
             prepared.require_values()
-        # Where leaves are donated none is traced, and the moved leaves are the whole tree.
-        partial = (lambda: structure.unflatten(placed)) if donate else None
-        with SignalsPutOff(partial) as pause, own, mode_of(ready):  # the others end while signals wait
-            prepared.run(placed, progress, pause, agreed)
-            if donate:
-                return structure.unflatten(placed)
-    results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
+        return partial(_moved, prepared, ready, moved, inside, structure, donate)
+
+
+def _moved(
+    prepared: PreparedReshard,
+    leaves: list[Leaf],
+    moved: list[Any],
+    inside: list[bool],
+    structure: Structure,
+    donate: bool,
+    progress: bool | None,
+    agreed: bool = False,
+) -> Any:
+    """Move the leaves that are not traced, and return the tree."""
+    placed = [leaf.value for leaf in leaves]
+    # Where leaves are donated none is traced, and the moved leaves are the whole tree.
+    left = (lambda: structure.unflatten(placed)) if donate else None
+    with SignalsPutOff(left) as pause, own_context(), mode_of(leaves):  # the others end while signals wait
+        prepared.run(placed, progress, pause, agreed)
+        if donate:
+            return structure.unflatten(placed)
+    rest = iter(placed)
+    results = [value if is_inside else next(rest) for value, is_inside in zip(moved, inside, strict=True)]
     return structure.unflatten(results)
 
 
@@ -238,12 +279,6 @@ def reshard_plan(
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     with mode_of(list(map(on_devices, leaves))) as ready:
         return PreparedReshard(ready, planner, donate=donate, memory_limit=limit, via=chosen).plan
-
-
-def _processes(tree: Any, shardings: Any, mesh: Any) -> set[int]:
-    """The processes that make a call which has not come as far as its leaves; none under `jit`, where none meet."""
-    is_traced = any(map(traced.is_traced, jax.tree.leaves(tree)))
-    return set() if is_traced else processes_of(tree, shardings, mesh, private.mesh_of_devices())
 
 
 def _prepared_through(

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax import memory_copies, memory_kinds
 from redistrib.backends.jax.dummies import without_shards
-from redistrib.backends.jax.meetings import Meeting, processes_of, told
+from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.cache import Cache
@@ -93,7 +93,7 @@ def load(
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
-    with told("load", lambda: processes_of(shardings)):
+    with raised_in_all("load", lambda: processes_of(shardings)):
         limit = None if memory_limit is None else parse_size(memory_limit)
         call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
         _devices(shardings)
@@ -288,7 +288,7 @@ class _LoadCall:
             shapes.append(None)
         single = len({id(source) for source in sources}) == len(sources)
         del arrays
-        moved = move_tree(sources, shardings, None, shapes, self.planner, donate=single, agreed=True)
+        moved = move_tree(sources, shardings, self.planner, shapes, donate=single, agreed=True)
         results = {k: cast(array, tree.tensors[k].dtype) for k, array in zip(places, moved, strict=False)}
         if blob is not None and batch.small is not None:
             results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, tree)

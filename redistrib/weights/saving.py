@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from redistrib.backends.jax.meetings import Meeting, processes_of, told
+from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.resharding.sharing import buffers
@@ -60,7 +60,7 @@ def save(
             changed then, unless the error says so.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
-    with told("save", lambda: processes_of(tree)):
+    with raised_in_all("save", lambda: processes_of(tree)):
         leaves, _ = named_leaves(tree)
         for name, value in leaves:
             check_leaf(name, value)

@@ -23,13 +23,16 @@ def test_arrays_of_every_dtype_and_buffer():
     assert found["blocks"] == 5  # four results held at once, and one more while ranks disagreed on what is free
 
 
-def test_wrong_use_is_refused_on_every_rank_with_one_message():
-    said = launch(4, "refusals").figures()
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.long)])
+def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
+    said = launch(ranks, "refusals").figures()
     for name, messages in said.items():
         assert len(set(messages)) == 1, (name, messages)
         assert messages[0] != "accepted", name
     message = {name: messages[0] for name, messages in said.items()}
-    assert message["size"].startswith("CommunicatorError: the plan is for 4 devices and the communicator has 2 ranks")
+    assert message["size"].startswith(
+        f"CommunicatorError: the plan is for {ranks} devices and the communicator has {ranks // 2} ranks"
+    )
     assert message["limit"].startswith("MemoryLimitError: no plan fits in 100 bytes")
     assert "rank 2 gives another plan" in message["plans"]
     assert "rank 3 gives another memory_limit" in message["limits"]
@@ -45,7 +48,7 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert message["odd profile"].startswith("ProfileError: rank 0: 7 is no profile; give a LatencyBandwidth")
     assert "rank 3 gives another profile" in message["profiles"]
     for how in ("shared", "packed", "datatypes"):
-        assert "rank 1: the array has shape [16, 8] where the tile is [4, 8]" in message[f"shape {how}"]
+        assert f"rank 1: the array has shape [16, 16] where the tile is [{16 // ranks}, 16]" in message[f"shape {how}"]
         assert (
             "rank 2: the array has dtype float64 where float32 is due; convert it with astype"
             in message[f"dtype {how}"]
@@ -56,7 +59,7 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
         assert "rank 0: out overlaps" in message[f"overlap {how}"]
         assert "was freed" in message[f"freed {how}"]
     assert "rank 1: the global array has shape [3, 3] where the array is [16]; pass the whole" in message["scatter"]
-    assert "no rank 4 among 4" in message["scatter root"]
+    assert f"no rank {ranks} among {ranks}" in message["scatter root"]
     assert "rank 2: the tile has shape [5]" in message["gather"]
     assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]
     assert "rank 1 gives another plan" in message["sums"]
@@ -75,9 +78,9 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert message["profile and plan"] == "CommunicatorError: 7 is no plan; give one, for example from its JSON or text"
     assert "rank 1 gives another type, mesh or root than rank 0" in message["scatter types"]
     assert message["scatter text"].startswith("CommunicatorError: rank 2: ")
-    assert "rank 3: the mesh has 8 devices and the communicator has 4 ranks" in message["scatter mesh"]
+    assert f"rank 3: the mesh has {2 * ranks} devices and the communicator has {ranks} ranks" in message["scatter mesh"]
     assert "rank 3 gives another type, mesh or root than rank 0" in message["scatter roots"]
-    assert "rank 3: there is no rank 'me' among 4" in message["scatter no root"]
+    assert f"rank 3: there is no rank 'me' among {ranks}" in message["scatter no root"]
     assert message["gather types"].startswith("CommunicatorError: rank 1: ")
     assert "rank 2 gives another type, mesh or root than rank 0" in message["gather order"]
     assert "rank 1 gives another type, mesh or root than rank 0" in message["gather roots"]

@@ -129,14 +129,17 @@ def test_t21_run_on_ranks(ranks: int) -> None:
     assert {"Scatterv", "Bcast", "Gatherv"} <= {*found["calls"]}
 
 
-def test_wrong_use_is_refused_on_every_rank_before_anything_moves() -> None:
-    said = launch(4, "program_refusals").figures()
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.long)])
+def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) -> None:
+    said = launch(ranks, "program_refusals").figures()
     for name, messages in said.items():
         assert len(set(messages)) == 1, (name, messages)
     message = {name: messages[0] for name, messages in said.items()}
+    tile = 16 // ranks
+    no_root = f"CommunicatorError: there is no rank {ranks} among {ranks}; give a root from 0 to {ranks - 1}"
     assert message == {
-        "size": "CommunicatorError: the program runs on devices up to number 3 and the communicator has 2 ranks; give "
-        "it a rank for each, for example with mpiexec -n 4",
+        "size": f"CommunicatorError: the program runs on devices up to number {ranks - 1} and the communicator has "
+        f"{ranks // 2} ranks; give it a rank for each, for example with mpiexec -n {ranks}",
         "kind": "CommunicatorError: 'world' is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD",
         "program": "CommunicatorError: rank 2 gives another program than rank 0; give the same on all ranks, a plan "
         "for example by comm.bcast(plan.to_json())",
@@ -148,27 +151,27 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves() -> None:
         "transports": "CommunicatorError: rank 1 gives another transport than rank 0; give the same on all ranks, a "
         "plan for example by comm.bcast(plan.to_json())",
         "profile": message["profile"],
-        "limit": "MemoryLimitError: the program needs 768 bytes on a device at its worst moment and memory_limit is "
-        "300; give that much, cut its work further, or give values up earlier",
+        "limit": f"MemoryLimitError: the program needs {3072 // ranks} bytes on a device at its worst moment and "
+        "memory_limit is 300; give that much, cut its work further, or give values up earlier",
         "limit of a move": message["limit of a move"],
-        "shape": "TilesError: rank 2: the tile of 'x' has shape [16, 16] where the tile is [4, 16]; pass this "
+        "shape": f"TilesError: rank 2: the tile of 'x' has shape [16, 16] where the tile is [{tile}, 16]; pass this "
         "rank's tile, not the whole array",
         "dtype": "TilesError: rank 1: the tile of 'x' has dtype float64 where float32 is due; convert it with astype",
-        "none": "TilesError: rank 3: the tile of 'x' is None where this rank's tile has shape [4, 16]; pass it",
+        "none": f"TilesError: rank 3: the tile of 'x' is None where this rank's tile has shape [{tile}, 16]; pass it",
         "many": "TilesError: rank 0: 2 arrays are given for 1: x",
         "whole": message["whole"],
-        "scatter root": "CommunicatorError: there is no rank 4 among 4; give a root from 0 to 3",
-        "scatter root of one": "CommunicatorError: there is no rank 4 among 4; give a root from 0 to 3",
+        "scatter root": no_root,
+        "scatter root of one": no_root,
         "gather roots": "CommunicatorError: the ranks name different roots; give the same on all ranks",
         "no program": "CommunicatorError: 7 is no program; give one, for example from its JSON or text",
-        "gather": "TilesError: rank 0: the tile of 'z' has shape [4, 16] where the tile is [16, 4]; pass this "
-        "rank's tile, not the whole array",
+        "gather": f"TilesError: rank 0: the tile of 'z' has shape [{tile}, 16] where the tile is [16, {tile}]; pass "
+        "this rank's tile, not the whole array",
         "freed": "CommunicatorError: this executor was freed; make another with to_mpi",
         "given": "TilesError: rank 2: the tile of 'a' is given where this rank holds nothing; pass None",
     }
     assert message["profile"].startswith("ProfileError: rank 0: profile 'cpu' cannot choose a transport")
     assert message["limit of a move"].startswith("MemoryLimitError: the program needs ")
-    assert "rank 1: the array of 'x' has shape [4, 16] where the array is [16, 16]" in message["whole"]
+    assert f"rank 1: the array of 'x' has shape [{tile}, 16] where the array is [16, 16]" in message["whole"]
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import jax
@@ -15,8 +16,11 @@ from redistrib.errors import TracedError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_GUARDS = tuple(f"jax_transfer_guard_{way}" for way in ("host_to_device", "device_to_host", "device_to_device"))
-_STRICT = ("log", "disallow")
+# The levels of the transfer guards, from `jax.config`.
+guard_levels = attrgetter(
+    *(f"jax_transfer_guard_{way}" for way in ("device_to_device", "host_to_device", "device_to_host"))
+)
+_STRICT = frozenset(("log", "disallow"))
 _NOTHING = nullcontext()
 
 
@@ -56,9 +60,7 @@ def own_context(*, computes: bool = False) -> AbstractContextManager[None]:
     if (
         jax.sharding.get_abstract_mesh().empty
         and not (config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs)
-        and config.jax_transfer_guard_device_to_device not in _STRICT
-        and config.jax_transfer_guard_host_to_device not in _STRICT
-        and config.jax_transfer_guard_device_to_host not in _STRICT
+        and _STRICT.isdisjoint(guard_levels(config))
     ):
         return _NOTHING  # as nearly always; small moves would notice the others
     return _AsIfUnset(computes)
@@ -92,7 +94,7 @@ class _AsIfUnset(AbstractContextManager[None]):
                     stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
             if config.jax_disable_jit:
                 stack.enter_context(jax.disable_jit(False))
-            if any(getattr(config, guard) in _STRICT for guard in _GUARDS):
+            if not _STRICT.isdisjoint(guard_levels(config)):
                 stack.enter_context(jax.transfer_guard("allow"))
             if config.jax_debug_nans and not self._computes:
                 stack.enter_context(jax.debug_nans(False))

@@ -153,13 +153,18 @@ class Meeting:
         jax.block_until_ready(arrays)
 
 
-def told(function: str, processes: Callable[[], Iterable[int]]) -> AbstractContextManager[None]:
-    """A context of all that comes before the processes of a call meet: an error is raised in the others as well."""
-    return _told(function, processes) if jax.distributed.is_initialized() else nullcontext()
+def raised_in_all(function: str, processes: Callable[[], Iterable[int]]) -> AbstractContextManager[None]:
+    """A context of all that a call does before its processes meet: an error of one is raised in all of them.
+
+    Args:
+        function: the name of the function that is called.
+        processes: those of the call, asked for when there is an error, by which they may not be known.
+    """
+    return _raised_in_all(function, processes) if jax.distributed.is_initialized() else nullcontext()
 
 
 @contextmanager
-def _told(function: str, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
+def _raised_in_all(function: str, processes: Callable[[], Iterable[int]]) -> Iterator[None]:
     try:
         yield
     except Exception as error:

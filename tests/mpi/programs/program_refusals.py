@@ -1,4 +1,4 @@
-"""Wrong programs, communicators and arrays on 4 ranks: what every rank says; rank 0 prints all messages."""
+"""Wrong programs, communicators and arrays on 4 ranks or 8: what every rank says; rank 0 prints all messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from redistrib.errors import RedistribError
 from redistrib.programs.program import Compute, Program
 
 comm = Counting(MPI.COMM_WORLD)
-rank = comm.rank
+rank, RANKS = comm.rank, comm.size
 said: dict[str, list[str]] = {}
 
 
-def chain(second: tuple[int, int], ranks: int = 4) -> Program:
+def chain(second: tuple[int, int], ranks: int = comm.size) -> Program:
     nests = [
         rd.nest("ij->ij", (16, 16), name="first", reads=["x"], writes="y", fn=lambda x: 3 * x),
         rd.nest("ij->ij", (16, 16), name="second", reads=["y"], writes="z", fn=lambda x: x + 1),
@@ -51,32 +51,32 @@ def without_body(program: Program) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-program = chain((1, 4))
-good = np.zeros((4, 16), np.float32)
-half = comm.Split(rank // 2, rank)
+program = chain((1, RANKS))
+good = np.zeros((16 // RANKS, 16), np.float32)
+half = comm.Split(rank // (RANKS // 2), rank)
 refused("size", lambda: rd.to_mpi(program, half))
 refused("kind", lambda: rd.to_mpi(program, "world"))
-refused("program", lambda: rd.to_mpi(chain((2, 2)) if rank == 2 else program, comm))
-refused("sizes", lambda: rd.to_mpi(chain((1, 8), 8) if rank == 3 else program, comm))
+refused("program", lambda: rd.to_mpi(chain((2, RANKS // 2)) if rank == 2 else program, comm))
+refused("sizes", lambda: rd.to_mpi(chain((1, 2 * RANKS), 2 * RANKS) if rank == 3 else program, comm))
 refused("body", lambda: rd.to_mpi(without_body(program), comm))
 refused("transport", lambda: rd.to_mpi(program, comm, transport="magic"))
 refused("transports", lambda: rd.to_mpi(program, comm, transport="packed" if rank == 1 else None))
 refused("profile", lambda: rd.to_mpi(program, comm, profile=PRESETS["cpu"]))
 refused("limit", lambda: rd.to_mpi(program, comm, memory_limit=300))
-refused("limit of a move", lambda: rd.to_mpi(program, comm, memory_limit=768, transport="packed"))
+refused("limit of a move", lambda: rd.to_mpi(program, comm, memory_limit=3072 // RANKS, transport="packed"))
 wrong: dict[str, tuple[int, tuple[Any, ...]]] = {
     "shape": (2, (np.zeros((16, 16), np.float32),)),
-    "dtype": (1, (np.zeros((4, 16)),)),
+    "dtype": (1, (np.zeros(good.shape),)),
     "none": (3, (None,)),
     "many": (0, (good, good)),
 }
 execute = rd.to_mpi(program, comm)
 for name, (odd, given) in wrong.items():
     refused(name, lambda odd=odd, given=given: execute(*(given if rank == odd else (good,))))
-refused("whole", lambda: execute.scatter(*([np.zeros((4, 16), np.float32)] if rank == 1 else []), root=1))
-refused("scatter root", lambda: execute.scatter(None, root=4))
+refused("whole", lambda: execute.scatter(*([good] if rank == 1 else []), root=1))
+refused("scatter root", lambda: execute.scatter(None, root=RANKS))
 whole = [np.zeros((16, 16), np.float32)] if rank == 0 else []
-refused("scatter root of one", lambda: execute.scatter(*whole, root=4 if rank == 2 else 0))
+refused("scatter root of one", lambda: execute.scatter(*whole, root=RANKS if rank == 2 else 0))
 results = execute(good)
 refused("gather roots", lambda: execute.gather(*results, root=rank // 2))
 refused("no program", lambda: program_to_mpi(7 if rank == 2 else program, comm))
