@@ -11,8 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 SECONDS = 300  # for all processes together
 TRIES = 3  # of ports; the first process listens on all addresses, and a port may be taken on another one
 TAKEN = "Failed to add port to server"
@@ -54,7 +52,7 @@ def _outputs_of(script: Path, processes: int, devices_each: int, *arguments: str
             for worker in workers:
                 worker.send_signal(signal.SIGABRT)  # prints the stack of every thread
             told = "\n".join(worker.communicate(timeout=60)[0] for worker in workers)
-            pytest.fail(f"not done after {SECONDS} s\n{told}")
+            raise AssertionError(f"not done after {SECONDS} s\n{told}") from None
         finally:
             for worker in workers:
                 worker.kill()

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
+from redistrib.backends.jax.host_values import from_host, is_of_host
 from redistrib.backends.jax.sharding import constrained
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import ProgramError
@@ -75,12 +76,18 @@ def lies_at(leaf: Any, sharding: Any) -> bool:
 
 
 def put(leaves: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
-    """Leaves under shardings; those that are traced are constrained, which may stand in a batch."""
+    """Leaves under shardings; those that are traced are constrained, which may stand in a batch.
+
+    Values that each of several processes has must be equal in all of them.
+    """
     moved = [*leaves]
     traced = [k for k, leaf in enumerate(leaves) if _is_on_auto_axes(leaf)]
     for k in traced:
         moved[k] = constrained(leaves[k], shardings[k].mesh, shardings[k].spec)
-    others = [k for k in range(len(leaves)) if k not in traced]
+    on_host = [k for k, to in enumerate(shardings) if not to.is_fully_addressable and is_of_host(leaves[k])]
+    for k in on_host:
+        moved[k] = from_host(leaves[k], shardings[k])
+    others = [k for k in range(len(leaves)) if k not in traced and k not in on_host]
     arrays = jax.device_put([leaves[k] for k in others], [shardings[k] for k in others])
     for k, array in zip(others, arrays, strict=True):
         moved[k] = array

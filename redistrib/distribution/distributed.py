@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.contexts import in_own_context
+from redistrib.backends.jax.host_values import digest_of_host_value, is_of_host
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.platforms import Platform
@@ -115,23 +116,27 @@ class Distributed:
         """The results of the function, each placed as `out_shardings` says.
 
         Arguments that lie elsewhere are put where the program needs them first. Where the mesh has devices of several
-        processes, they compare their programs in the first call.
+        processes, they compare their programs, and the values of arguments that are not on devices of several of them,
+        in every call that is not traced.
 
         Raises:
-            CommunicatorError: in all processes, if their programs differ, or one of them does not call.
+            CommunicatorError: in all processes, if their programs or values differ, or one of them does not call.
         """
         require_devices(self.program.name, self.mesh)
         with self._traced.mode():
             return self._run(args)
 
     def _run(self, args: tuple[Any, ...]) -> Any:
-        leaves = self._leaves(args) if self._is_agreed else self._agreed_leaves(args)
-        placed = [loaded(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
-        for k in self._traced.in_keys:
-            if k < len(placed):
-                placed[k] = self._data(k, placed[k])
+        with raised_in_all(_FUNCTION, lambda: self._processes):
+            leaves = self._leaves(args)
+            placed = [loaded(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+            for k in self._traced.in_keys:
+                if k < len(placed):
+                    placed[k] = self._data(k, placed[k])
         # A call of `jax.device_put` takes longer for an array that is there than `jax.jit` takes for an argument.
         away = [k for k, leaf in enumerate(placed) if not lies_at(leaf, self._ins[k])]
+        if len(self._processes) > 1:
+            self._meet(placed, away)
         if away:
             moved = put([placed[k] for k in away], [self._ins[k] for k in away])
             for k, array in zip(away, moved, strict=True):
@@ -181,21 +186,32 @@ class Distributed:
 
         return draw_program(self.program, path)
 
-    def _agreed_leaves(self, args: tuple[Any, ...]) -> list[Any]:
-        """The leaves of the arguments of the first call, when all processes are about to run the same program.
+    @cached_property
+    def _processes(self) -> tuple[int, ...]:
+        return tuple(sorted(processes_of(self.mesh)))
 
-        Compiled programs that differ between processes wait for each other for ever.
+    @cached_property
+    def _digest(self) -> str:
+        """Of the program, and of the values that it captures."""
+        assert isinstance(self.mesh, jax.sharding.Mesh)
+        devices = [device.id for device in self.mesh.devices.flat]
+        values = map(digest_of_host_value, filter(is_of_host, self._traced.constants))
+        return digest_of_parts([digest_of(self.program), devices, self._in_order, *values])
+
+    def _meet(self, leaves: list[Any], away: list[int]) -> None:
+        """Return when all processes are about to run the same program with the same values of the host.
+
+        Programs that differ between processes wait for each other for ever, or send each other the wrong arrays. A
+        traced call is compared once: JAX traces a function as often as a process needs, and compiles it for all.
         """
-        processes = processes_of(self.mesh)
-        with raised_in_all(_FUNCTION, lambda: processes):
-            leaves = self._leaves(args)
-        meeting = Meeting(processes, _FUNCTION, "functions, schedules or options")
+        is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        if is_inside and self._is_agreed:
+            return
+        meeting = Meeting(self._processes, _FUNCTION, "functions, schedules, options or values of the host")
         if meeting.is_between:
-            assert isinstance(self.mesh, jax.sharding.Mesh)
-            devices = [device.id for device in self.mesh.devices.flat]
-            meeting.require_equal(digest_of_parts([digest_of(self.program), devices, self._in_order]))
+            values = [digest_of_host_value(leaves[k]) for k in away if is_of_host(leaves[k])]
+            meeting.require_equal(digest_of_parts([self._digest, is_inside, away, *values]))
         self._is_agreed = True
-        return leaves
 
     def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:
         return leaves_like(self.program.name, args, self._tree, self._forms, self._names, shapes=shapes)
@@ -208,7 +224,7 @@ class Distributed:
         places = self._ins[len(self._forms) :]
         first = len(self._forms)
         data = [self._data(first + k, constant) for k, constant in enumerate(self._traced.constants)]
-        return [jax.device_put(array, to) for array, to in zip(data, places, strict=True)]
+        return put(data, places)
 
     @cached_property
     def _compiled(self) -> Any:

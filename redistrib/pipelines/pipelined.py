@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.host_values import digest_of_host_value, from_host, is_of_host
 from redistrib.backends.jax.meetings import Meeting, raised_in_all
 from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
@@ -31,6 +32,7 @@ from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
 from redistrib.programs.program import Place, Program, Value
 from redistrib.report import counted
 from redistrib.resharding.actions import route
+from redistrib.resharding.checks import HostValue
 from redistrib.resharding.entry import move_tree
 from redistrib.resharding.planning import Planner
 
@@ -142,8 +144,12 @@ class Pipelined:
                 data[k] = jax.random.key_data(data[k])
             arrays = self._placed([*data, *self._before(data)])
         # Once for all values that the call sends: a message waits behind the arrays on the same links.
-        meeting = Meeting(processes, _FUNCTION, "programs, layouts or devices")
-        meeting.require_equal(self._digest)
+        meeting = Meeting(processes, _FUNCTION, "programs, layouts, devices or values of the host")
+        if meeting.is_between:
+            # An array that is committed to devices lies there alone, and other processes have none of its values.
+            free = (v for v in leaves if isinstance(v, jax.Array) and is_of_host(v) and not v.committed)
+            values = [*(v for v in leaves if isinstance(v, HostValue)), *free]
+            meeting.require_equal(digest_of_parts([self._digest, *map(digest_of_host_value, values)]))
         with meeting.moving():
             self._run_items(arrays)
         return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(arrays)))
@@ -234,7 +240,7 @@ class Pipelined:
                 elif isinstance(part, jax.Array) and _has_sharding(part, to.sharding):
                     arrays[value.name] = part
                 else:
-                    arrays[value.name] = _from_host(part, to)
+                    arrays[value.name] = from_host(np.asarray(part, to.dtype), to.sharding)
         moved = resharded([part for _, part in moving], [self._array(value).sharding for value, _ in moving])
         return arrays | {value.name: array for (value, _), array in zip(moving, moved, strict=True)}
 
@@ -314,12 +320,6 @@ def _has_sharding(array: jax.Array, to: NamedSharding) -> bool:
         return array.committed
     same = array.sharding.device_set == to.device_set and array.sharding.is_equivalent_to(to, array.ndim)
     return same and array.committed
-
-
-def _from_host(array: Any, to: jax.ShapeDtypeStruct) -> jax.Array:
-    whole = np.asarray(array, to.dtype)
-    placed: jax.Array = jax.make_array_from_callback(to.shape, to.sharding, lambda index: whole[index], dtype=to.dtype)
-    return placed
 
 
 def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = False) -> Sequence[jax.Array]:

@@ -13,6 +13,7 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.host_values import digest_of_host_value, from_host
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.memory_copies import loaded, put, stored
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
@@ -26,7 +27,7 @@ from redistrib.resharding.checks import check, check_processes, check_there, nam
 from redistrib.resharding.compiling import compiling
 from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
-from redistrib.resharding.host_values import digest_of_host_value, from_host, is_on_host, origin_of, owners_of
+from redistrib.resharding.host_values import is_on_host, origin_of, owners_of
 from redistrib.resharding.in_flight import IN_FLIGHT, InFlight
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.memory import alive_before, copies_between_kinds
@@ -167,7 +168,7 @@ class PreparedReshard:
         for k in brought:
             with naming(self._leaves[k].path):
                 leaf = self._leaves[k]
-                results[k] = from_host(leaf) if is_on_host(leaf) else put(leaf.value, leaf.target)
+                results[k] = from_host(leaf.value, leaf.target) if is_on_host(leaf) else put(leaf.value, leaf.target)
             pause()
         if self.plan.donate:
             for k in brought:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Sharding, SingleDeviceSharding
+from jax.sharding import Sharding
 
-from redistrib.backends.jax.dummies import without_shards
-from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.digests import digest_of_values
 from redistrib.resharding.leaves import Leaf
 
 
@@ -39,29 +34,3 @@ def owners_of(leaf: Leaf) -> set[int]:
     devices = leaf.target.device_set if source is None else source.device_set | leaf.target.device_set
     owners = {device.process_index for device in devices}
     return owners if len(owners) > 1 else set()
-
-
-def digest_of_host_value(value: Any) -> str:
-    """A digest of the elements of a value of the host."""
-    return digest_of_values(np.asarray(jax.random.key_data(value) if _is_key(value) else value))
-
-
-def from_host(leaf: Leaf) -> jax.Array:
-    """A value of the host on the devices of the target that this process owns.
-
-    `jax.device_put` compares the values of all processes by a collective, and knows no keys.
-    """
-    form, target = jax.typeof(leaf.value), leaf.target
-    value = leaf.value if _is_key(leaf.value) else np.asarray(leaf.value)
-    tiles = [
-        jax.device_put(value[index], SingleDeviceSharding(device, memory_kind=target.memory_kind))
-        for device, index in target.addressable_devices_indices_map(form.shape).items()
-    ]
-    if not tiles:
-        return without_shards(form.shape, form.dtype, target)
-    result = jax.make_array_from_single_device_arrays(form.shape, target, tiles, dtype=form.dtype)
-    return with_sharding(result, form.shape, target, weak=True) if form.weak_type else result
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)

@@ -37,11 +37,23 @@ def main() -> None:
     print("RIGHT", right(alike), right(alike), flush=True)
     other = rd.distribute(f, (X, W), MESH, schedule=[rd.along("d", model if LAST else batch)])
     arguments = rd.distribute(f, (X, W), MESH, schedule=[rd.along("t", batch)])
+    captured = rd.distribute(
+        lambda x: x * np.full(8, 1 + LAST, np.float32), (X,), MESH, schedule=[rd.along("d", {"x": 0})]
+    )
+    placed = [
+        jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])
+        for value, sharding in zip((X, W), alike.in_shardings, strict=True)
+    ]
     calls = {
         "schedules": lambda: other(X, W),
         "arguments": lambda: arguments(X[:8] if LAST else X, W),
         "a pin": lambda: rd.search(f, (X, W), MESH, pins=rd.along("z" if LAST else "d", batch), limit=1),
         "options": lambda: rd.search(f, (X, W), MESH, limit=1, memory_limit="1GiB" if LAST else None),
+        "values": lambda: alike(X + LAST, W),
+        "values of one process": lambda: alike(X if LAST else placed[0], W),
+        "captured values": lambda: captured(X),
+        "order": lambda: [g(*placed) for g in ((alike, arguments) if LAST else (arguments, alike))],
+        "a call too few": lambda: [g(*placed) for g in ((arguments,) if LAST else (alike, arguments))],
         "memory": lambda: rd.search(f, (X, W), MESH, limit=1, memory_limit=1),
     }
     for name, call in calls.items():
@@ -50,8 +62,10 @@ def main() -> None:
             call()
         except rd.RedistribError as error:
             print(f"DIFFERENT {name}: {type(error).__name__}: {error}".replace("\n", " "), flush=True)
+        else:
+            print(f"DIFFERENT {name}: nothing raised", flush=True)
         print(f"SECONDS {name}: {time.monotonic() - started:.1f}", flush=True)
-    print("RIGHT", right(arguments), flush=True)
+    print("RIGHT", right(arguments), right(alike), flush=True)
     if LAST:  # a processor that others use: the search would come less far
         time.sleep(0.5)
     found = rd.search(f, (X, W), MESH, limit=0.5)

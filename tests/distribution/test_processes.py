@@ -19,11 +19,13 @@ def test_programs_and_searches_are_the_same_or_refused(processes: int, devices_e
     told = [[line for line in output.splitlines() if line.startswith(words)] for output in outputs]
     assert all(lines == told[0] for lines in told)
     right, *different, right_after, found = told[0]
-    assert (right, right_after) == ("RIGHT True True", "RIGHT True")
+    assert right == right_after == "RIGHT True True"
     assert found.split()[-2:] == ["1", "True"]
     errors = dict(line.removeprefix("DIFFERENT ").split(": ", 1) for line in different)
     differing = f"CommunicatorError: the processes {list(range(processes))} call "
-    assert errors["schedules"].startswith(f"{differing}distribute with different functions, schedules or options")
+    compared = f"{differing}distribute with different functions, schedules, options or values of the host"
+    for name in ("schedules", "values", "values of one process", "captured values", "order", "a call too few"):
+        assert errors[name].startswith(compared), (name, errors[name])
     assert errors["arguments"].startswith("ProgramError: operation 'f', array 'x': it is float32[8, 8]")
     assert errors["a pin"].startswith("CutError: the mesh {d:2, t:2} has no axis 'z'")
     assert errors["options"].startswith(f"{differing}search with different functions, meshes or options")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import redistrib as rd
-from redistrib.errors import ProgramError
+from redistrib.errors import CommunicatorError, ProgramError
 from redistrib.pipelines.orders import gpipe, interleaved
 from redistrib.pipelines.stacks import LayerRuns
 from tests.distribution import models
@@ -43,6 +43,16 @@ def is_refused(read: Any) -> bool:
         read()
     except ProgramError as error:
         return "read addressable_shards of its parts" in str(error)
+    return False
+
+
+def is_told_apart(f: Any, *args: Any) -> bool:
+    """Whether a call is refused in which the last process has other values of the host."""
+    last = jax.process_index() == jax.process_count() - 1
+    try:
+        f(*args[:-1], np.asarray(args[-1]) + last)
+    except CommunicatorError as error:
+        return "call pipeline with different programs, layouts, devices or values of the host" in str(error)
     return False
 
 
@@ -78,6 +88,7 @@ def main() -> None:
         wanted = jax.jit(models.step)(*args)
     f = rd.pipeline(models.step, args, {"tokens": 0, "targets": 0}, rd.Layout(2, 2, 2, 4))
     at_fault += wrong(f(*args), wanted, 1e-5)
+    at_fault += not is_told_apart(f, *args)
     scanned = scans.momentum(scans.deep)
     for layers, layout in RUNS:
         args = scans.args_of(layers)

@@ -12,13 +12,13 @@ from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
 from redistrib.backends.jax.contexts import in_own_context, own_context
+from redistrib.backends.jax.host_values import digest_of_host_value
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.host_values import digest_of_host_value
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.progress import bytes_bar
