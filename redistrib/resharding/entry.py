@@ -11,7 +11,6 @@ import jax
 from jax.sharding import AbstractMesh
 
 from redistrib.arguments import dtype_name
-from redistrib.backends.jax import private
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.meetings import processes_of, raised_in_all
 from redistrib.backends.jax.virtual import over_virtual_devices
@@ -180,7 +179,8 @@ class _TreeCall:
         if any(map(traced.is_traced, values)):
             return set()
         if not self._leaves:
-            return processes_of(*self._given, private.mesh_of_devices())
+            tree, shardings, mesh = self._given
+            return processes_of(tree, shardings, mesh=mesh)
         return set().union(*map(owners_of, self._leaves))
 
     def prepared(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from redistrib.backends.jax.meetings import Meeting
@@ -176,15 +175,17 @@ def open_weights(path: Path) -> OpenWeights:
     """
     if kind_of(path) == "file" and not path.name.endswith(".json"):
         return _opened(path.parent, [path.name], {})
-    for attempt in range(ATTEMPTS):
+
+    def attempt(is_last: bool) -> OpenWeights | None:
         before = _listing(path)
         try:
             return _opened(*_files_of(path))
         except WeightsFileError:
-            if attempt == ATTEMPTS - 1 or _listing(path) == before:
+            if is_last or _listing(path) == before:
                 raise
-            time.sleep(PAUSE)
-    raise AssertionError("the last attempt returns or raises")
+            return None
+
+    return _settled(attempt)
 
 
 def open_together(path: Path, meeting: Meeting) -> OpenWeights:
@@ -203,20 +204,39 @@ def open_together(path: Path, meeting: Meeting) -> OpenWeights:
             )
         return None
 
-    for attempts_left in reversed(range(ATTEMPTS)):
+    def attempt(is_last: bool) -> OpenWeights | None:
         with ExitStack() as stack:
-            weights, notes = meeting.agreed(first, note=lambda weights: packed(weights.to_json()) if weights else "")
-            if weights is None:
-                same = partial(_like, path, unpacked(notes[0]), refuse=not attempts_left)
-                weights, notes = meeting.agreed(same, note=lambda weights: "" if weights else "other")
-            else:
-                stack.callback(weights.close)
-                _, notes = meeting.agreed(lambda: None)
-            if weights is not None and not any(notes):
-                stack.pop_all()
+
+            def held(weights: OpenWeights | None) -> OpenWeights | None:
+                if weights is not None:
+                    stack.callback(weights.close)
                 return weights
-            if weights is not None:
-                weights.close()
+
+            led, headers = meeting.agreed(
+                lambda: held(first()), note=lambda weights: packed(weights.to_json()) if weights else ""
+            )
+            weights, others = meeting.agreed(
+                lambda: led or held(_like(path, unpacked(headers[0]), refuse=is_last)),
+                note=lambda weights: "" if weights else "other",
+            )
+            if any(others):
+                return None
+            stack.pop_all()
+            return weights
+
+    return _settled(attempt)
+
+
+def _settled(attempt: Callable[[bool], OpenWeights | None]) -> OpenWeights:
+    """Open files that others may replace meanwhile.
+
+    Args:
+        attempt: is told whether it is the last; None where the files have changed. The last returns files or raises.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        weights = attempt(not left)
+        if weights is not None:
+            return weights
         time.sleep(PAUSE)
     raise AssertionError("the last attempt returns or raises")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ def _rounds(output: str) -> list[dict[str, Any]]:
 def _judge(rounds: tuple[dict[str, Any], ...]) -> None:
     """Judge what the processes of a job say of one round."""
     case = json.dumps(rounds, indent=1)
-    said = [one["said"] for one in rounds]
-    errors = {text for text in said if text}
-    if any("FOREIGN" in text for text in said):
-        raise Failure("exception", next(text for text in said if "FOREIGN" in text), case=case)
-    if len(errors) > 1:
-        raise Failure("wrong", f"different errors: {sorted(errors)}", case=case)
+    errors = Counter(text for one in rounds for text in {*one["errors"]})
+    for text, count in errors.items():
+        if text.startswith("FOREIGN"):
+            raise Failure("exception", text, case=case)
+        if count == 1:
+            raise Failure("wrong", f"one process alone has the error {text}", case=case)
     if not all(one["right"] for one in rounds) or any(one["after"] for one in rounds):
         raise Failure("wrong", "other values, or no further call", case=case)
     if max(one["seconds"] for one in rounds) > SECONDS:

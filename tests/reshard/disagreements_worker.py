@@ -27,7 +27,7 @@ ME, COUNT = jax.process_index(), jax.process_count()
 LAST = ME == COUNT - 1
 DEVICES = np.array(jax.devices())
 EACH = len(DEVICES) // COUNT
-LINE = Mesh(DEVICES, ("x",))
+LINE, AXES = Mesh(DEVICES, ("x",)), {"x": len(DEVICES)}
 ROWS, COLUMNS, WHOLE = NamedSharding(LINE, P("x")), NamedSharding(LINE, P(None, "x")), NamedSharding(LINE, P())
 PAIR = Mesh(DEVICES[: 2 * EACH], ("x",))  # of the first two processes
 TURNED = Mesh(DEVICES[::-1], ("x",))
@@ -58,6 +58,8 @@ def disagreements() -> Iterator[tuple[str, Callable[[Named], Any]]]:
     """Calls that some process makes in another way than the others; of trees with a name that no call had before."""
     a, b, integers = array(), array(factor=2), array(values=VALUES.astype(np.int32))
     on_pair = array(NamedSharding(PAIR, P("x")))
+    with jax.enable_x64(True):
+        wide = array(values=VALUES.astype(np.float64))
     local = jax.device_put(VALUES, jax.local_devices()[0])
     shape = jax.ShapeDtypeStruct(VALUES.shape, VALUES.dtype, sharding=ROWS)
     yield "shardings", lambda t: rd.reshard(t(a), WHOLE if LAST else COLUMNS)
@@ -96,7 +98,15 @@ def disagreements() -> Iterator[tuple[str, Callable[[Named], Any]]]:
     yield "an error that all have", lambda t: rd.reshard(t(a), P("y"), mesh=LINE)
     yield "two functions", lambda t: rd.load("/none", {"a": COLUMNS}) if LAST else rd.reshard(t(a), COLUMNS)
     yield "no tree to save", lambda t: rd.save(t({"a": "text" if LAST else a, "b": b}), sys.argv[5])
+    yield "a deleted leaf beside 64 bits", lambda t: rd.reshard(t([wide, deleted() if LAST else a]), COLUMNS)
+    yield "an axis that the first devices have not", lambda t: rd.reshard(t(VALUES), P("y" if LAST else "x"), mesh=AXES)
+    yield "no size of a load", lambda _: loaded_under_mesh("much" if LAST else "1MiB")
     yield "no sharding to load", lambda _: rd.load(sys.argv[5], {"a": 3 if LAST else COLUMNS, "b": COLUMNS})
+
+
+def loaded_under_mesh(memory_limit: str) -> Any:
+    with jax.set_mesh(LINE):
+        return rd.load(sys.argv[5], {"a": P("x")}, memory_limit=memory_limit)
 
 
 def moved_keys() -> bool:

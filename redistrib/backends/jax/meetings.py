@@ -12,11 +12,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, NoReturn, TypeVar
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, Mesh, Sharding
 
 from redistrib.backends.jax import calls, private
 from redistrib.backends.jax.calls import Calls
+from redistrib.backends.jax.sharding import over_first_devices
 from redistrib.errors import CommunicatorError
+from redistrib.lang.mesh import Mesh as Axes
 
 Value = TypeVar("Value")
 
@@ -176,9 +179,14 @@ def _raised_in_all(function: str, processes: Callable[[], Iterable[int]]) -> Ite
         Meeting(numbers, function).raise_everywhere(error)
 
 
-def processes_of(*trees: Any) -> set[int]:
-    """The processes that own a device of an array, a sharding, a mesh or a device among the leaves of trees."""
+def processes_of(*trees: Any, mesh: Any = None) -> set[int]:
+    """The processes that own a device of an array, a sharding, a mesh or a device among the leaves of trees.
+
+    A leaf that names no devices and is no value of the host, such as a partition spec, stands for those of `mesh`: of
+    JAX, or axes and sizes over the first devices; by default that of `jax.set_mesh`.
+    """
     devices: set[Any] = set()
+    is_whole = True
     for leaf in jax.tree.leaves(trees, is_leaf=lambda value: isinstance(value, Sharding | Mesh)):
         sharding = leaf if isinstance(leaf, Sharding) else getattr(leaf, "sharding", None)
         if isinstance(leaf, jax.Device):
@@ -187,4 +195,10 @@ def processes_of(*trees: Any) -> set[int]:
             devices.update(leaf.devices.flat)
         elif isinstance(sharding, Sharding) and not isinstance(getattr(sharding, "mesh", None), AbstractMesh):
             devices |= sharding.device_set
+        elif not isinstance(leaf, np.ndarray | np.generic | int | float | complex):
+            is_whole = False
+    if not is_whole:
+        with suppress(Exception):  # of a mesh that is none
+            over = private.mesh_of_devices() if mesh is None else mesh
+            devices.update((over if isinstance(over, Mesh) else over_first_devices(Axes.of(over))).devices.flat)
     return {device.process_index for device in devices}
