@@ -84,6 +84,7 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
     assert message["gather types"].startswith("CommunicatorError: rank 1: ")
     assert "rank 2 gives another type, mesh or root than rank 0" in message["gather order"]
     assert "rank 1 gives another type, mesh or root than rank 0" in message["gather roots"]
+    assert "or calls scatter where that calls gather" in message["scatter and gather"]
 
 
 @pytest.mark.parametrize("how", ["shared", "packed", "datatypes"])

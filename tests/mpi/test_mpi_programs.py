@@ -136,6 +136,7 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         assert len(set(messages)) == 1, (name, messages)
     message = {name: messages[0] for name, messages in said.items()}
     tile = 16 // ranks
+    different = "CommunicatorError: the ranks make different calls, or name different roots; make the same call on all"
     no_root = f"CommunicatorError: there is no rank {ranks} among {ranks}; give a root from 0 to {ranks - 1}"
     assert message == {
         "size": f"CommunicatorError: the program runs on devices up to number {ranks - 1} and the communicator has "
@@ -162,7 +163,8 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         "whole": message["whole"],
         "scatter root": no_root,
         "scatter root of one": no_root,
-        "gather roots": "CommunicatorError: the ranks name different roots; give the same on all ranks",
+        "gather roots": different,
+        "calls": different,
         "no program": "CommunicatorError: 7 is no program; give one, for example from its JSON or text",
         "gather": f"TilesError: rank 0: the tile of 'z' has shape [{tile}, 16] where the tile is [16, {tile}]; pass "
         "this rank's tile, not the whole array",

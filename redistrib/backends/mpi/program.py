@@ -27,7 +27,8 @@ from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 from redistrib.programs.reference import cropped, padded
 
-_ROOTS = 2**24 - 1  # the highest number of a root in the word on which ranks agree
+_CALLS = "call", "scatter", "gather"
+_MOST = 2**24 - 1  # the highest number of a call and its root in the word on which ranks agree
 
 Tile: TypeAlias = npt.NDArray[Any]
 Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
@@ -120,7 +121,7 @@ class ProgramExecutor(CommunicatorOwner):
             TilesError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
-        env = self._accepted(tiles, self.program.inputs, self._tile)
+        env = self._accepted("call", tiles, self.program.inputs, self._tile)
         del tiles
         _run_steps(self._steps, env)
         return [env.get(name) for name in self.program.outputs]
@@ -137,7 +138,7 @@ class ProgramExecutor(CommunicatorOwner):
             CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
         inputs = arrays if self.comm.rank == root else (None,) * len(self.program.inputs)
-        env = self._accepted(inputs, self.program.inputs, partial(self._whole, root=root), root)
+        env = self._accepted("scatter", inputs, self.program.inputs, partial(self._whole, root=root), root)
         return [self._end(Scatter, value, root).run(env.pop(value.name, None)) for value in self.program.inputs]
 
     def gather(self, *tiles: Any, root: int = 0) -> list[Tile | None]:
@@ -156,21 +157,27 @@ class ProgramExecutor(CommunicatorOwner):
             CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
         values = [self.program.values[name] for name in self.program.outputs]
-        env = self._accepted(tiles, values, self._tile, root)
+        env = self._accepted("gather", tiles, values, self._tile, root)
         whole = ((self._end(Gather, value, root).run(env.get(value.name)), value) for value in values)
         return [None if array is None else cropped(array, value) for array, value in whole]
 
     def _accepted(
-        self, arrays: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None], root: int = 0
+        self,
+        function: str,
+        arrays: Sequence[Any],
+        values: Sequence[Value],
+        read: Callable[[Any, Value], Tile | None],
+        root: int = 0,
     ) -> Tiles:
-        """The arrays by name; on every rank the first error of any rank, also if they name different roots."""
+        """The arrays by name; on every rank the first error of any rank, also if they make different calls."""
         self._require_open()
         problem: str | CommunicatorError = ""
         tiles: Tiles = {}
         word = 0
         try:
             consistency.require_root(self.comm, root)
-            word = 1 | root << 1 | (_ROOTS - root) << _ROOTS.bit_length() + 1  # a root and its complement, see below
+            number = len(_CALLS) * root + _CALLS.index(function)
+            word = 1 | number << 1 | (_MOST - number) << _MOST.bit_length() + 1  # and its complement, see below
             if len(arrays) != len(values):
                 names = ", ".join(value.name for value in values) or "none"
                 raise TilesError(f"{len(arrays)} arrays are given for {len(values)}: {names}")
@@ -185,8 +192,10 @@ class ProgramExecutor(CommunicatorOwner):
         agreed = self._groups.agree(word)
         if not agreed & 1:
             raise consistency.first_problem(self.comm, problem)
-        if agreed != word:  # a bit of the root, or of its complement, is 0 on some rank and 1 here
-            raise CommunicatorError("the ranks name different roots; give the same on all ranks")
+        if agreed != word:  # a bit of the number, or of its complement, is 0 on some rank and 1 here
+            raise CommunicatorError(
+                "the ranks make different calls, or name different roots; make the same call on all"
+            )
         return tiles
 
     def _tile(self, array: Any, value: Value) -> Tile | None:

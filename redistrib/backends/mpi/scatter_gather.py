@@ -58,7 +58,7 @@ def scatter(
             whole, line = _described(array, "the global array", placement.shape, dtype, whole=True)
         return line
 
-    placement, lines = _agreed(dist_type, mesh, comm, root, here)
+    placement, lines = _agreed("scatter", dist_type, mesh, comm, root, here)
     element_type = dtype_of(lines[root])
     _require_reduction(placement, element_type)
     tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, element_type)
@@ -105,7 +105,7 @@ def gather(
         local, line = _tile_here(tile, placement, comm.rank)
         return line
 
-    placement, lines = _agreed(dist_type, mesh, comm, root, here)
+    placement, lines = _agreed("gather", dist_type, mesh, comm, root, here)
     first = int(placement.holders[0])
     element_type = dtype_of(lines[first])
     for rank in placement.holders.tolist():
@@ -223,6 +223,7 @@ def _note(line: str) -> Bytes:
 
 
 def _agreed(
+    function: str,
     dist_type: DistType | str,
     mesh: Any,
     comm: MPI.Intracomm,
@@ -232,6 +233,7 @@ def _agreed(
     """The placement of a call that all ranks make alike, and the dtypes of their arrays; one `Allgather`.
 
     Args:
+        function: the name of the function that is called.
         dist_type, mesh, comm, root: as for `scatter`.
         here: the line of this rank's array, see `_described`.
 
@@ -242,7 +244,7 @@ def _agreed(
     placement, problem = None, None
     try:
         placement = _placed(dist_type, mesh, comm, root)
-        digest = digest_of_parts([*_facts(placement), root])
+        digest = digest_of_parts([function, *_facts(placement), root])
         line = f"{here(placement)}\n{digest}"
     except RedistribError as error:
         problem, line = error, f"!{error}"
@@ -260,7 +262,8 @@ def _agreed(
     for rank, digest in enumerate(digests):
         if digest != digests[0]:
             raise CommunicatorError(
-                f"rank {rank} gives another type, mesh or root than rank 0; give the same on all ranks"
+                f"rank {rank} gives another type, mesh or root than rank 0, or calls scatter where that calls gather; "
+                "make the same call on all ranks"
             )
     return placement, list(dtypes)
 

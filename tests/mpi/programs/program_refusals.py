@@ -79,6 +79,7 @@ whole = [np.zeros((16, 16), np.float32)] if rank == 0 else []
 refused("scatter root of one", lambda: execute.scatter(*whole, root=RANKS if rank == 2 else 0))
 results = execute(good)
 refused("gather roots", lambda: execute.gather(*results, root=rank // 2))
+refused("calls", lambda: execute.gather(*results) if rank == 2 else execute(good))
 refused("no program", lambda: program_to_mpi(7 if rank == 2 else program, comm))
 refused("gather", lambda: execute.gather(good))
 assert execute(good)[0] is not None  # still in order after all that

@@ -95,6 +95,10 @@ refused(
     lambda: gather(np.zeros(TILE), CUT, Mesh.of(MESH, tuple(range(RANKS)[:: -1 if rank == 2 else 1])), comm),
 )
 refused("gather roots", lambda: gather(np.zeros(TILE), CUT, MESH, comm, root=rank))
+refused(
+    "scatter and gather",
+    lambda: gather(np.zeros(TILE), CUT, MESH, comm) if rank == 2 else scatter(line, CUT, MESH, comm),
+)
 alike = gather(scatter(np.arange(16.0), CUT, MESH, comm), CUT, MESH, comm)
 assert rank or (alike == np.arange(16.0)).all()  # in order after all that
 if rank == 0:
