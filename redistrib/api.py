@@ -173,8 +173,7 @@ def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = 
     need("mpi4py")
     from redistrib.backends import mpi
 
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    return mpi.run(_plan_or_program(plan), comm, memory_limit=limit, **options)
+    return mpi.run(plan, comm, memory_limit=memory_limit, **options)  # which tells all ranks of errors
 
 
 def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | str | None = None, **options: Any) -> Any:

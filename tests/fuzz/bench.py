@@ -10,7 +10,9 @@ often each summand is in what a device holds. *Forged* are plans changed at rand
 whatever is accepted must still be right by that interpreter. *Texts* go to all that reads text. *Trees* go through
 `reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost. *Through* moves
 arrays through random functions that capture others, twice each. *Functions* are random JAX functions through
-`distribute`, whose numbers must be those of `jax.jit`. *Pipelines* are random training steps in stages. Failed is
+`distribute`, whose numbers must be those of `jax.jit`. *Pipelines* are random training steps in stages.
+*Disagreements* are jobs of 2 and 4 processes of JAX and 4 ranks of MPI, of which one makes another call than the
+others, or has an error: all must raise the same error within seconds, or get what is right. Failed is
 whatever is wrong, raises anything but a `RedistribError`, warns, or takes more processor time than its kind may.
 """
 
@@ -44,6 +46,7 @@ SAMPLE = {
     "functions": 100,
     "effects": 40,
     "files": 500,
+    "disagreements": 8,
     "pipelines": 40,
 }
 FULL = {
@@ -55,6 +58,7 @@ FULL = {
     "functions": 2_000,
     "effects": 500,
     "files": 5_000,
+    "disagreements": 100,
     "pipelines": 500,
 }
 ENVIRONMENT = {
@@ -74,6 +78,7 @@ USUAL = {
     "functions": 3.0,
     "effects": 5.0,
     "files": 1.0,
+    "disagreements": 120.0,
     "pipelines": 10.0,
 }  # seconds a case, at most, on the average
 
@@ -92,6 +97,7 @@ class Run:
         self._todo = sorted(everything, reverse=True)  # taken from the end: of every kind the same part is done
         self._end = None if minutes is None else time.monotonic() + 60 * minutes
         self._lock = threading.Lock()
+        self._left = {name: 60 * KINDS[name].minutes for name in counts if KINDS[name].minutes is not None}
         self.unfinished = False
 
     def go(self, jobs: int) -> None:
@@ -120,8 +126,10 @@ class Run:
                 if compiles not in children:
                     children[compiles] = stack.enter_context(Child("tests.fuzz.worker", ENVIRONMENT))
                 task = {"kind": name, "seed": self.seed, "start": start, "stop": stop}
-                limit = GRACE + 2 * USUAL[name] * (stop - start)
+                limit, began = GRACE + 2 * USUAL[name] * (stop - start), time.monotonic()
                 self._note(name, start, stop, children[compiles].ask(task, limit))
+                if name in self._left:
+                    self._left[name] -= time.monotonic() - began
                 advance(name)
 
     def _chunks(self) -> Iterator[tuple[str, int, int]]:
@@ -133,6 +141,9 @@ class Run:
                     self.unfinished = True
                     return
                 _, name, start, stop = self._todo.pop()
+                if self._left.get(name, 1.0) <= 0:
+                    self.unfinished = True
+                    continue
             yield name, start, stop
 
     def _note(self, name: str, start: int, stop: int, answer: dict[str, Any]) -> None:

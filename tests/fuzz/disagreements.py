@@ -7,16 +7,21 @@ otherwise is right; and the next call that all make alike is right.
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.fuzz.guard import Failure
+from tests.mpi.launch import launch, mpiexec
 from tests.processes import outputs_of
 
-JOBS = ((2, 2), (4, 1), (2, 1), (4, 2))  # processes, and devices of each
-ROUNDS = 12  # of a job
+JOBS = ((2, 2), (4, 1), (2, 1), (4, 2))  # processes of JAX, and devices of each
+RANKS = 4  # of MPI
+ROUNDS = 12  # of a job of JAX
+MPI_ROUNDS = 200
 SECONDS = 15.0  # that a call may take, compilation included, before processes count as having waited in vain
 _WORKER = Path(__file__).with_name("disagreements_worker.py")
 
@@ -27,23 +32,47 @@ def check(seed: int, index: int) -> str:
     Raises:
         Failure: where it is not right.
     """
-    processes, devices_each = JOBS[index % len(JOBS)]
-    numbers = ",".join(str(ROUNDS * index + k) for k in range(ROUNDS))
+    number, kind = divmod(index, len(JOBS) + 1)
+    if kind == len(JOBS):
+        rounds, what = _by_mpi(seed, number), f"{RANKS} ranks"
+    else:
+        rounds, what = _by_jax(seed, number, *JOBS[kind]), f"{JOBS[kind][0]} processes"
+    for each in rounds:
+        _judge(each)
+    return what
+
+
+def _by_jax(seed: int, number: int, processes: int, devices_each: int) -> list[Sequence[Any]]:
+    """What all processes say of each round of a job."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            outputs = outputs_of(_WORKER, processes, devices_each, folder, str(seed), numbers)
+            outputs = outputs_of(_WORKER, processes, devices_each, folder, str(seed), _numbers(number, ROUNDS))
         except AssertionError as error:
             raise Failure("crash", str(error)[-3000:]) from None
-    for rounds in zip(*map(_rounds, outputs), strict=True):
-        _judge(rounds)
-    return f"{processes} processes of {devices_each}"
+    return list(zip(*map(_said, outputs), strict=True))
 
 
-def _rounds(output: str) -> list[dict[str, Any]]:
+def _by_mpi(seed: int, number: int) -> list[Sequence[Any]]:
+    if mpiexec() is None:
+        return []
+    try:
+        done = launch(RANKS, "disagreements", str(seed), _numbers(number, MPI_ROUNDS), timeout=300)
+    except subprocess.TimeoutExpired as error:
+        raise Failure("slow", f"ranks wait for each other: {error.stdout!r}"[-3000:]) from None
+    if done.code:
+        raise Failure("crash", f"exit code {done.code}: {done.out[-1500:]}{done.err[-1500:]}")
+    return _said(done.out)
+
+
+def _numbers(first: int, count: int) -> str:
+    return ",".join(str(first * count + k) for k in range(count))
+
+
+def _said(output: str) -> list[Any]:
     return [json.loads(line.removeprefix("ROUND ")) for line in output.splitlines() if line.startswith("ROUND ")]
 
 
-def _judge(rounds: tuple[dict[str, Any], ...]) -> None:
+def _judge(rounds: Sequence[dict[str, Any]]) -> None:
     """Judge what the processes of a job say of one round."""
     case = json.dumps(rounds, indent=1)
     errors = Counter(text for one in rounds for text in {*one["errors"]})

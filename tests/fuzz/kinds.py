@@ -23,6 +23,7 @@ class Kind:
         chunk: cases that a process is given at a time.
         what: for the report.
         compiles: whether compilers run, which want more memory than all else.
+        minutes: of all cases together, after which none is taken; cases are few and long, and would take all the time.
     """
 
     module: str
@@ -30,6 +31,7 @@ class Kind:
     chunk: int
     what: str
     compiles: bool = False
+    minutes: float | None = None
 
     @property
     def check(self) -> Callable[[int, int], str]:
@@ -46,6 +48,9 @@ KINDS: dict[str, Kind] = {
     "functions": Kind("tests.fuzz.functions", 60.0, 40, "functions through distribute, beside jax.jit", compiles=True),
     "effects": Kind("tests.fuzz.effects", 60.0, 20, "functions with effects, beside jax.jit", compiles=True),
     "files": Kind("tests.fuzz.files", LIMIT, 100, "trees saved, and files of weights read"),
+    "disagreements": Kind(
+        "tests.fuzz.disagreements", LIMIT, 1, "jobs of processes that disagree", compiles=True, minutes=10.0
+    ),
     "pipelines": Kind("tests.fuzz.pipelines", 120.0, 20, "training steps in stages, beside jax.jit", compiles=True),
 }
 

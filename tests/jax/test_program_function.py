@@ -309,11 +309,9 @@ def test_the_plans_of_a_program_are_verified() -> None:
 
 
 def test_what_is_neither_plan_nor_program_is_refused() -> None:
-    pytest.importorskip("mpi4py")
     for call in (
         lambda: rd.verify("plan"),  # type: ignore[type-var]
         lambda: rd.to_jax("plan", None),  # type: ignore[arg-type]
-        lambda: rd.to_mpi("plan", None),  # type: ignore[arg-type]
     ):
         with pytest.raises(ProgramError, match=r"a Plan or a Program .*, and not 'plan'"):
             call()

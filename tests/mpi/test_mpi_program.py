@@ -74,7 +74,7 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
     )
 
     assert message["no plan"] == "CommunicatorError: None is no plan; give one, for example from its JSON or text"
-    assert "memory_limit is 'much'; give a number of bytes" in message["limit in words"]
+    assert message["limit in words"].startswith("ChoiceError: ") and "'much'" in message["limit in words"]
     assert message["profile and plan"] == "CommunicatorError: 7 is no plan; give one, for example from its JSON or text"
     assert "rank 1 gives another type, mesh or root than rank 0" in message["scatter types"]
     assert message["scatter text"].startswith("CommunicatorError: rank 2: ")

@@ -144,6 +144,7 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         "kind": "CommunicatorError: 'world' is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD",
         "program": "CommunicatorError: rank 2 gives another program than rank 0; give the same on all ranks, a plan "
         "for example by comm.bcast(plan.to_json())",
+        "a plan": message["program"],
         "sizes": "CommunicatorError: rank 3 gives another program than rank 0; give the same on all ranks, a plan for "
         "example by comm.bcast(plan.to_json())",
         "body": "ProgramError: operation 'first': nest 'first' has no body; give one to run it (rule Nest)",

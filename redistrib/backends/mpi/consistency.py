@@ -19,34 +19,38 @@ from redistrib.programs.check import check as checked
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import with_steps
 from redistrib.programs.program import Compute, Program
+from redistrib.sizes import parse_size
 
 
 def check(
-    plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
-) -> LatencyBandwidth | None:
-    """Refuse a plan or arguments that cannot be prepared, on every rank with the same message; return the profile.
+    plan: Plan, comm: MPI.Intracomm, limit: int | str | None, profile: Any, transport: str | None
+) -> tuple[LatencyBandwidth | None, int | None]:
+    """Refuse a plan or arguments that cannot be prepared, on every rank with the same message.
+
+    Returns:
+        The profile, and the limit in bytes.
 
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    model = _require_equal("plan", plan, Plan, comm, limit, profile, transport)
+    options = _require_equal("plan", plan, Plan, comm, limit, profile, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
             f"device, for example with mpiexec -n {plan.devices} or comm.Split"
         )
-    return model
+    return options
 
 
 def check_program(
-    program: Program, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
-) -> LatencyBandwidth | None:
+    program: Program, comm: MPI.Intracomm, limit: int | str | None, profile: Any, transport: str | None
+) -> tuple[LatencyBandwidth | None, int | None]:
     """As `check`, for a program. Of the bodies of its nests, only the names are compared.
 
     Raises:
         CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
     """
-    model = _require_equal("program", program, ProgramData, comm, limit, profile, transport)
+    options = _require_equal("program", program, ProgramData, comm, limit, profile, transport)
     ranks = max(program.devices, default=-1) + 1
     if comm.size < ranks:
         raise CommunicatorError(
@@ -54,7 +58,7 @@ def check_program(
             f"a rank for each, for example with mpiexec -n {ranks}"
         )
     require(program)
-    return model
+    return options
 
 
 def require(runnable: Plan | Program) -> None:
@@ -84,24 +88,23 @@ def _require_equal(
     limit: Any,
     profile: Any,
     transport: str | None,
-) -> LatencyBandwidth | None:
-    """Refuse arguments that differ between ranks, and return the profile."""
+) -> tuple[LatencyBandwidth | None, int | None]:
+    """Refuse arguments that differ between ranks, and return the profile and the limit."""
     require_communicator(comm)
-    model, problem, call = None, None, ""
+    model, room, problem, call = None, None, None, ""
     try:
         model = None if profile is None else selection.profile_of_transports(profile)
         call = f"{kind} {_digest(kind, runnable, sort)}"
-        if limit is not None and not isinstance(limit, numbers.Integral):
-            raise CommunicatorError(f"memory_limit is {limit!r}; give a number of bytes, an integer")
+        room = None if limit is None else parse_size(limit)
     except RedistribError as error:
         problem = error
-    everyone = comm.allgather((problem, call, repr(limit), repr(model), repr(transport)))
+    everyone = comm.allgather((problem, call, repr(room), repr(model), repr(transport)))
     for rank, (other, *_) in enumerate(everyone):
         if isinstance(other, ProfileError):
             raise ProfileError(f"rank {rank}: {other}")
         if other:
             raise other
-    names = ("problem", kind, "memory_limit", "profile", "transport")
+    names = ("problem", everyone[0][1].partition(" ")[0], "memory_limit", "profile", "transport")
     for rank, other in enumerate(everyone):
         for name, a, b in zip(names, everyone[0], other, strict=True):
             if a != b:
@@ -113,7 +116,7 @@ def _require_equal(
         raise CommunicatorError(
             f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
         )
-    return model
+    return model, room
 
 
 def _digest(kind: str, runnable: Any, sort: type) -> str:

@@ -33,7 +33,7 @@ def to_mpi(
     plan: Plan,
     comm: MPI.Intracomm,
     *,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
     transport: str | None = None,
 ) -> Executor:
@@ -45,7 +45,8 @@ def to_mpi(
     Args:
         plan: the plan, synthesized here or read from JSON.
         comm: an mpi4py communicator with one rank per device.
-        memory_limit: bytes per rank for source, target and all memory between; None for no limit.
+        memory_limit: bytes per rank for source, target and all memory between, an integer or a text such as
+            `"2GiB"`; None for no limit.
         profile: a profile of `redistrib calibrate --backend mpi`, by which transports are chosen: the path of its JSON,
             the parsed JSON, or the profile itself; None for the default order.
         transport: "shared" (copies through memory that ranks of one host share), "packed" (contiguous collectives
@@ -83,12 +84,12 @@ class Executor(CommunicatorOwner):
         plan: Plan,
         comm: MPI.Intracomm,
         *,
-        memory_limit: int | None = None,
+        memory_limit: int | str | None = None,
         profile: Any = None,
         transport: str | None = None,
         lasting: bool = True,
     ) -> None:
-        model = consistency.check(plan, comm, memory_limit, profile, transport)
+        model, limit = consistency.check(plan, comm, memory_limit, profile, transport)
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         super().__init__(comm)
@@ -99,7 +100,7 @@ class Executor(CommunicatorOwner):
         self._target_bytes = plan.after.tile_size * plan.itemsize  # of the largest tile: shared blocks have one size
         self._own_bytes = plan.after.box(comm.rank).volume * plan.itemsize
         self._lasting = lasting
-        self.transports = self._choose(memory_limit, model, transport)
+        self.transports = self._choose(limit, model, transport)
         self._blocks: list[SharedTile] = []
         self._private: list[Block] = []
         self._current: SharedTile | None = None

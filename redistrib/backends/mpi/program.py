@@ -39,7 +39,7 @@ def program_to_mpi(
     program: Program,
     comm: MPI.Intracomm,
     *,
-    memory_limit: int | None = None,
+    memory_limit: int | str | None = None,
     profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
     transport: str | None = None,
 ) -> ProgramExecutor:
@@ -51,7 +51,8 @@ def program_to_mpi(
     Args:
         program: the program.
         comm: an mpi4py communicator with at least a rank for each device.
-        memory_limit: bytes per rank for all live tiles and the scratch of moves; None for no limit.
+        memory_limit: bytes per rank for all live tiles and the scratch of moves, an integer or a text such as
+            `"2GiB"`; None for no limit.
         profile, transport: of the plans of moves, see `to_mpi`.
 
     Raises:
@@ -81,20 +82,20 @@ class ProgramExecutor(CommunicatorOwner):
         program: Program,
         comm: MPI.Intracomm,
         *,
-        memory_limit: int | None = None,
+        memory_limit: int | str | None = None,
         profile: Any = None,
         transport: str | None = None,
     ) -> None:
-        model = consistency.check_program(program, comm, memory_limit, profile, transport)
+        model, limit = consistency.check_program(program, comm, memory_limit, profile, transport)
         self.program = program
         self.calls: dict[str, tuple[str, ...]] = {}
         self._flat = inlined(program)
-        self._beside = _beside(self._flat, memory_limit)
+        self._beside = _beside(self._flat, limit)
         super().__init__(comm)
         self._plans: dict[tuple[str, tuple[int, ...], int | None], Executor] = {}
         self._direct: list[DirectMove] = []
         self._ends: dict[tuple[str, Value, int], DirectMove] = {}
-        self._options = (memory_limit, model, transport)
+        self._options = (limit, model, transport)
         self._steps: Steps = []
         problems = self.comm.allgather(self._prepare())
         problem = next((problem for problem in problems if problem is not None), None)

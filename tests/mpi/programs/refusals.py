@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from mpi4py import MPI
 
-from redistrib.api import synthesize
-from redistrib.backends.mpi import gather, scatter, to_mpi
+from redistrib.api import synthesize, to_mpi
+from redistrib.backends.mpi import gather, scatter
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
