@@ -16,7 +16,7 @@ from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.program import mapped, shardings
-from redistrib.backends.jax.sharding import JaxMesh
+from redistrib.backends.jax.sharding import JaxMesh, text_of
 from redistrib.digests import digest_of_parts
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at, put
 from redistrib.distribution.devices import platform_of, require_devices
@@ -209,8 +209,9 @@ class Distributed:
             return
         meeting = Meeting(self._processes, _FUNCTION, "functions, schedules, options or values of the host")
         if meeting.is_between:
-            values = [digest_of_host_value(leaves[k]) for k in away if is_of_host(leaves[k])]
-            meeting.require_equal(digest_of_parts([self._digest, is_inside, away, *values]))
+            moved = ((k, leaves[k]) for k in away if not isinstance(leaves[k], jax.core.Tracer))
+            moves = [(k, digest_of_host_value(v) if is_of_host(v) else text_of(v.sharding)) for k, v in moved]
+            meeting.require_equal(digest_of_parts([self._digest, is_inside, *moves]))
         self._is_agreed = True
 
     def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:

@@ -17,7 +17,7 @@ from redistrib.backends.jax import memory_copies, memory_kinds
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.rows import line_of
-from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.sharding import alone_on, text_of
 from redistrib.cache import Cache
 from redistrib.cost.model import CostModel
 from redistrib.digests import digest_of_parts
@@ -359,3 +359,8 @@ def _described(shardings: Any) -> Iterable[str]:
     """A tree of shardings as text, the same in all processes."""
     for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
         yield f"{name} {leaf}"
+        sharding = (
+            matched(0.0, leaf)[0][0].target if isinstance(leaf, PartitionSpec) else getattr(leaf, "sharding", leaf)
+        )
+        if isinstance(sharding, Sharding):
+            yield text_of(sharding)

@@ -12,7 +12,8 @@ jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
 
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.digests import digest_of
@@ -44,6 +45,10 @@ def main() -> None:
         jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])
         for value, sharding in zip((X, W), alike.in_shardings, strict=True)
     ]
+    whole, columns = (
+        jax.make_array_from_callback(X.shape, NamedSharding(MESH, spec), lambda index: X[index])
+        for spec in (P(), P(None, "d"))
+    )
     calls = {
         "schedules": lambda: other(X, W),
         "arguments": lambda: arguments(X[:8] if LAST else X, W),
@@ -53,6 +58,7 @@ def main() -> None:
         "values of one process": lambda: alike(X if LAST else placed[0], W),
         "captured values": lambda: captured(X),
         "order": lambda: [g(*placed) for g in ((alike, arguments) if LAST else (arguments, alike))],
+        "moved arguments": lambda: alike(whole if LAST else columns, W),
         "a call too few": lambda: [g(*placed) for g in ((arguments,) if LAST else (alike, arguments))],
         "memory": lambda: rd.search(f, (X, W), MESH, limit=1, memory_limit=1),
     }

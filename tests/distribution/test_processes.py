@@ -24,7 +24,15 @@ def test_programs_and_searches_are_the_same_or_refused(processes: int, devices_e
     errors = dict(line.removeprefix("DIFFERENT ").split(": ", 1) for line in different)
     differing = f"CommunicatorError: the processes {list(range(processes))} call "
     compared = f"{differing}distribute with different functions, schedules, options or values of the host"
-    for name in ("schedules", "values", "values of one process", "captured values", "order", "a call too few"):
+    for name in (
+        "schedules",
+        "values",
+        "values of one process",
+        "captured values",
+        "order",
+        "moved arguments",
+        "a call too few",
+    ):
         assert errors[name].startswith(compared), (name, errors[name])
     assert errors["arguments"].startswith("ProgramError: operation 'f', array 'x': it is float32[8, 8]")
     assert errors["a pin"].startswith("CutError: the mesh {d:2, t:2} has no axis 'z'")

@@ -20,9 +20,9 @@ from tests.processes import outputs_of
 
 JOBS = ((2, 2), (4, 1), (2, 1), (4, 2))  # processes of JAX, and devices of each
 RANKS = 4  # of MPI
-ROUNDS = 12  # of a job of JAX
+ROUNDS = 6  # of a job of JAX
 MPI_ROUNDS = 200
-SECONDS = 15.0  # that a call may take, compilation included, before processes count as having waited in vain
+SECONDS = 60.0  # that a call may take, compilation included, before processes count as having waited in vain
 _WORKER = Path(__file__).with_name("disagreements_worker.py")
 
 
@@ -38,7 +38,7 @@ def check(seed: int, index: int) -> str:
     else:
         rounds, what = _by_jax(seed, number, *JOBS[kind]), f"{JOBS[kind][0]} processes"
     for each in rounds:
-        _judge(each)
+        judge(each)
     return what
 
 
@@ -72,7 +72,7 @@ def _said(output: str) -> list[Any]:
     return [json.loads(line.removeprefix("ROUND ")) for line in output.splitlines() if line.startswith("ROUND ")]
 
 
-def _judge(rounds: Sequence[dict[str, Any]]) -> None:
+def judge(rounds: Sequence[dict[str, Any]]) -> None:
     """Judge what the processes of a job say of one round."""
     case = json.dumps(rounds, indent=1)
     errors = Counter(text for one in rounds for text in {*one["errors"]})

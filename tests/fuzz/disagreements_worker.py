@@ -220,7 +220,7 @@ def outcome(calls_made: list[Call], number: int, suffix: str, *, stops: bool = F
 
 
 def main() -> None:
-    calls.REPEATED_SECONDS, calls.WAIT_SECONDS = 0.3, 20.0
+    calls.REPEATED_SECONDS, calls.WAIT_SECONDS = 0.3, 100.0
     store = private.notes_of_processes()
     everywhere = Call("reshard", tuple(range(COUNT)), SPECS[0], SPECS[1])
     rd.save({name: everywhere.leaf() for name in "abc"}, FOLDER / "kept")
@@ -229,6 +229,7 @@ def main() -> None:
         suffix = rng.choice(("", str(number)))  # calls of names that were there before, or of new ones
         way, by_process = drawn_round(rng)
         store.wait_at_barrier(f"fuzz/{number}", 120_000)
+        print("DRAWN", number, way, *by_process[ME], sep="\n  ", flush=True)  # of a round that does not end
         started = time.monotonic()
         of_all = {sum(len(call.owners) == COUNT for call in part) for part in by_process}
         errors, right = outcome(by_process[ME], number, suffix, stops=len(of_all) > 1)

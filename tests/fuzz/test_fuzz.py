@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
 from redistrib.weights import placing
-from tests.fuzz import effects, files, forge, functions, problems, shrink, trees, values
+from tests.fuzz import disagreements, effects, files, forge, functions, problems, shrink, trees, values
 from tests.fuzz.bench import Run
 from tests.fuzz.guard import Failure, guarded
 from tests.fuzz.interpreter import Outcome, Wrong, interpret
@@ -57,6 +58,7 @@ LARGER = {
     "functions": 100,
     "effects": 40,
     "files": 400,
+    "disagreements": 5,
 }
 LARGEST = {
     "problems": 10000,
@@ -67,6 +69,7 @@ LARGEST = {
     "functions": 300,
     "effects": 80,
     "files": 2000,
+    "disagreements": 20,
 }
 # A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
 # numbers of its summands are no run.
@@ -82,7 +85,7 @@ def test_nothing_fails(kind: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", LARGER)
 def test_nothing_fails_in_a_larger_sample(kind: str) -> None:
-    assert run(KINDS[kind], SEED, range(SAMPLE[kind], LARGER[kind])).failures == {}
+    assert run(KINDS[kind], SEED, range(SAMPLE.get(kind, 0), LARGER[kind])).failures == {}
 
 
 @pytest.mark.exhaustive
@@ -167,6 +170,25 @@ def test_shards_that_take_the_names_of_earlier_ones_are_found(monkeypatch: pytes
     monkeypatch.setattr(placing, "shard_names", lambda count, tag: names(count, ""))
     with pytest.raises(Failure, match="a mixed tree"):
         files.deaths(random.Random(9), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, ""),
+        ({"errors": ["LeafError: gone"]}, "one process alone has the error"),
+        ({"errors": ["FOREIGN ValueError: odd"]}, "FOREIGN"),
+        ({"right": False}, "other values"),
+        ({"after": ["CommunicatorError: late"]}, "no further call"),
+        ({"seconds": 100.0}, "waited for each other"),
+    ],
+)
+def test_processes_that_disagree_in_another_way_are_found(change: dict[str, Any], found: str) -> None:
+    said = {"errors": [], "after": [], "right": True, "seconds": 0.1}
+    with pytest.raises(Failure, match=found) if found else nullcontext():
+        disagreements.judge([said, said | change])
+    shared = "LeafError: in all"
+    disagreements.judge([said | {"errors": [shared]}] * 2)
 
 
 def test_a_summand_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,6 +400,12 @@ def test_a_case_that_kills_its_process_is_counted_and_the_others_are_made_again(
     assert sorted(made._chunks()) == [("problems", 0, 4), ("problems", 5, 10)]
     made._note("problems", 0, 4, {"status": "ok", "tally": run(KINDS["problems"], SEED, range(4)).to_json()})
     assert made.tallies["problems"].cases == 5
+
+
+def test_a_kind_with_minutes_of_its_own_ends_alone() -> None:
+    made = Run({"disagreements": 3, "problems": 1}, SEED, None)
+    made._left["disagreements"] = 0.0
+    assert [name for name, *_ in made._chunks()] == ["problems"] and made.unfinished
 
 
 def test_a_tally_survives_json() -> None:

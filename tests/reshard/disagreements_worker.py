@@ -101,6 +101,7 @@ def disagreements() -> Iterator[tuple[str, Callable[[Named], Any]]]:
     yield "a deleted leaf beside 64 bits", lambda t: rd.reshard(t([wide, deleted() if LAST else a]), COLUMNS)
     yield "an axis that the first devices have not", lambda t: rd.reshard(t(VALUES), P("y" if LAST else "x"), mesh=AXES)
     yield "no size of a load", lambda _: loaded_under_mesh("much" if LAST else "1MiB")
+    yield "devices to load to", lambda _: rd.load(sys.argv[5], {"a": NamedSharding(TURNED, P("x")) if LAST else ROWS})
     yield "no sharding to load", lambda _: rd.load(sys.argv[5], {"a": 3 if LAST else COLUMNS, "b": COLUMNS})
 
 

@@ -66,7 +66,7 @@ def test_processes_that_disagree_raise_the_same_error_and_go_on(
     different = said(outputs, "DIFFERENT ")
     assert all(lines == different[0] for lines in different)
     errors = dict(line.split(": ", 1) for line in different[0])
-    assert len(errors) == 40
+    assert len(errors) == 41
     right, compared = set[str](), DIFFERENT
     if processes == 2:  # the first two are all, and so are the last two
         right, compared = {"other devices"}, DIFFERENT | {"fewer processes"}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.contexts import entered
 from redistrib.errors import ForeignMeshError, SpecError
@@ -84,6 +84,14 @@ def over_first_devices(mesh: Mesh) -> JaxMesh:
     if len(devices) < mesh.size:
         return jax.sharding.AbstractMesh(mesh.shape, mesh.names, axis_types=kinds)
     return jax.sharding.Mesh(devices.reshape(mesh.shape), mesh.names, axis_types=kinds)
+
+
+def text_of(sharding: Sharding) -> str:
+    """A sharding as text, with its devices in their order, equal in processes that have the same one."""
+    mesh = getattr(sharding, "mesh", None)
+    ordered = isinstance(mesh, jax.sharding.Mesh)
+    devices: Any = mesh.devices.flat if ordered else sorted(sharding.device_set, key=lambda device: device.id)
+    return f"{sharding} on {[device.id for device in devices]}"
 
 
 def check_names(mesh: Any) -> None:
