@@ -88,7 +88,7 @@ def over_first_devices(mesh: Mesh) -> JaxMesh:
 
 def text_of(sharding: Sharding) -> str:
     """A sharding as text, with its devices in their order, equal in processes that have the same one."""
-    mesh = getattr(sharding, "mesh", None)
+    mesh: Any = getattr(sharding, "mesh", None)
     ordered = isinstance(mesh, jax.sharding.Mesh)
     devices: Any = mesh.devices.flat if ordered else sorted(sharding.device_set, key=lambda device: device.id)
     return f"{sharding} on {[device.id for device in devices]}"
