@@ -136,7 +136,7 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         assert len(set(messages)) == 1, (name, messages)
     message = {name: messages[0] for name, messages in said.items()}
     tile = 16 // ranks
-    different = "CommunicatorError: the ranks make different calls, or name different roots; make the same call on all"
+    different = "CommunicatorError: the ranks make different calls, or name different roots; make one on all"
     no_root = f"CommunicatorError: there is no rank {ranks} among {ranks}; give a root from 0 to {ranks - 1}"
     assert message == {
         "size": f"CommunicatorError: the program runs on devices up to number {ranks - 1} and the communicator has "

@@ -27,6 +27,7 @@ from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 from redistrib.programs.reference import cropped, padded
 
+_Reader: TypeAlias = "Callable[[Any, Value], Tile | None]"
 _CALLS = "call", "scatter", "gather"
 _MOST = 2**24 - 1  # the highest number of a call and its root in the word on which ranks agree
 
@@ -51,8 +52,7 @@ def program_to_mpi(
     Args:
         program: the program.
         comm: an mpi4py communicator with at least a rank for each device.
-        memory_limit: bytes per rank for all live tiles and the scratch of moves, an integer or a text such as
-            `"2GiB"`; None for no limit.
+        memory_limit: bytes per rank for all live tiles and the scratch of moves, or a text such as `"2GiB"`; or None.
         profile, transport: of the plans of moves, see `to_mpi`.
 
     Raises:
@@ -163,22 +163,15 @@ class ProgramExecutor(CommunicatorOwner):
         return [None if array is None else cropped(array, value) for array, value in whole]
 
     def _accepted(
-        self,
-        function: str,
-        arrays: Sequence[Any],
-        values: Sequence[Value],
-        read: Callable[[Any, Value], Tile | None],
-        root: int = 0,
+        self, function: str, arrays: Sequence[Any], values: Sequence[Value], read: _Reader, root: int = 0
     ) -> Tiles:
         """The arrays by name; on every rank the first error of any rank, also if they make different calls."""
         self._require_open()
         problem: str | CommunicatorError = ""
-        tiles: Tiles = {}
-        word = 0
+        tiles, word = dict[str, Tile](), 0
         try:
             consistency.require_root(self.comm, root)
-            number = len(_CALLS) * root + _CALLS.index(function)
-            word = 1 | number << 1 | (_MOST - number) << _MOST.bit_length() + 1  # and its complement, see below
+            word = 1 | (call := 3 * root + _CALLS.index(function)) << 1 | (_MOST - call) << _MOST.bit_length() + 1
             if len(arrays) != len(values):
                 names = ", ".join(value.name for value in values) or "none"
                 raise TilesError(f"{len(arrays)} arrays are given for {len(values)}: {names}")
@@ -194,9 +187,7 @@ class ProgramExecutor(CommunicatorOwner):
         if not agreed & 1:
             raise consistency.first_problem(self.comm, problem)
         if agreed != word:  # a bit of the number, or of its complement, is 0 on some rank and 1 here
-            raise CommunicatorError(
-                "the ranks make different calls, or name different roots; make the same call on all"
-            )
+            raise CommunicatorError("the ranks make different calls, or name different roots; make one on all")
         return tiles
 
     def _tile(self, array: Any, value: Value) -> Tile | None:
