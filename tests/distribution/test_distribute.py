@@ -279,6 +279,16 @@ def test_plans_are_for_the_platform_of_the_mesh_and_for_gpus_if_it_has_no_preset
     assert found.cost.seconds == rd.simulate(found.program, preset).seconds
 
 
+@pytest.mark.parametrize("within", [jax.jit, jax.checkpoint, lambda f: jax.jit(jax.jit(f))])
+def test_tiles_of_what_a_function_inside_closes_over(within: Any) -> None:
+    weight = np.arange(16, dtype=np.float32).reshape(4, 4)
+    inner = within(lambda x: x @ weight + weight)
+    for schedule in ([rd.along("b", {"x": 1})], [rd.along("a", {"x": 0})]):
+        f = rd.distribute(lambda x: inner(inner(x)), (weight,), {"a": 2, "b": 2}, schedule=schedule)
+        assert [value.name for value in f.program.inputs] == ["x", "constant.0"]
+        agree(f(weight), inner(inner(weight)))
+
+
 def test_what_a_function_closes_over_is_placed_too() -> None:
     """Arrays as they are, and keys of random numbers as the integers that they are made of."""
     table, hidden = jnp.asarray(models.whole(16, 4)), jax.random.key(3)

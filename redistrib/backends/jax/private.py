@@ -212,6 +212,14 @@ _TRACING = (
 )
 
 
+def bind(primitive: Any, operands: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+    """The results of a primitive with the parameters of an equation; functions among these become arguments."""
+    bound = primitive.get_bind_params(params)
+    functions, named = bound if isinstance(bound, tuple) else ((), bound)  # which of the two depends on the JAX
+    results = primitive.bind(*functions, *operands, **named)
+    return list(results) if primitive.multiple_results else [results]
+
+
 def source_line(eqn: Any) -> str:
     """The user's line of an equation of a jaxpr, `file:line`; empty if unknown.
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from redistrib.backends.jax.private import bind
 from redistrib.cache import cached
 from redistrib.distribution.trace.axes import MeshAxes
 from redistrib.programs.graph import CountedStep
@@ -124,15 +125,12 @@ class Equation:
 
     def run(self, tiles: Sequence[Any], **params: Any) -> Any:
         """The primitive on tiles, with parameters of tiles in the place of those of whole arrays."""
-        bound = self.primitive.get_bind_params({**self.params, **params})
-        functions, named = bound if isinstance(bound, tuple) else ((), bound)  # which of the two depends on the JAX
-        operands = self.operands(tiles)
+        operands, params = self.operands(tiles), {**self.params, **params}
         if self.kind in WRITES:
             return results(
-                [written_in_place(lambda base: self.primitive.bind(base, *operands[1:], **named), operands[0])]
+                [written_in_place(lambda base: bind(self.primitive, [base, *operands[1:]], params)[0], operands[0])]
             )
-        outputs = self.primitive.bind(*functions, *operands, **named)
-        return results(outputs if self.primitive.multiple_results else [outputs])
+        return results(bind(self.primitive, operands, params))
 
     def nest(
         self,

@@ -100,31 +100,21 @@ def trace(
         {**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend(), trip_count,
         unrolled_up_to, parts, divided, axes or MeshAxes(),
     )  # fmt: skip
-    constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
-    env: dict[Any, Atom] = {}
-    inputs: list[Array] = []
-    labels = [*names, *(f"constant.{k}" for k in range(len(constants)))]
-    in_keys: dict[int, Any] = {}
-    for k, (var, name) in enumerate(zip([*closed.jaxpr.invars, *closed.jaxpr.constvars], labels, strict=True)):
-        form = form_of(var.aval)
-        if form.key is not None:
-            in_keys[k] = form.key
-        inputs.append(Array(name, form.shape, form.dtype))
-        env[var] = name
-    tracer.taken.update(labels)
-    for name, value in zip(labels[len(names) :], constants, strict=True):
-        if (bounds := of_constant(value)) is not None:
-            tracer.ranges[name] = bounds
-        tracer.counting.note_constant(name, value)
+    env: dict[Any, Atom] = {
+        var: tracer.input(name, var.aval) for var, name in zip(closed.jaxpr.invars, names, strict=True)
+    }
+    env.update(
+        (var, tracer.captured(each, var.aval)) for var, each in zip(closed.jaxpr.constvars, closed.consts, strict=True)
+    )
     tracer.walk(closed.jaxpr, env, "")
     outputs = [tracer.materialized(tracer.read(env, var), form_of(var.aval)) for var in closed.jaxpr.outvars]
     forms = [form_of(var.aval) for var in closed.jaxpr.outvars]
-    graph = Graph(tuple(inputs), tuple(tracer.operations), tuple(outputs), tuple(tracer.loops)).used()
+    graph = Graph(tuple(tracer.inputs), tuple(tracer.operations), tuple(outputs), tuple(tracer.loops)).used()
     return Traced(
         graph,
-        constants,
-        in_keys,
+        tuple(tracer.constants),
+        tracer.in_keys,
         {k: form.key for k, form in enumerate(forms) if form.key is not None},
         jax.tree_util.tree_structure(shapes),
         tuple(jax.tree_util.tree_leaves(shapes)),
@@ -147,6 +137,10 @@ class _Tracer:
     parts: int = 1
     divided: frozenset[int] = frozenset()
     axes: MeshAxes = field(default_factory=MeshAxes)
+    inputs: list[Array] = field(default_factory=list)  # the arguments, and captured arrays as they are met
+    in_keys: dict[int, Any] = field(default_factory=dict)  # implementations of inputs that are random keys
+    constants: list[Any] = field(default_factory=list)  # values of the captured arrays
+    captures: dict[int, str] = field(default_factory=dict)  # their names, by `id`
     divisible: list[str] = field(default_factory=list)  # the operations; "" for one that is divided
     operations: list[Operation] = field(default_factory=list)
     loops: list[LoopScope] = field(default_factory=list)
@@ -169,8 +163,30 @@ class _Tracer:
     def __post_init__(self) -> None:
         self.nests = Nests(self.exact, self.trip_count, self.axes)
 
+    def input(self, name: str, aval: Any) -> str:
+        form = form_of(aval)
+        if form.key is not None:
+            self.in_keys[len(self.inputs)] = form.key
+        self.inputs.append(Array(name, form.shape, form.dtype))
+        self.taken.add(name)
+        return name
+
+    def captured(self, value: Any, aval: Any) -> str:
+        """An array that a function closes over, as an input, so that devices have tiles of it like of any other."""
+        if id(value) not in self.captures:
+            name = self.captures[id(value)] = self.input(f"constant.{len(self.constants)}", aval)
+            self.constants.append(value)
+            if (bounds := of_constant(value)) is not None:
+                self.ranges[name] = bounds
+            self.counting.note_constant(name, value)
+        return self.captures[id(value)]
+
+    def inside(self, value: Any, aval: Any) -> Atom:
+        """What a function that is called closes over: an array, or a number, which operations have in themselves."""
+        return self.captured(value, aval) if aval.shape else literal(value)
+
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
-        return literal(var.val) if isinstance(var, jex.Literal) else env[var]
+        return self.inside(var.val, var.aval) if isinstance(var, jex.Literal) else env[var]
 
     def named(self, kind: str) -> str:
         while True:
@@ -286,7 +302,7 @@ class _Tracer:
     def inlined(self, inner: Any, ins: Sequence[Atom], source: str, used: Sequence[bool] | None = None) -> list[Atom]:
         jaxpr, consts = (inner.jaxpr, inner.consts) if isinstance(inner, jex.ClosedJaxpr) else (inner, ())
         env: dict[Any, Atom] = dict(zip(jaxpr.invars, ins, strict=True))
-        env.update(zip(jaxpr.constvars, map(Lit, consts), strict=True))
+        env.update((var, self.inside(each, var.aval)) for var, each in zip(jaxpr.constvars, consts, strict=True))
         self.walk(jaxpr, env, source, used)
         return [self.read(env, var) for var in jaxpr.outvars]
 

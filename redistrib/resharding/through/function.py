@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from redistrib.backends.jax.buckets.compiled import is_packed
-from redistrib.backends.jax.private import INLINED, source_line
+from redistrib.backends.jax.private import INLINED, bind, source_line
 from redistrib.cache import Key
 from redistrib.errors import ThroughError
 
@@ -146,8 +146,7 @@ class TracedFunction:
                 outs = self._inlined(body, inside, values, captured, lines, line)
             else:
                 lines.append(line)
-                out = eqn.primitive.bind(*values, **eqn.params)
-                outs = list(out) if eqn.primitive.multiple_results else [out]
+                outs = bind(eqn.primitive, values, eqn.params)
             env.update(zip(eqn.outvars, outs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
@@ -183,8 +182,7 @@ class Constants:
         with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):
             for eqn in self.equations:
                 operands = [jnp.asarray(read(atom)) for atom in eqn.invars]
-                out = eqn.primitive.bind(*operands, **eqn.params)
-                env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+                env.update(zip(eqn.outvars, bind(eqn.primitive, operands, eqn.params), strict=True))
             return [read(atom) for atom in self.atoms]
 
 
