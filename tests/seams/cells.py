@@ -6,10 +6,10 @@ something new to stand beside it, is one entry more in a table here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ import redistrib as rd
 from redistrib.errors import RedistribError
 from redistrib.pipelines.layout import Layout
 from tests.reshard.cases import jax_mesh
-from tests.seams.transformations import TRANSFORMATIONS, Function
+from tests.seams.transformations import TRANSFORMATIONS, Function, composed
 
 NUMBERS = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 WEIGHTS = np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32)
@@ -34,12 +34,13 @@ def layer(x: Any) -> Any:
     return jnp.tanh(x @ WEIGHTS)
 
 
-def _through(x: Any) -> Any:
-    return rd.reshard({"w": x}, {"w": TARGET}, through=lambda tree: {"w": tree["w"] * 2})["w"]
+def _through(x: Any, setting: Setting) -> Any:
+    doubled = setting.inside(lambda x: x * 2)
+    return rd.reshard({"w": x}, {"w": setting.target}, through=lambda tree: {"w": doubled(tree["w"])})["w"]
 
 
-def _tree(x: Any) -> Any:
-    moved = rd.reshard({"w": x, "more": [x, WEIGHTS]}, TARGET, source=SOURCE, via="collectives")
+def _tree(x: Any, setting: Setting) -> Any:
+    moved = rd.reshard({"w": x, "more": [x, WEIGHTS]}, setting.target, source=setting.source, via="collectives")
     return moved["w"]
 
 
@@ -50,29 +51,66 @@ def _plans() -> tuple[Any, Any]:
 
 
 @cache
-def _distributed() -> Any:
-    return rd.distribute(layer, (NUMBERS,), MESH, schedule=[rd.along("a", {"x": 0}), rd.along("b", {"x": 1})])
+def _distributed(inside: Function, kind: str | None) -> Any:
+    schedule = [rd.along("a", {"x": 0}), rd.along("b", {"x": 1})]
+    given = {} if kind is None else {"out_shardings": TARGET.with_memory_kind(kind)}
+    return rd.distribute(inside(layer), (NUMBERS,), MESH, schedule=() if given else schedule, **given)
 
 
 @cache
-def _searched() -> Any:
-    return rd.search(layer, (NUMBERS,), MESH)[0].distributed
+def _searched(inside: Function, kind: str | None) -> Any:
+    given = {} if kind is None else {"out_shardings": TARGET.with_memory_kind(kind)}
+    return rd.search(inside(layer), (NUMBERS,), MESH, progress=False, **given)[0].distributed
 
 
 @cache
-def _pipelined() -> Any:
-    return rd.pipeline(layer, (NUMBERS,), {"x": 0}, Layout(data=2, microbatches=2), devices=jax.devices()[:2])
+def _pipelined(inside: Function) -> Any:
+    return rd.pipeline(inside(layer), (NUMBERS,), {"x": 0}, Layout(data=2, microbatches=2), devices=jax.devices()[:2])
 
 
-# The library's function, and the same without it.
-CALLS: dict[str, tuple[Function, Function]] = {
-    "reshard": (lambda x: rd.reshard(x, TARGET, source=SOURCE), lambda x: x),
-    "reshard of trees": (_tree, lambda x: x),
-    "reshard through": (_through, lambda x: x * 2),
-    "to_jax": (lambda x: rd.to_jax(_plans()[0], MESH, reverse=_plans()[1])(x), lambda x: x),
-    "distribute": (lambda x: _distributed()(x), layer),
-    "search": (lambda x: _searched()(x), layer),
-    "pipeline": (lambda x: _pipelined()(x), layer),
+@dataclass(frozen=True)
+class Setting:
+    """What a call is given.
+
+    Attributes:
+        inside: of the function that a call is given, before the call.
+        source: sharding of the argument, without its batches.
+        target: sharding asked for.
+    """
+
+    inside: Function = lambda f: f
+    source: NamedSharding = SOURCE
+    target: NamedSharding = TARGET
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of memory asked for; None if none is."""
+        return self.target.memory_kind if self.target is not TARGET else None
+
+
+@dataclass(frozen=True)
+class Call:
+    """The library's function, and the same without it.
+
+    Attributes:
+        takes_functions: so that a transformation may stand inside.
+        takes_shardings: so that it may be asked for results in any memory.
+    """
+
+    ours: Callable[[Any, Setting], Any]
+    plain: Function
+    takes_functions: bool = False
+    takes_shardings: bool = False
+
+
+CALLS: dict[str, Call] = {
+    "reshard": Call(lambda x, s: rd.reshard(x, s.target, source=s.source), lambda x: x, takes_shardings=True),
+    "reshard of trees": Call(_tree, lambda x: x, takes_shardings=True),
+    "reshard through": Call(_through, lambda x: x * 2, True, True),
+    "to_jax": Call(lambda x, _: rd.to_jax(_plans()[0], MESH, reverse=_plans()[1])(x), lambda x: x),
+    "distribute": Call(lambda x, s: _distributed(s.inside, s.kind)(x), layer, True, True),
+    "search": Call(lambda x, s: _searched(s.inside, s.kind)(x), layer, True, True),
+    "pipeline": Call(lambda x, s: _pipelined(s.inside)(x), layer, True),
 }
 
 
@@ -82,19 +120,44 @@ class Beside:
 
     Attributes:
         around: of a function, with arrays of as many dimensions more as `batches`.
+        batches: that the argument has.
         context: in which the library's function is called.
-        source: the argument from the values.
+        argument: from the values; None places them by the setting.
+        setting: what the call is given.
+        elementwise: whether `around` is of tiles, on which a function of the whole is another one.
     """
 
     around: Function = lambda f: f
     batches: int = 0
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
-    source: Callable[[np.ndarray], Any] | None = None
+    argument: Callable[[np.ndarray], Any] | None = None
+    setting: Setting = Setting()
+    elementwise: bool = False
+
+    def may_be_asked_of(self, call: Call) -> bool:
+        """Whether the call has the argument that this changes."""
+        functions = call.takes_functions or self.setting.inside is Setting.inside
+        return functions and (call.takes_shardings or self.setting.kind is None)
 
 
 def _mapped(f: Function) -> Function:
     """The function of tiles, which is the same as on the whole where it works element by element."""
     return jax.shard_map(f, mesh=MESH, in_specs=P("a", "b"), out_specs=P("a", "b"))
+
+
+def _with_rows_mapped(f: Function) -> Function:
+    """Rows go to devices in a `shard_map`, which is the same for functions of one row."""
+    return lambda x: jax.shard_map(f, mesh=MESH, in_specs=P("a"), out_specs=P("a"))(x)
+
+
+def _gradient_on_devices(f: Function) -> Function:
+    """JAX differentiates no number in the host's memory, also one that `jax.device_put` has put there."""
+    return TRANSFORMATIONS["grad"](lambda x: jax.device_put(f(x), TARGET.with_memory_kind("device")))
+
+
+def under(names: Sequence[str], context: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Beside:
+    """A composition of transformations around a call."""
+    return Beside(partial(composed, names), names.count("vmap"), context)
 
 
 def _set(*axes: tuple[str, int], kind: AxisType = AxisType.Auto) -> Callable[[], AbstractContextManager[Any]]:
@@ -109,6 +172,7 @@ def _deleted(values: np.ndarray) -> jax.Array:
 
 
 EXPLICIT = AxisType.Explicit
+INSIDE: dict[str, Function] = {**TRANSFORMATIONS, "shard_map": _with_rows_mapped}
 CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "its mesh": _set(("a", 2), ("b", 2)),
     "its mesh of Explicit axes": _set(("a", 2), ("b", 2), kind=EXPLICIT),
@@ -125,43 +189,57 @@ CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "threefry_partitionable": lambda: jax.threefry_partitionable(False),
     "x64": lambda: jax.enable_x64(True),
 }
+MEMORY = {
+    f"{way} {kind}": Setting(**{part: sharding.with_memory_kind(kind)})
+    for kind in ("pinned_host", "unpinned_host")
+    for way, part, sharding in (("from", "source", SOURCE), ("to", "target", TARGET))
+}
 BESIDE: dict[str, Beside] = {
     "eager": Beside(),
-    **{name: Beside(around, int(name == "vmap")) for name, around in TRANSFORMATIONS.items()},
-    "jit of vmap of grad": Beside(lambda f: jax.jit(jax.vmap(TRANSFORMATIONS["grad"](f))), 1),
-    "shard_map": Beside(_mapped),
+    **{name: under([name]) for name in TRANSFORMATIONS},
+    "jit of vmap of grad": under(["jit", "vmap", "grad"]),
+    "shard_map": Beside(_mapped, elementwise=True),
+    **{f"{name} inside": Beside(setting=Setting(INSIDE[name])) for name in INSIDE},
+    "jit with shard_map inside": Beside(jax.jit, setting=Setting(_with_rows_mapped)),
+    "grad with shard_map inside": Beside(TRANSFORMATIONS["grad"], setting=Setting(_with_rows_mapped)),
     **{name: Beside(context=context) for name, context in CONTEXTS.items()},
     **{f"jit under {name}": Beside(jax.jit, context=context) for name, context in CONTEXTS.items()},
-    "a deleted source": Beside(source=_deleted),
-    "a source without values": Beside(source=lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=SOURCE)),
+    **{name: Beside(setting=setting) for name, setting in MEMORY.items()},
+    **{f"jit {name}": Beside(jax.jit, setting=setting) for name, setting in MEMORY.items()},
+    **{f"grad {name}": Beside(_gradient_on_devices, setting=setting) for name, setting in MEMORY.items()},
+    "a deleted source": Beside(argument=_deleted),
+    "a source without values": Beside(argument=lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=SOURCE)),
 }
 
 
 def cells() -> Iterator[tuple[str, str]]:
     """The names of all cells: of a call, and of what stands beside it."""
-    return ((call, beside) for call in CALLS for beside in BESIDE)
+    return ((name, beside) for name, call in CALLS.items() for beside in BESIDE if BESIDE[beside].may_be_asked_of(call))
 
 
-def outcome(call: str, beside: str) -> str:
-    """ "right", or the first line of the error of the library that refuses the cell.
+def outcome(name: str, cell: Beside) -> str:
+    """ "right", or the first line of the error of the library that refuses a call beside something.
 
     Raises:
         AssertionError: if the result differs.
         Exception: of JAX, which no cell may raise.
     """
-    (ours, plain), cell = CALLS[call], BESIDE[beside]
-    values = np.stack([NUMBERS] * 2) if cell.batches else NUMBERS
+    call, setting = CALLS[name], cell.setting
+    values = np.stack([NUMBERS] * 2**cell.batches).reshape(*(2,) * cell.batches, 4, 4) if cell.batches else NUMBERS
     entries = (None,) * cell.batches + tuple(SOURCE.spec)
-    x = jax.device_put(values, NamedSharding(MESH, P(*entries))) if cell.source is None else cell.source(values)
-    expected = TRANSFORMATIONS.get(beside, cell.around)(plain)(values) if beside != "shard_map" else plain(values)
-    expected = np.asarray(expected)
+    placed = NamedSharding(MESH, P(*entries), memory_kind=setting.source.memory_kind)
+    x = jax.device_put(values, placed) if cell.argument is None else cell.argument(values)
+    around: Function = (lambda f: f) if cell.elementwise else cell.around
+    expected = np.asarray(around(setting.inside(call.plain))(values))
     try:
         with cell.context():
-            result = cell.around(ours)(x)
+            result = cell.around(lambda x: call.ours(x, setting))(x)
             jax.block_until_ready(result)
     except RedistribError as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5, atol=1e-6)
+    if setting.kind is not None and cell.around is not _gradient_on_devices:
+        assert result.sharding.memory_kind == setting.kind
     return "right"
 
 
