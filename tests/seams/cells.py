@@ -155,9 +155,9 @@ def _gradient_on_devices(f: Function) -> Function:
     return TRANSFORMATIONS["grad"](lambda x: jax.device_put(f(x), TARGET.with_memory_kind("device")))
 
 
-def under(names: Sequence[str], context: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Beside:
+def under(names: Sequence[str]) -> Beside:
     """A composition of transformations around a call."""
-    return Beside(partial(composed, names), names.count("vmap"), context)
+    return Beside(partial(composed, names), names.count("vmap"))
 
 
 def _set(*axes: tuple[str, int], kind: AxisType = AxisType.Auto) -> Callable[[], AbstractContextManager[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from tests.seams.cells import BESIDE, CALLS, CONTEXTS, MESH, SOURCE, TARGET, cells, outcome, refused, table, under
-from tests.seams.transformations import compositions
+from tests.seams.cells import BESIDE, CALLS, MESH, SOURCE, TARGET, cells, outcome, refused, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "seams.md"
 ROW = NamedSharding(MESH, P("b"))
@@ -51,25 +49,6 @@ def test_all_cells_of_a_call(call: str) -> None:
     assert len(outcomes) == sum(beside.may_be_asked_of(CALLS[call]) for beside in BESIDE.values())
     page = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {call} |")]
     assert table(outcomes).splitlines()[2:] == page
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("call", CALLS)
-def test_compositions_in_contexts(call: str) -> None:
-    """A part of those of two and of three, each in another context; refused where something of it alone is."""
-    page = refused(PAGE.read_text())
-    contexts = [name for name in CONTEXTS if ("reshard", f"jit under {name}") not in page]
-    failed = {}
-    drawn = [names for names in compositions(3) if len(names) > 1][:: 41 if CALLS[call].takes_functions else 11]
-    for names, context in zip(drawn, cycle(contexts), strict=False):
-        expected = next((page[call, name] for name in names if (call, name) in page), "right")
-        try:
-            found = outcome(call, under(names, CONTEXTS[context])).partition(":")[0]
-        except Exception as error:
-            found = repr(error)[:300]
-        if found != expected:
-            failed[names, context] = found
-    assert not failed
 
 
 @pytest.mark.parametrize("via", ["collectives", "copies"])
