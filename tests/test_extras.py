@@ -27,6 +27,7 @@ EXTRA_OF_CODE = {
     "demo.py": "demo",
     "dtensor/": "torch",
     "distribution/": "jax",
+    "explain/profiling/": "jax",
     "explain/": "plot",
     "pipelines/": "jax",
     "plans/dtypes.py": "mpi",

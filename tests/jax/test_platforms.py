@@ -18,8 +18,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
-from redistrib.backends.jax import context, platforms, private, xla_cpu
-from redistrib.backends.jax.buckets import compiled
+from redistrib.backends.jax import context, move, platforms, private, xla_cpu
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.xla_cpu import quirks
@@ -106,7 +105,7 @@ def test_only_launches_with_small_tiles_are_not_optimized(monkeypatch: pytest.Mo
         told.append(options)
         return private.compiled_with(lowered, options)
 
-    monkeypatch.setattr(compiled, "compiled_with", compiled_with)
+    monkeypatch.setattr(move, "compiled_with", compiled_with)
     mesh = jax.make_mesh((8,), ("x",))
     source, target = (NamedSharding(mesh, PartitionSpec("x")), NamedSharding(mesh, PartitionSpec(None, "x")))
     for rows in (512, 520):  # 128 KiB of source tile per device, and more

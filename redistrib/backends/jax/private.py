@@ -204,10 +204,10 @@ INLINED = {
 }
 
 # A file of the library that binds an equation where the user calls it, and those that trace the user's function.
-_NOT_THE_USERS = str(Path("redistrib", "backends", "jax", "trace", "constraints.py"))
+_NOT_THE_USERS = str(Path("redistrib", "distribution", "trace", "constraints.py"))
 _TRACING = (
-    str(Path("redistrib", "backends", "jax", "trace", "called.py")),
-    str(Path("redistrib", "backends", "jax", "trace", "inline.py")),
+    str(Path("redistrib", "distribution", "trace", "called.py")),
+    str(Path("redistrib", "distribution", "trace", "inline.py")),
     str(Path("redistrib", "resharding", "through", "prepared.py")),
 )
 
