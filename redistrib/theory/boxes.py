@@ -34,6 +34,10 @@ class Box:
         stop = (min(a + m, b + n) for a, m, b, n in zip(self.start, self.size, other.start, other.size, strict=True))
         return Box(start, tuple(max(0, e - s) for s, e in zip(start, stop, strict=True)))
 
+    def offset_in(self, other: Box) -> tuple[int, ...]:
+        """Elements from the start of another box to the start of this one, along each dimension."""
+        return tuple(a - b for a, b in zip(self.start, other.start, strict=True))
+
     def moved(self, by: tuple[int, ...]) -> Box:
         """The box translated by `by` elements along each dimension."""
         return Box(tuple(s + d for s, d in zip(self.start, by, strict=True)), self.size)

@@ -15,13 +15,17 @@ from redistrib.backends.mpi import consistency, reductions, selection, shared
 from redistrib.backends.mpi.arrays import absent_tile, dtype_of, flat, tile_of
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
-from redistrib.backends.mpi.transports import PackedGroup, PackedNeighbours, Runner, TypedNeighbours
+from redistrib.backends.mpi.transports import TypedNeighbours
+from redistrib.backends.mpi.wire import MpiWire
+from redistrib.backends.ranks.host_memory import HostMemory
+from redistrib.backends.ranks.move import RankMove, finish
+from redistrib.backends.ranks.runners import Runner, runner_of
 from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_directly
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter, Step, Unreduce
-from redistrib.plans.strided import Bytes, copy, runs_in_both
+from redistrib.plans.steps import AllReduce, Step, Unreduce
+from redistrib.plans.strided import Bytes
 
 # The bit of a call's word that accepts the arrays; the bits below name the shared blocks that a rank has free.
 _ACCEPTS = 62
@@ -107,16 +111,14 @@ class Executor(CommunicatorOwner):
         self._shared_middle: dict[Memory, SharedTile] = {}
         self._middle: dict[Memory, Bytes] = {}
         self._allocate()
-        self._runners = [
-            self._runner(stage, k, name)
-            for k, (stage, name) in enumerate(zip(self._staged.stages, self.transports, strict=True))
-        ]
-        self.staging_bytes = max((runner.scratch for runner in self._runners), default=0)
+        self._memory, self._wire = HostMemory(self.dtype), MpiWire(self._groups)
+        runners = [self._runner(stage, k) for k, stage in enumerate(self._staged.stages)]
+        self._move = RankMove(self._staged, comm.rank, runners, self._memory, plan.itemsize)
+        self.staging_bytes = self._move.staging
         self.bind(np.empty(self.staging_bytes, np.uint8))
-        self.scratch_bytes = self.staging_bytes + sum(runner.beside for runner in self._runners)
-        self.middle_bytes = sum(self._staged.middle)
-        self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
-        self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
+        self.scratch_bytes = self.staging_bytes + self._move.beside
+        self.middle_bytes = self._move.middle_bytes
+        self.sent_bytes, self.received_bytes = self._move.sent_bytes, self._move.received_bytes
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -124,8 +126,7 @@ class Executor(CommunicatorOwner):
 
     def bind(self, staging: Bytes) -> None:
         """Use this staging memory, of at least `staging_bytes`, in every call."""
-        for runner in self._runners:
-            runner.bind(staging)
+        self._staging = staging
 
     # ------------------------------------------------------------------------------------------- running
 
@@ -156,14 +157,8 @@ class Executor(CommunicatorOwner):
         else:
             block = self._private_block()
             target = block.memory
-        memory = {"source": flat(source), "target": target, **self._middle}
-        for runner in self._runners:
-            runner.run(memory[runner.stage.reads], memory[runner.stage.writes])
-        if self._staged.last != "target":
-            box = self._staged.after.box(self.comm.rank)
-            if box.volume:
-                of, to = runs_in_both(box, self._staged.last_placement.box(self.comm.rank), box, self.plan.itemsize)
-                copy(target, to, memory[self._staged.last], of)
+        memory: dict[Memory, Bytes] = {"source": flat(source), "target": target, **self._middle}
+        finish(self._move.run(memory, self._staging))
         if not self._has_target:
             return None
         if out is None:
@@ -296,32 +291,22 @@ class Executor(CommunicatorOwner):
             self._private.append(block)
         return block
 
-    def _runner(self, stage: Stage, k: int, name: str) -> Runner:
-        if isinstance(stage.step, Unreduce):
-            return reductions.IdentityFill(stage)
-        if isinstance(stage.step, AllReduce):
-            return reductions.PackedAllReduce(stage, self._groups.of(stage.step, stage.device))
-        if reductions.adds(stage):
-            return self._adding(stage, name, self._received[k])
+    def _runner(self, stage: Stage, k: int) -> Runner:
+        name, groups, memory = self.transports[k], self._groups, self._memory
+        adds = reductions.adds(stage)
+        if name == "shared" and adds:
+            return reductions.SharedSum(
+                stage, memory, groups.host_rank, lambda nbytes: SharedTile(groups.host, groups.barrier, nbytes),
+                self._received[k],
+            )  # fmt: skip
         if name == "shared":
             mixed = k > 0 and (self.transports[k - 1] != "shared" or reductions.adds(self._staged.stages[k - 1]))
-            return SharedCopies(stage, self._groups.host_rank, self._place(stage.writes), mixed)
-        if name == "packed" and isinstance(stage.step, AllGather | AllToAll):
-            return PackedGroup(stage, stage.step, self._groups.of(stage.step, stage.device))
-        neighbours = PackedNeighbours if name == "packed" else TypedNeighbours
-        return neighbours(stage, self._groups.around(stage))
-
-    def _adding(self, stage: Stage, name: str, received: int) -> Runner:
-        groups = self._groups
-        if name == "shared":
-            return reductions.SharedSum(
-                stage, groups.host_rank, lambda nbytes: SharedTile(groups.host, groups.barrier, nbytes), received
-            )
-        if name == "datatypes":
-            return reductions.TypedSum(stage, self.comm)
-        if isinstance(stage.step, ReduceScatter) and reductions.is_native(stage):
-            return reductions.PackedReduceScatter(stage, groups.of(stage.step, stage.device))
-        return reductions.PackedSum(stage, groups.around(stage))
+            return SharedCopies(stage, memory, groups.host_rank, self._place(stage.writes), mixed)
+        if name == "datatypes" and adds:
+            return reductions.TypedSum(stage, memory, self.comm)
+        if name in ("datatypes", DIRECT):
+            return TypedNeighbours(stage, memory, groups.around(stage))
+        return runner_of(stage, self._wire, memory)
 
     def _place(self, memory: Memory) -> Any:
         if memory == "target":
@@ -334,7 +319,8 @@ class Executor(CommunicatorOwner):
 
     def _release(self) -> None:
         self._private.clear()
-        for runner in self._runners:
+        self._wire.free()
+        for runner in self._move.runners:
             runner.free()
         for block in [*self._shared_middle.values(), *self._blocks]:
             if self.comm.allreduce(block.free, MPI.LAND):

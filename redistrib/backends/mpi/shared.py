@@ -19,7 +19,8 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
-from redistrib.backends.mpi.transports import Runner
+from redistrib.backends.ranks.protocols import Memory
+from redistrib.backends.ranks.runners import Runner
 from redistrib.backends.stages import Stage
 from redistrib.plans.strided import Bytes, Strided, copy, runs_in_both
 
@@ -114,9 +115,14 @@ class SharedCopies(Runner):
     name = "shared"
 
     def __init__(
-        self, stage: Stage, host_rank: Callable[[int], int], place: Callable[[], SharedTile], wait: bool
+        self,
+        stage: Stage,
+        memory: Memory,
+        host_rank: Callable[[int], int],
+        place: Callable[[], SharedTile],
+        wait: bool,
     ) -> None:
-        super().__init__(stage)
+        super().__init__(stage, memory)
         self.place = place
         self.wait = wait
         count = stage.step.devices
@@ -128,11 +134,12 @@ class SharedCopies(Runner):
             of, to = runs_in_both(box, stage.source, stage.target(device), stage.itemsize)
             self.puts.append((host_rank(device), of, to))
 
-    def run(self, source: Bytes, target: Bytes) -> None:
+    def run(self, source: Bytes, target: Bytes, staging: Bytes) -> tuple[()]:
         place = self.place()
         if self.wait:  # another rank may still read the memory that is written
             place.wait()
         for rank, of, to in self.puts:
             place.put(rank, to, source, of)
-        self._copy_locally(source, target)
+        self.copy_locally(source, target)
         place.wait()
+        return ()

@@ -9,8 +9,9 @@ from typing import Any
 
 from mpi4py import MPI
 
-from redistrib.backends.mpi import executor, transports
+from redistrib.backends.mpi import executor
 from redistrib.backends.mpi.command import pattern_tile
+from redistrib.backends.ranks.runners import Runner
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
@@ -35,13 +36,13 @@ class Mixed(executor.Executor):
         return ["packed", "packed", "shared", "packed"]
 
 
-def late(self: transports.Runner, *memory: Any, copy: Any = transports.Runner._copy_locally) -> None:
+def late(self: Runner, *memory: Any, copy: Any = Runner.copy_locally) -> None:
     if comm.rank == 1:  # what others send it next goes where this still lies
         time.sleep(0.2)
     copy(self, *memory)
 
 
-transports.Runner._copy_locally = late  # type: ignore[method-assign]
+Runner.copy_locally = late  # type: ignore[method-assign]
 with Mixed(plan, comm) as execute:
     memories = [(stage.reads, stage.writes) for stage in execute._staged.stages]
     assert memories[1][0] == memories[2][1], memories

@@ -1,0 +1,247 @@
+"""Stages of a plan, made ready to run: packing, one call of the wire, local copies, unpacking, reductions.
+
+A run of a stage is an iterator over what it waits for. A process waits for each in turn (`move.finish`); a test plays
+the runs of all ranks in one thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from redistrib.backends.ranks.protocols import Buffer, Call, Memory, Tile, Wire, Work
+from redistrib.backends.ranks.sides import Message, Side
+from redistrib.backends.stages import Stage, additions_in_order, by_device, reduction_of
+from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceExchange, ReduceScatter, Unreduce
+from redistrib.theory.boxes import Box
+
+
+class Runner(ABC):
+    """One stage, ready to run; made by all ranks together.
+
+    Attributes:
+        name: of the transport, in reports.
+        scratch: words of staging memory that it needs while it runs.
+        beside: bytes of memory that it allocates itself.
+    """
+
+    name: str
+    scratch: int = 0
+    beside: int = 0
+
+    def __init__(self, stage: Stage, memory: Memory) -> None:
+        self.stage, self.memory = stage, memory
+        self.local_copies = [memory.copy(*runs) for runs in stage.local_copies()]
+
+    @abstractmethod
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Work]:
+        """Run the stage from one buffer into another, or in one for a stage in place; yields what to wait for."""
+
+    def copy_locally(self, source: Buffer, target: Buffer) -> None:
+        """Copy the box that stays on the device."""
+        for copy in self.local_copies:
+            copy(source, target)
+
+    def free(self) -> None:  # noqa: B027 - most hold nothing
+        """Release what the runner holds beside private memory; collective."""
+
+
+class Packed(Runner):
+    """A call between packed boxes. Boxes that stay on the device are copied while it is under way."""
+
+    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, into: Side) -> None:
+        super().__init__(stage, memory)
+        self.name, self.call, self.out, self.into = call.name, call, out, into
+        self.scratch = out.staged + into.staged
+
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
+        out = self.out.places(source, staging, 0)
+        into = self.into.places(target, staging, self.out.staged)
+        self.out.pack(source, out)
+        works = self.call.start(out, into)
+        self.copy_locally(source, target)
+        yield from works
+        self.into.unpack(into, target)
+
+
+class InGroup(Packed):
+    """A collective of the platform over groups, which delivers the block of the device itself too."""
+
+    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, into: Side) -> None:
+        super().__init__(stage, memory, call, out, into)
+        self.local_copies = []
+
+
+class AllReduceInPlace(InGroup):
+    """An all-reduce of the platform that sends from the memory of its result."""
+
+    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, into: Side) -> None:
+        super().__init__(stage, memory, call, out, into)
+        self.scratch = into.staged
+
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
+        into = self.into.places(target, staging, 0)
+        self.out.pack(source, into)
+        yield from self.call.start(into, into)
+        self.into.unpack(into, target)
+
+
+class Addition:
+    """The reduction of a device: the box that stays, if there is one, and the boxes that it receives."""
+
+    def __init__(self, stage: Stage, memory: Memory) -> None:
+        self.stage, self.memory = stage, memory
+        self.order = additions_in_order(stage)
+        self.box = stage.step.after.box(stage.device)
+
+    def run(self, source: Buffer, target: Buffer, received: Callable[[int, Box], Tile]) -> None:
+        """Reduce; `received` is called for boxes by number, in ascending order of partial sums."""
+        stage, view = self.stage, self.memory.view
+        into = view(target, stage.target(), self.box)
+        total = self.memory.total(reduction_of(stage), stage.accumulate, into)
+        for k in self.order:
+            box = stage.retained[0] if k is None else stage.receives[k][1]
+            total.add(box.offset_in(self.box), view(source, stage.source, box) if k is None else received(k, box))
+        total.result()
+
+    def staged(self, buffer: Buffer, order: Iterable[int]) -> Callable[[int, Box], Tile]:
+        """Received boxes that lie end to end in a buffer, in an order of their numbers."""
+        first, at = {}, 0
+        for k in order:
+            first[k] = at
+            at += self.stage.receives[k][1].volume * self.stage.itemsize // self.memory.word
+        return lambda k, box: self.memory.view(buffer[first[k] :], box, box)
+
+
+def accumulator_bytes(stage: Stage) -> int:
+    """Bytes of an accumulator: a wider sum and a wider partial sum, and a mask of the elements that have a value."""
+    step = stage.step
+    elements = max(step.parts) if isinstance(step, AllReduce) else step.after.tile_size
+    wide = 0 if stage.accumulate is None else 2 * np.dtype(stage.accumulate).itemsize
+    return (wide + isinstance(step, ReduceExchange)) * elements
+
+
+class Sum(Runner):
+    """One message from each device that shares data, into staging memory, and a reduction there."""
+
+    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, words: Sequence[int]) -> None:
+        """`words` are the lengths of the messages received, senders ascending."""
+        super().__init__(stage, memory)
+        self.name, self.call, self.out, self.words = call.name, call, out, words
+        self.addition = Addition(stage, memory)
+        self.order = sorted(range(len(stage.receives)), key=lambda k: stage.receives[k][0])  # as in the messages
+        self.received = sum(words)
+        self.scratch, self.beside = self.received + out.staged, accumulator_bytes(stage)
+
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
+        into = [staging[: self.received]] if self.call.joined else _blocks(staging, self.words)
+        out = self.out.places(source, staging, self.received)
+        self.out.pack(source, out)
+        yield from self.call.start(out, into)
+        self.addition.run(source, target, self.addition.staged(staging, self.order))
+
+
+class AllReduceInParts(Runner):
+    """Every member reduces a part of the tile, in ascending order of partial sums, and sends it to the others."""
+
+    def __init__(self, stage: Stage, step: AllReduce, memory: Memory, wire: Wire) -> None:
+        super().__init__(stage, memory)
+        self.scatter, self.gather = wire.scatter_parts(stage, step), wire.gather_parts(stage, step)
+        self.name = self.scatter.name
+        order, factor = step.group_of(stage.device), stage.itemsize // memory.word
+        self.order = sorted(range(len(order)), key=lambda k: int(step.before.label[order[k]]))
+        place = order.index(stage.device)
+        self.part = step.parts[place]
+        self.first, self.count = sum(step.parts[:place]) * factor, self.part * factor
+        box = step.before.box(stage.device)
+        self.out = Message([box], stage.source, stage.itemsize, memory, receives=False)
+        self.into = Message([box], stage.target(), stage.itemsize, memory, receives=True)
+        self.rows = self.count * len(order)
+        self.scratch, self.beside = self.out.staged + self.into.staged + self.rows, accumulator_bytes(stage)
+
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
+        rows = staging[: self.rows]
+        out = self.out.place(source, staging, self.rows)
+        into = self.into.place(target, staging, self.rows + self.out.staged)
+        self.out.run_copies(source, out)
+        yield from self.scatter.start([out], [rows])
+        if self.part:
+            line, view = Box((0,), (self.part,)), self.memory.view
+            reduced = view(into[self.first : self.first + self.count], line, line)
+            total = self.memory.total(reduction_of(self.stage), self.stage.accumulate, reduced)
+            for k in self.order:
+                total.add((0,), view(rows[k * self.count : (k + 1) * self.count], line, line))
+            total.result()
+        yield from self.gather.start([into[self.first : self.first + self.count]], [into])
+        self.into.run_copies(into, target)
+
+
+class IdentityFill(Runner):
+    """Identity elements in the target, and a copy of the box that stays; no messages."""
+
+    name = "local"
+
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Work]:
+        stage = self.stage
+        box = stage.step.after.box(stage.device)
+        self.memory.fill(self.memory.view(target, stage.target(), box), reduction_of(stage))
+        self.copy_locally(source, target)
+        return ()
+
+
+def runner_of(stage: Stage, wire: Wire, memory: Memory) -> Runner:
+    """The runner of a stage; collective."""
+    step = stage.step
+    if isinstance(step, Unreduce):
+        return IdentityFill(stage, memory)
+    collective = _collective(stage, wire, memory)
+    if collective is not None:
+        return collective
+    if isinstance(step, AllReduce):
+        return AllReduceInParts(stage, step, memory, wire)
+    sides = by_device(stage.sends), by_device(stage.receives)
+    sends, receives = (
+        [(peer, sum(box.volume for box in boxes) * stage.itemsize // memory.word) for peer, boxes in side]
+        for side in sides
+    )
+    call = wire.exchange(stage, sends, receives)
+    outs, intos = ([boxes for _, boxes in side] for side in sides)
+    out = Side(outs, stage.source, stage.itemsize, memory, False, call.joined)
+    if isinstance(step, ReduceScatter | ReduceExchange):
+        return Sum(stage, memory, call, out, [words for _, words in receives])
+    return Packed(stage, memory, call, out, Side(intos, stage.target(), stage.itemsize, memory, True, call.joined))
+
+
+def _collective(stage: Stage, wire: Wire, memory: Memory) -> Runner | None:
+    """The runner of a stage over groups by a collective of the platform; None if none is used."""
+    step, size = stage.step, stage.itemsize
+    if not isinstance(step, AllGather | AllToAll | ReduceScatter | AllReduce):
+        return None
+    if isinstance(step, AllReduce):
+        out, into = [step.before.box(stage.device)], [step.after.box(stage.device)]
+    else:
+        own = [step.after.box(stage.device)] if isinstance(step, ReduceScatter) else stage.retained
+        order = wire.members(step) if own else []
+        sends, receives = dict(stage.sends), dict(stage.receives)
+        out = own if isinstance(step, AllGather) else [sends.get(member, own[0]) for member in order]
+        into = own if isinstance(step, ReduceScatter) else [receives.get(member, own[0]) for member in order]
+    received = Side([into], stage.target(), size, memory, True, True)
+    gathers = isinstance(step, AllGather) and stage.reads == stage.writes and received.messages[0].in_tile
+    call = wire.collective(stage, gathers)
+    if call is None:
+        return None
+    aside = call.in_place if isinstance(step, AllReduce) else gathers and not call.in_place
+    sent = Side([out], stage.source, size, memory, False, True, aside)
+    kind = AllReduceInPlace if call.in_place and isinstance(step, AllReduce) else InGroup
+    return kind(stage, memory, call, sent, received)
+
+
+def _blocks(buffer: Buffer, words: Sequence[int]) -> list[Buffer]:
+    """Blocks of a buffer, one after the other."""
+    blocks, at = [], 0
+    for count in words:
+        blocks.append(buffer[at : at + count])
+        at += count
+    return blocks
