@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from redistrib.backends.ranks.protocols import Copy
+from redistrib.backends.ranks.sides import Message
 from redistrib.backends.stages import Stage, StagedPlan, by_device, staged
-from redistrib.backends.torch.copies import Copy, Message
-from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
+from redistrib.backends.torch.dtypes import torch_dtype, word_bytes, word_of, words
 from redistrib.backends.torch.links import Links
+from redistrib.backends.torch.memory import TensorMemory
+from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.strided import runs_in_both
 
@@ -67,8 +70,9 @@ class Bucket:
         self._device = device
         self._plans = plans
         self._staged: list[StagedPlan] = [staged(plan, device) for plan in plans]
+        self._memories = [TensorMemory(dtype_of(plan.dtype)) for plan in plans]
         self.launches = max((len(plan_stages.stages) for plan_stages in self._staged), default=0)
-        self._last = [self._last_copy(plan_stages, plan) for plan_stages, plan in zip(self._staged, plans, strict=True)]
+        self._last = [self._last_copy(leaf) for leaf in range(len(plans))]
         self._launches = [self._launch(k) for k in range(self.launches)]
         self.scratch_bytes = max((launch.scratch_bytes for launch in self._launches), default=0)
         stages = [stage for plan_stages in self._staged for stage in plan_stages.stages]
@@ -76,12 +80,13 @@ class Bucket:
         self.received_bytes = sum(stage.received_bytes for stage in stages)
         self.middle_bytes = sum(sum(plan_stages.middle) for plan_stages in self._staged)
 
-    def _last_copy(self, plan_stages: StagedPlan, plan: Plan) -> Copy | None:
+    def _last_copy(self, leaf: int) -> Copy | None:
+        plan_stages = self._staged[leaf]
         box = plan_stages.after.box(self._device)
         if plan_stages.last == "target" or not box.volume:
             return None
         between = plan_stages.last_placement.box(self._device)
-        return Copy.of(*runs_in_both(box, between, box, plan.itemsize), min(8, plan.itemsize))
+        return self._memories[leaf].copy(*runs_in_both(box, between, box, self._plans[leaf].itemsize))
 
     def _launch(self, number: int) -> _Launch:
         """The messages and copies of a launch by its number."""
@@ -92,15 +97,15 @@ class Bucket:
             if number >= len(plan_stages.stages):
                 continue
             stage: Stage = plan_stages.stages[number]
-            word = min(8, stage.itemsize)
+            memory = self._memories[leaf]
             ends = ((stage.sends, stage.source), (stage.receives, stage.target()))
-            for (moves, tile), parts, length in zip(ends, sides, lengths, strict=True):
+            for receives, ((moves, tile), parts, length) in enumerate(zip(ends, sides, lengths, strict=True)):
                 for peer, boxes in by_device(moves):
-                    message = Message(peer, boxes, tile, stage.itemsize, word)
+                    message = Message(boxes, tile, stage.itemsize, memory, bool(receives), aside=True)
                     start = length.get(peer, 0)
                     parts.setdefault(peer, []).append(_Part(leaf, message, start))
-                    length[peer] = -(-(start + message.count * word) // _ALIGNED) * _ALIGNED
-            copies += [(leaf, Copy.of(source, target, word)) for source, target in stage.local_copies()]
+                    length[peer] = -(-(start + message.count * memory.word) // _ALIGNED) * _ALIGNED
+            copies += [(leaf, memory.copy(source, target)) for source, target in stage.local_copies()]
         return _Launch(sides[0], sides[1], lengths[0], lengths[1], copies)
 
     def run(
@@ -121,13 +126,15 @@ class Bucket:
                 memory = {"source": source, "target": words(target)}
                 for k, nbytes in enumerate(plan_stages.middle):
                     if nbytes:
-                        memory[f"middle {k}"] = torch.empty(nbytes // min(8, plan.itemsize), dtype=word, device=device)
+                        memory[f"middle {k}"] = torch.empty(
+                            nbytes // word_bytes(plan.itemsize), dtype=word, device=device
+                        )
                 memories.append(memory)
             for number, launch in enumerate(self._launches):
                 self._run(number, launch, memories, device, links)
             for plan_stages, last, memory in zip(self._staged, self._last, memories, strict=True):
                 if last is not None:
-                    last.run(memory[plan_stages.last], memory["target"])
+                    last(memory[plan_stages.last], memory["target"])
         return results
 
     def _run(
@@ -147,21 +154,21 @@ class Bucket:
             buffer = torch.empty(launch.sent_bytes[peer], dtype=torch.uint8, device=device)
             for part in parts:
                 stage = self._staged[part.leaf].stages[number]
-                part.message.pack_into(memories[part.leaf][stage.reads], self._place(buffer, part, stage))
+                part.message.run_copies(memories[part.leaf][stage.reads], self._place(buffer, part, stage))
             sends[peer] = buffer
         works = links.start(list(sends.items()), list(receives.items()))
         for leaf, copy in launch.copies:
             stage = self._staged[leaf].stages[number]
-            copy.run(memories[leaf][stage.reads], memories[leaf][stage.writes])
+            copy(memories[leaf][stage.reads], memories[leaf][stage.writes])
         for work in works:
             work.wait()
         for peer, parts in launch.receives.items():
             for part in parts:
                 stage = self._staged[part.leaf].stages[number]
                 place = self._place(receives[peer], part, stage)
-                part.message.unpack_from(place, memories[part.leaf][stage.writes])
+                part.message.run_copies(place, memories[part.leaf][stage.writes])
 
     @staticmethod
     def _place(buffer: torch.Tensor, part: _Part, stage: Stage) -> torch.Tensor:
-        nbytes = part.message.count * min(8, stage.itemsize)
+        nbytes = part.message.count * word_bytes(stage.itemsize)
         return buffer[part.start : part.start + nbytes].view(word_of(stage.itemsize))

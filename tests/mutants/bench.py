@@ -91,6 +91,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/sets/test_users.py",
         ),
     ),
+    "ranks": ("backends/ranks", ("redistrib/backends/ranks", *files("tests/ranks"))),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
     "distribution": ("distribution", ("redistrib/distribution", PROGRAMS, *files("tests/distribution"))),
     "pipelines": (

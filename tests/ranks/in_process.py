@@ -14,7 +14,7 @@ import numpy as np
 
 from redistrib.backends.ranks.host_memory import HostMemory
 from redistrib.backends.ranks.move import RankMove
-from redistrib.backends.ranks.protocols import Call, Lengths, Work
+from redistrib.backends.ranks.protocols import Lengths, Pending, WireCall
 from redistrib.backends.ranks.runners import runner_of
 from redistrib.backends.stages import Stage, reduction_of, staged
 from redistrib.plans.dtypes import dtype_of
@@ -78,18 +78,18 @@ class InProcessWire:
         deliver: Callable[[Buffers, list[bytes]], None],
         joined: bool = True,
         in_place: bool = False,
-    ) -> Call:
+    ) -> WireCall:
         """A letter to each receiver, cut out of what is sent, and one from each sender."""
 
-        def start(sent: Buffers, into: Buffers) -> list[Work]:
+        def start(sent: Buffers, into: Buffers) -> list[Pending]:
             self._post.calls.add(name)
             for receiver, part in zip(receivers, out(sent), strict=True):
                 self._post.send(self._rank, receiver, part.tobytes())
             return [Delivery(self._post, self._rank, senders, lambda letters: deliver(into, letters))]
 
-        return Call(name, start, joined, in_place)
+        return WireCall(name, start, joined, in_place)
 
-    def exchange(self, stage: Stage, sends: Lengths, receives: Lengths) -> Call:
+    def exchange(self, stage: Stage, sends: Lengths, receives: Lengths) -> WireCall:
         sizes, sizes_in = [words for _, words in sends], [words for _, words in receives]
         joined = self._joined
 
@@ -105,7 +105,7 @@ class InProcessWire:
     def members(self, step: GroupStep) -> list[int]:
         return step.group_of(self._rank)
 
-    def collective(self, stage: Stage, in_place: bool) -> Call | None:
+    def collective(self, stage: Stage, in_place: bool) -> WireCall | None:
         step = stage.step
         if not self._has_collectives or not isinstance(step, AllGather | AllToAll | AllReduce | ReduceScatter):
             return None
@@ -125,7 +125,7 @@ class InProcessWire:
         in_place = in_place or isinstance(step, AllReduce)
         return self._call(step.kind, group, group, out, add if reduces else lay_out, in_place=in_place)
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> Call:
+    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
         group, sizes = step.group_of(stage.device), [part * stage.itemsize for part in step.parts]
 
         def deliver(into: Buffers, letters: list[bytes]) -> None:
@@ -133,7 +133,7 @@ class InProcessWire:
 
         return self._call("parts", group, group, lambda sent: _cut(sent[0], sizes), deliver)
 
-    def gather_parts(self, stage: Stage, step: AllReduce) -> Call:
+    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
         group = step.group_of(stage.device)
 
         def deliver(into: Buffers, letters: list[bytes]) -> None:

@@ -5,13 +5,13 @@ The backend runs every correct plan, with one rank per device, on every dtype of
 numbers or booleans. A step uses one of the transports:
 
 - `shared`: copies into memory that the ranks of one host share (`shared`, `barrier`);
-- `packed`: collectives on contiguous memory, with local copies around them (`transports`);
+- `packed`: collectives on contiguous memory, with local copies around them (`wire`);
 - `datatypes`: collectives on strided memory, without staging (`transports`, `datatypes`);
 - `direct`: one exchange by datatypes in place of the plan's steps, if a memory limit leaves no room for tiles between
   source and target.
 
-`reductions` stages and reduces partial sums, over the first three. `selection` chooses the transport by memory limit
-and profile; `redistrib.backends.stages` assigns the memory that each step reads and writes; `executor` runs the steps.
+`reductions` stages and reduces partial sums where the transport is not `packed`. `selection` chooses the transport by
+memory limit and profile; `executor` allocates memory, and runs the steps by `redistrib.backends.ranks`.
 
 `program` runs the operations of a program on NumPy tiles, its plans by executors, and its moves without a plan by
 `direct`: from a root, to a root, or as boxes between any ranks.

@@ -164,7 +164,7 @@ class Executor(CommunicatorOwner):
         if out is None:
             assert block is not None
             return block.lease().view(self.dtype).reshape(self._target_shape)
-        if not _same_memory(flat(out), target):
+        if block is not None and not _same_memory(flat(out), target):
             np.copyto(flat(out), target)
         return out
 
@@ -338,4 +338,4 @@ def _scratch(stage: Stage, transport: str) -> int:
 
 
 def _same_memory(a: Bytes, b: Bytes) -> bool:
-    return a.nbytes == b.nbytes and a.ctypes.data == b.ctypes.data
+    return a.nbytes == b.nbytes and a.__array_interface__["data"] == b.__array_interface__["data"]

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.datatypes import TypeOwner
 from redistrib.backends.mpi.shared import SharedTile
-from redistrib.backends.ranks.protocols import Memory, Tile
+from redistrib.backends.ranks.protocols import RankMemory, Tile
 from redistrib.backends.ranks.runners import Addition, Runner, accumulator_bytes
 from redistrib.backends.stages import Stage, reduction_of
 from redistrib.lang.notation import Reduction
@@ -68,7 +68,7 @@ class TypedSum(TypeOwner, Runner):
 
     name = "datatypes"
 
-    def __init__(self, stage: Stage, memory: Memory, comm: MPI.Intracomm) -> None:
+    def __init__(self, stage: Stage, memory: RankMemory, comm: MPI.Intracomm) -> None:
         TypeOwner.__init__(self)
         Runner.__init__(self, stage, memory)
         self.comm = comm
@@ -97,7 +97,7 @@ class SharedSum(Runner):
     def __init__(
         self,
         stage: Stage,
-        memory: Memory,
+        memory: RankMemory,
         host_rank: Callable[[int], int],
         share: Callable[[int], SharedTile],
         staged: int,

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
-from redistrib.backends.ranks.protocols import Memory
+from redistrib.backends.ranks.protocols import RankMemory
 from redistrib.backends.ranks.runners import Runner
 from redistrib.backends.stages import Stage
 from redistrib.plans.strided import Bytes, Strided, copy, runs_in_both
@@ -38,7 +38,7 @@ def free_shared_memory() -> int | None:
 
 
 class Block:
-    """Memory for one result at a time.
+    """RankMemory for one result at a time.
 
     Attributes:
         memory: the memory.
@@ -117,7 +117,7 @@ class SharedCopies(Runner):
     def __init__(
         self,
         stage: Stage,
-        memory: Memory,
+        memory: RankMemory,
         host_rank: Callable[[int], int],
         place: Callable[[], SharedTile],
         wait: bool,

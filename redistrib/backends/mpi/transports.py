@@ -8,7 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from redistrib.backends.mpi.datatypes import Placed, TypeOwner
-from redistrib.backends.ranks.protocols import Memory
+from redistrib.backends.ranks.protocols import RankMemory
 from redistrib.backends.ranks.runners import Runner
 from redistrib.backends.stages import Stage, by_device
 from redistrib.plans.strided import Bytes
@@ -19,7 +19,7 @@ class TypedNeighbours(TypeOwner, Runner):
 
     name = "datatypes"
 
-    def __init__(self, stage: Stage, memory: Memory, graph: MPI.Distgraphcomm) -> None:
+    def __init__(self, stage: Stage, memory: RankMemory, graph: MPI.Distgraphcomm) -> None:
         TypeOwner.__init__(self)
         Runner.__init__(self, stage, memory)
         self.graph = graph

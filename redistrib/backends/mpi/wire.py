@@ -13,7 +13,7 @@ from redistrib.backends.mpi.datatypes import Placed, TypeOwner, run_type
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.reductions import is_native, operation_of
 from redistrib.backends.mpi.transports import exchange
-from redistrib.backends.ranks.protocols import Call, Lengths
+from redistrib.backends.ranks.protocols import Lengths, WireCall
 from redistrib.backends.stages import Stage, reduction_of
 from redistrib.plans.step import GroupStep
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
@@ -31,14 +31,14 @@ class MpiWire(TypeOwner):
         super().__init__()
         self._groups = groups
 
-    def exchange(self, stage: Stage, sends: Lengths, receives: Lengths) -> Call:
+    def exchange(self, stage: Stage, sends: Lengths, receives: Lengths) -> WireCall:
         graph, send, receive = self._groups.around(stage), self._blocks(sends), self._blocks(receives)
 
         def start(out: Buffers, into: Buffers) -> tuple[()]:
             exchange(graph, out[0], send, into[0], receive)
             return ()
 
-        return Call(PACKED, start)
+        return WireCall(PACKED, start)
 
     def _blocks(self, lengths: Lengths) -> list[Placed]:
         sizes = [size for _, size in lengths]
@@ -47,7 +47,7 @@ class MpiWire(TypeOwner):
     def members(self, step: GroupStep) -> list[int]:
         return step.group_of(self._groups.comm.rank)
 
-    def collective(self, stage: Stage, in_place: bool) -> Call | None:
+    def collective(self, stage: Stage, in_place: bool) -> WireCall | None:
         step, dtype = stage.step, stage.dtype
         if isinstance(step, AllGather | AllToAll):
             group = self._groups.of(step, stage.device)
@@ -58,7 +58,7 @@ class MpiWire(TypeOwner):
                 moves(MPI.IN_PLACE if in_place else [out[0], 1, block], [into[0], 1, block])
                 return ()
 
-            return Call(PACKED, start, in_place=in_place)
+            return WireCall(PACKED, start, in_place=in_place)
         operation = operation_of(reduction_of(stage), dtype)
         if not isinstance(step, AllReduce | ReduceScatter) or operation is None or not is_native(stage):
             return None
@@ -70,9 +70,9 @@ class MpiWire(TypeOwner):
                 adds(out[0].view(dtype), into[0].view(dtype), operation)
             return ()
 
-        return Call(PACKED, start_adding)
+        return WireCall(PACKED, start_adding)
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> Call:
+    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
         group, unit, parts = self._groups.of(step, stage.device), self._unit(stage), step.parts
         part = parts[group.rank]
         uneven = parts, [sum(parts[:k]) for k in range(len(parts))]
@@ -83,9 +83,9 @@ class MpiWire(TypeOwner):
                 group.Alltoallv([out[0], uneven, unit], [into[0], even, unit])
             return ()
 
-        return Call(PACKED, start)
+        return WireCall(PACKED, start)
 
-    def gather_parts(self, stage: Stage, step: AllReduce) -> Call:
+    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
         group, unit, parts = self._groups.of(step, stage.device), self._unit(stage), step.parts
         uneven = parts, [sum(parts[:k]) for k in range(len(parts))]
 
@@ -94,7 +94,7 @@ class MpiWire(TypeOwner):
                 group.Allgatherv(MPI.IN_PLACE, [into[0], uneven, unit])
             return ()
 
-        return Call(PACKED, start, in_place=True)
+        return WireCall(PACKED, start, in_place=True)
 
     def _unit(self, stage: Stage) -> MPI.Datatype:
         return self._typed(run_type(stage.itemsize))

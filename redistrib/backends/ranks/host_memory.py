@@ -15,7 +15,7 @@ from redistrib.theory.boxes import Box
 
 
 class HostMemory:
-    """The `Memory` of NumPy arrays."""
+    """The `RankMemory` of NumPy arrays."""
 
     word = 1
 

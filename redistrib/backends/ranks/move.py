@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from redistrib.backends.ranks.protocols import Buffer, Copy, Memory, Work
+from redistrib.backends.ranks.protocols import Buffer, Copy, Pending, RankMemory
 from redistrib.backends.ranks.runners import Runner
 from redistrib.backends.stages import Memory as Name
 from redistrib.backends.stages import StagedPlan
@@ -25,7 +25,9 @@ class RankMove:
         sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one run.
     """
 
-    def __init__(self, plan: StagedPlan, device: int, runners: Sequence[Runner], memory: Memory, itemsize: int) -> None:
+    def __init__(
+        self, plan: StagedPlan, device: int, runners: Sequence[Runner], memory: RankMemory, itemsize: int
+    ) -> None:
         self.plan, self.runners, self._memory = plan, runners, memory
         self.transports = [runner.name for runner in runners]
         self.staging = max((runner.scratch for runner in runners), default=0)
@@ -43,7 +45,7 @@ class RankMove:
         sizes = zip(MIDDLE, self.plan.middle, strict=True)
         return {name: self._memory.empty(nbytes // self._memory.word, like) for name, nbytes in sizes if nbytes}
 
-    def run(self, memory: Mapping[Name, Buffer], staging: Buffer) -> Iterator[Work]:
+    def run(self, memory: Mapping[Name, Buffer], staging: Buffer) -> Iterator[Pending]:
         """Run the stages; yields what to wait for.
 
         Args:
@@ -57,7 +59,7 @@ class RankMove:
             self._last(memory[self.plan.last], memory["target"])
 
 
-def finish(works: Iterable[Work]) -> None:
+def finish(works: Iterable[Pending]) -> None:
     """Wait for each part of a run in turn, as the only rank of a process does."""
     for work in works:
         work.wait()

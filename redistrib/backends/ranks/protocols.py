@@ -19,7 +19,7 @@ Copy: TypeAlias = Callable[[Buffer, Buffer], object]  # from the first buffer in
 Lengths: TypeAlias = Sequence[tuple[int, int]]  # (other device, words of its message), devices ascending
 
 
-class Work(Protocol):
+class Pending(Protocol):
     """A part of a call that is under way."""
 
     def wait(self) -> object:
@@ -27,7 +27,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Call:
+class WireCall:
     """A call of a wire, made ready once by all ranks together and started any number of times.
 
     Attributes:
@@ -39,7 +39,7 @@ class Call:
     """
 
     name: str
-    start: Callable[[Sequence[Buffer], Sequence[Buffer]], Sequence[Work]]
+    start: Callable[[Sequence[Buffer], Sequence[Buffer]], Sequence[Pending]]
     joined: bool = True
     in_place: bool = False
 
@@ -47,10 +47,10 @@ class Call:
 class Wire(Protocol):
     """The messages of one rank. All ranks make the same calls ready in the same order."""
 
-    def exchange(self, stage: Stage, sends: Lengths, receives: Lengths) -> Call:
+    def exchange(self, stage: Stage, sends: Lengths, receives: Lengths) -> WireCall:
         """One message to and from each device that shares data with this one."""
 
-    def collective(self, stage: Stage, in_place: bool) -> Call | None:
+    def collective(self, stage: Stage, in_place: bool) -> WireCall | None:
         """The collective of the platform that carries out a stage over groups, one buffer on each side.
 
         Args:
@@ -64,10 +64,10 @@ class Wire(Protocol):
     def members(self, step: GroupStep) -> list[int]:
         """The group of this device, in the order of the blocks of a collective."""
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> Call:
+    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
         """Every member of a group gets its part of all members' tiles, end to end in the order of the group."""
 
-    def gather_parts(self, stage: Stage, step: AllReduce) -> Call:
+    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
         """Every member gets all parts of a tile, in place: it sends its own part of the buffer it receives into."""
 
 
@@ -79,7 +79,7 @@ class Total(Protocol):
     def result(self) -> Tile: ...
 
 
-class Memory(Protocol):
+class RankMemory(Protocol):
     """Flat buffers of words for tiles of one element type.
 
     Attributes:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from redistrib.backends.ranks.protocols import Buffer, Call, Memory, Tile, Wire, Work
-from redistrib.backends.ranks.sides import Message, Side
+from redistrib.backends.ranks.protocols import Buffer, Pending, RankMemory, Tile, Wire, WireCall
+from redistrib.backends.ranks.sides import Message, MessageSide
 from redistrib.backends.stages import Stage, additions_in_order, by_device, reduction_of
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceExchange, ReduceScatter, Unreduce
 from redistrib.theory.boxes import Box
@@ -31,12 +31,12 @@ class Runner(ABC):
     scratch: int = 0
     beside: int = 0
 
-    def __init__(self, stage: Stage, memory: Memory) -> None:
+    def __init__(self, stage: Stage, memory: RankMemory) -> None:
         self.stage, self.memory = stage, memory
         self.local_copies = [memory.copy(*runs) for runs in stage.local_copies()]
 
     @abstractmethod
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Work]:
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Pending]:
         """Run the stage from one buffer into another, or in one for a stage in place; yields what to wait for."""
 
     def copy_locally(self, source: Buffer, target: Buffer) -> None:
@@ -51,38 +51,42 @@ class Runner(ABC):
 class Packed(Runner):
     """A call between packed boxes. Boxes that stay on the device are copied while it is under way."""
 
-    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, into: Side) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        memory: RankMemory,
+        call: WireCall,
+        out: list[Message],
+        into: list[Message],
+        has_own: bool = False,
+    ) -> None:
+        """`has_own`: whether the call delivers the box that stays, too."""
         super().__init__(stage, memory)
-        self.name, self.call, self.out, self.into = call.name, call, out, into
-        self.scratch = out.staged + into.staged
+        self.name, self.call, self.into = call.name, call, MessageSide(into)
+        self.out = MessageSide(out, self.into.staged)
+        self.scratch = self.out.staged + self.into.staged
+        if has_own:
+            self.local_copies = []
 
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
-        out = self.out.places(source, staging, 0)
-        into = self.into.places(target, staging, self.out.staged)
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
+        out, into = self.out.places(source, staging), self.into.places(target, staging)
         self.out.pack(source, out)
-        works = self.call.start(out, into)
+        pending = self.call.start(out, into)
         self.copy_locally(source, target)
-        yield from works
+        yield from pending
         self.into.unpack(into, target)
 
 
-class InGroup(Packed):
-    """A collective of the platform over groups, which delivers the block of the device itself too."""
-
-    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, into: Side) -> None:
-        super().__init__(stage, memory, call, out, into)
-        self.local_copies = []
-
-
-class AllReduceInPlace(InGroup):
+class AllReduceInPlace(Runner):
     """An all-reduce of the platform that sends from the memory of its result."""
 
-    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, into: Side) -> None:
-        super().__init__(stage, memory, call, out, into)
-        self.scratch = into.staged
+    def __init__(self, stage: Stage, memory: RankMemory, call: WireCall, out: Message, into: Message) -> None:
+        super().__init__(stage, memory)
+        self.name, self.call = call.name, call
+        self.out, self.into, self.scratch = MessageSide([out]), MessageSide([into]), into.staged
 
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
-        into = self.into.places(target, staging, 0)
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
+        into = self.into.places(target, staging)
         self.out.pack(source, into)
         yield from self.call.start(into, into)
         self.into.unpack(into, target)
@@ -91,7 +95,7 @@ class AllReduceInPlace(InGroup):
 class Addition:
     """The reduction of a device: the box that stays, if there is one, and the boxes that it receives."""
 
-    def __init__(self, stage: Stage, memory: Memory) -> None:
+    def __init__(self, stage: Stage, memory: RankMemory) -> None:
         self.stage, self.memory = stage, memory
         self.order = additions_in_order(stage)
         self.box = stage.step.after.box(stage.device)
@@ -126,18 +130,21 @@ def accumulator_bytes(stage: Stage) -> int:
 class Sum(Runner):
     """One message from each device that shares data, into staging memory, and a reduction there."""
 
-    def __init__(self, stage: Stage, memory: Memory, call: Call, out: Side, words: Sequence[int]) -> None:
+    def __init__(
+        self, stage: Stage, memory: RankMemory, call: WireCall, out: list[Message], words: Sequence[int]
+    ) -> None:
         """`words` are the lengths of the messages received, senders ascending."""
         super().__init__(stage, memory)
-        self.name, self.call, self.out, self.words = call.name, call, out, words
+        self.name, self.call, self.words = call.name, call, words
         self.addition = Addition(stage, memory)
         self.order = sorted(range(len(stage.receives)), key=lambda k: stage.receives[k][0])  # as in the messages
         self.received = sum(words)
-        self.scratch, self.beside = self.received + out.staged, accumulator_bytes(stage)
+        self.out = MessageSide(out, self.received)
+        self.scratch, self.beside = self.received + self.out.staged, accumulator_bytes(stage)
 
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         into = [staging[: self.received]] if self.call.joined else _blocks(staging, self.words)
-        out = self.out.places(source, staging, self.received)
+        out = self.out.places(source, staging)
         self.out.pack(source, out)
         yield from self.call.start(out, into)
         self.addition.run(source, target, self.addition.staged(staging, self.order))
@@ -146,7 +153,7 @@ class Sum(Runner):
 class AllReduceInParts(Runner):
     """Every member reduces a part of the tile, in ascending order of partial sums, and sends it to the others."""
 
-    def __init__(self, stage: Stage, step: AllReduce, memory: Memory, wire: Wire) -> None:
+    def __init__(self, stage: Stage, step: AllReduce, memory: RankMemory, wire: Wire) -> None:
         super().__init__(stage, memory)
         self.scatter, self.gather = wire.scatter_parts(stage, step), wire.gather_parts(stage, step)
         self.name = self.scatter.name
@@ -155,18 +162,19 @@ class AllReduceInParts(Runner):
         place = order.index(stage.device)
         self.part = step.parts[place]
         self.first, self.count = sum(step.parts[:place]) * factor, self.part * factor
-        box = step.before.box(stage.device)
-        self.out = Message([box], stage.source, stage.itemsize, memory, receives=False)
-        self.into = Message([box], stage.target(), stage.itemsize, memory, receives=True)
+        box, size = step.before.box(stage.device), stage.itemsize
         self.rows = self.count * len(order)
-        self.scratch, self.beside = self.out.staged + self.into.staged + self.rows, accumulator_bytes(stage)
+        self.out = MessageSide([Message([box], stage.source, size, memory, receives=False)], self.rows)
+        into = Message([box], stage.target(), size, memory, receives=True)
+        self.into = MessageSide([into], self.rows + self.out.staged)
+        self.scratch, self.beside = self.rows + self.out.staged + into.staged, accumulator_bytes(stage)
 
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Work]:
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         rows = staging[: self.rows]
-        out = self.out.place(source, staging, self.rows)
-        into = self.into.place(target, staging, self.rows + self.out.staged)
-        self.out.run_copies(source, out)
-        yield from self.scatter.start([out], [rows])
+        out, places = self.out.places(source, staging), self.into.places(target, staging)
+        into = places[0]
+        self.out.pack(source, out)
+        yield from self.scatter.start(out, [rows])
         if self.part:
             line, view = Box((0,), (self.part,)), self.memory.view
             reduced = view(into[self.first : self.first + self.count], line, line)
@@ -174,8 +182,8 @@ class AllReduceInParts(Runner):
             for k in self.order:
                 total.add((0,), view(rows[k * self.count : (k + 1) * self.count], line, line))
             total.result()
-        yield from self.gather.start([into[self.first : self.first + self.count]], [into])
-        self.into.run_copies(into, target)
+        yield from self.gather.start([into[self.first : self.first + self.count]], places)
+        self.into.unpack(places, target)
 
 
 class IdentityFill(Runner):
@@ -183,7 +191,7 @@ class IdentityFill(Runner):
 
     name = "local"
 
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Work]:
+    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Pending]:
         stage = self.stage
         box = stage.step.after.box(stage.device)
         self.memory.fill(self.memory.view(target, stage.target(), box), reduction_of(stage))
@@ -191,7 +199,7 @@ class IdentityFill(Runner):
         return ()
 
 
-def runner_of(stage: Stage, wire: Wire, memory: Memory) -> Runner:
+def runner_of(stage: Stage, wire: Wire, memory: RankMemory) -> Runner:
     """The runner of a stage; collective."""
     step = stage.step
     if isinstance(step, Unreduce):
@@ -207,14 +215,20 @@ def runner_of(stage: Stage, wire: Wire, memory: Memory) -> Runner:
         for side in sides
     )
     call = wire.exchange(stage, sends, receives)
-    outs, intos = ([boxes for _, boxes in side] for side in sides)
-    out = Side(outs, stage.source, stage.itemsize, memory, False, call.joined)
+
+    def messages(side: list[tuple[int, list[Box]]], tile: Box, are_received: bool) -> list[Message]:
+        groups = [boxes for _, boxes in side]
+        if call.joined:
+            groups = [[box for boxes in groups for box in boxes]]
+        return [Message(boxes, tile, stage.itemsize, memory, are_received) for boxes in groups]
+
+    out = messages(sides[0], stage.source, False)
     if isinstance(step, ReduceScatter | ReduceExchange):
         return Sum(stage, memory, call, out, [words for _, words in receives])
-    return Packed(stage, memory, call, out, Side(intos, stage.target(), stage.itemsize, memory, True, call.joined))
+    return Packed(stage, memory, call, out, messages(sides[1], stage.target(), True))
 
 
-def _collective(stage: Stage, wire: Wire, memory: Memory) -> Runner | None:
+def _collective(stage: Stage, wire: Wire, memory: RankMemory) -> Runner | None:
     """The runner of a stage over groups by a collective of the platform; None if none is used."""
     step, size = stage.step, stage.itemsize
     if not isinstance(step, AllGather | AllToAll | ReduceScatter | AllReduce):
@@ -227,15 +241,16 @@ def _collective(stage: Stage, wire: Wire, memory: Memory) -> Runner | None:
         sends, receives = dict(stage.sends), dict(stage.receives)
         out = own if isinstance(step, AllGather) else [sends.get(member, own[0]) for member in order]
         into = own if isinstance(step, ReduceScatter) else [receives.get(member, own[0]) for member in order]
-    received = Side([into], stage.target(), size, memory, True, True)
-    gathers = isinstance(step, AllGather) and stage.reads == stage.writes and received.messages[0].in_tile
+    received = Message(into, stage.target(), size, memory, receives=True)
+    gathers = isinstance(step, AllGather) and stage.reads == stage.writes and received.start is not None
     call = wire.collective(stage, gathers)
     if call is None:
         return None
-    aside = call.in_place if isinstance(step, AllReduce) else gathers and not call.in_place
-    sent = Side([out], stage.source, size, memory, False, True, aside)
-    kind = AllReduceInPlace if call.in_place and isinstance(step, AllReduce) else InGroup
-    return kind(stage, memory, call, sent, received)
+    overlays = call.in_place and isinstance(step, AllReduce)
+    sent = Message(out, stage.source, size, memory, receives=False, aside=overlays or (gathers and not call.in_place))
+    if overlays:
+        return AllReduceInPlace(stage, memory, call, sent, received)
+    return Packed(stage, memory, call, [sent], [received], has_own=True)
 
 
 def _blocks(buffer: Buffer, words: Sequence[int]) -> list[Buffer]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.backends.ranks.protocols import Buffer, Copy, Memory
+from redistrib.backends.ranks.protocols import Buffer, Copy, RankMemory
 from redistrib.plans.strided import runs_in, runs_in_both, start_if_contiguous
 from redistrib.theory.boxes import Box
 
@@ -17,77 +17,62 @@ class Message:
 
     Attributes:
         count: words.
-        staged: words of staging memory: `count`, or 0 where the boxes lie end to end in the tile.
+        start: first word in the tile, if the boxes lie end to end there; None if they are staged.
+        staged: words of staging memory.
     """
 
     def __init__(
-        self, boxes: Sequence[Box], tile: Box, itemsize: int, memory: Memory, receives: bool, aside: bool = False
+        self, boxes: Sequence[Box], tile: Box, itemsize: int, memory: RankMemory, receives: bool, aside: bool = False
     ) -> None:
         """`aside`: whether the boxes are staged in any case."""
         self.count = sum(box.volume for box in boxes) * itemsize // memory.word
         first = start_if_contiguous([runs_in(box, tile, itemsize) for box in boxes]) if self.count else 0
-        first = None if aside else first
-        self._start = None if first is None else first // memory.word
-        self.staged = self.count if first is None else 0
-        self._copies: list[Copy] = []
+        self.start = None if aside or first is None else first // memory.word
+        self.staged = self.count if self.start is None else 0
+        self.copies: list[Copy] = []
         at = 0
         for box in boxes if self.staged else ():
             in_tile, in_stage = runs_in_both(box, tile, box, itemsize, 0, at)
-            self._copies.append(memory.copy(in_stage, in_tile) if receives else memory.copy(in_tile, in_stage))
+            self.copies.append(memory.copy(in_stage, in_tile) if receives else memory.copy(in_tile, in_stage))
             at += box.volume * itemsize
 
-    @property
-    def in_tile(self) -> bool:
-        """Whether the boxes lie end to end in the tile."""
-        return self._start is not None
-
-    def place(self, tile: Buffer, staging: Buffer, at: int) -> Buffer:
-        """The words of the message: in the tile, or from word `at` of staging memory on."""
-        first = at if self._start is None else self._start
-        return (staging if self._start is None else tile)[first : first + self.count]
-
     def run_copies(self, source: Buffer, target: Buffer) -> None:
-        """Pack the boxes of a tile into staging memory, or unpack them, if they are staged."""
-        for copy in self._copies:
+        """Pack the boxes of a tile into staging memory, or unpack them."""
+        for copy in self.copies:
             copy(source, target)
 
 
-class Side:
-    """All messages of one side: one after the other in one buffer, or each in its own.
+class MessageSide:
+    """The messages of one side, each with its place: in the tile, or from a certain word of staging memory on.
 
     Attributes:
         staged: words of staging memory.
     """
 
-    def __init__(
-        self,
-        peers: Sequence[Sequence[Box]],
-        tile: Box,
-        itemsize: int,
-        memory: Memory,
-        receives: bool,
-        joined: bool,
-        aside: bool = False,
-    ) -> None:
-        """`peers` are the boxes of each message; the other arguments those of `Message`."""
-        groups = [[box for boxes in peers for box in boxes]] if joined else peers
-        self.messages = [Message(boxes, tile, itemsize, memory, receives, aside) for boxes in groups]
-        self.staged = sum(message.staged for message in self.messages)
-
-    def places(self, tile: Buffer, staging: Buffer, at: int) -> list[Buffer]:
-        """The buffers of the messages; those that are staged, from word `at` of staging memory on."""
-        places = []
-        for message in self.messages:
-            places.append(message.place(tile, staging, at))
+    def __init__(self, messages: Sequence[Message], at: int = 0) -> None:
+        """`at` is the first word of staging memory that is theirs."""
+        self._places: list[tuple[bool, slice]] = []
+        self._copying: list[tuple[int, list[Copy]]] = []
+        self.staged = sum(message.staged for message in messages)
+        for k, message in enumerate(messages):
+            first = at if message.start is None else message.start
+            self._places.append((message.start is None, slice(first, first + message.count)))
             at += message.staged
-        return places
+            if message.copies:
+                self._copying.append((k, message.copies))
+
+    def places(self, tile: Buffer, staging: Buffer) -> list[Buffer]:
+        """The buffers of the messages."""
+        return [staging[words] if is_staged else tile[words] for is_staged, words in self._places]
 
     def pack(self, tile: Buffer, places: Sequence[Buffer]) -> None:
         """Copy the boxes that are staged out of the tile."""
-        for message, place in zip(self.messages, places, strict=True):
-            message.run_copies(tile, place)
+        for k, copies in self._copying:
+            for copy in copies:
+                copy(tile, places[k])
 
     def unpack(self, places: Sequence[Buffer], tile: Buffer) -> None:
         """Copy the boxes that are staged into the tile."""
-        for message, place in zip(self.messages, places, strict=True):
-            message.run_copies(place, tile)
+        for k, copies in self._copying:
+            for copy in copies:
+                copy(places[k], tile)

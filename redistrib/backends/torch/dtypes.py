@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from redistrib.errors import DtypeError
-from redistrib.plans.dtypes import dtype_of
 
 # PyTorch's element types that NumPy or ml_dtypes have too, by their common names; others have no plan.
 NAMES = (
@@ -58,6 +55,11 @@ def word_of(itemsize: int) -> torch.dtype:
     return _WORDS[itemsize]
 
 
+def word_bytes(itemsize: int) -> int:
+    """Bytes of such a word."""
+    return min(8, itemsize)
+
+
 def words(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor as a flat tensor of words over the same memory."""
     flat = tensor.reshape(-1)
@@ -65,8 +67,3 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
     if not flat.numel():  # a stride of 0, as of an empty NumPy array, allows no view
         return flat.new_empty(0, dtype=word)
     return flat if flat.dtype == word else flat.view(word)
-
-
-def as_numpy(flat: torch.Tensor, name: str) -> Any:
-    """A flat tensor of words in host memory as a NumPy array of an element type, over the same memory."""
-    return flat.numpy().view(dtype_of(name))

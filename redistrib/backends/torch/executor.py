@@ -8,18 +8,18 @@ import torch
 import torch.distributed as dist
 
 from redistrib.backends.digests import digest_of
-from redistrib.backends.stages import StagedPlan, staged
+from redistrib.backends.ranks.move import RankMove, finish
+from redistrib.backends.ranks.runners import runner_of
+from redistrib.backends.stages import staged
 from redistrib.backends.torch.agreement import Agreement, GroupCall
-from redistrib.backends.torch.copies import Copy
 from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
-from redistrib.backends.torch.reductions import reducing
-from redistrib.backends.torch.transports import TensorRunner, moving
+from redistrib.backends.torch.memory import TensorMemory
+from redistrib.backends.torch.wire import TensorWire
 from redistrib.backends.torch.world import default_group
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.strided import runs_in_both
 
 # An executor keeps staging memory of at most so many bytes between calls.
 _STAYS = 1 << 16
@@ -83,27 +83,15 @@ class TorchExecutor:
             self._agreement.require(self._call, _problem(plan, links))
         self.dtype = torch_dtype(plan.dtype)
         self._word = word_of(plan.itemsize)
-        self._staged: StagedPlan = staged(plan, links.rank)
         before, after = (end.box(links.rank) for end in (plan.before, plan.after))
         self._has_source, self._has_target = (not end.nowhere[links.rank] for end in (plan.before, plan.after))
         self._source_shape, self._target_shape = before.size, after.size
-        word = min(8, plan.itemsize)
-        self.middle_bytes = sum(self._staged.middle)
-        self._middle_words = [nbytes // word for nbytes in self._staged.middle]
-        self._runners: list[TensorRunner] = [
-            reducing(stage, links) or moving(stage, links) for stage in self._staged.stages
-        ]
-        self.scratch_bytes = max((runner.scratch for runner in self._runners), default=0)
-        self._staging_words = self.scratch_bytes // word
-        self._last: Copy | None = None
-        if self._staged.last != "target" and self._staged.after.box(links.rank).volume:
-            box = self._staged.after.box(links.rank)
-            self._last = Copy.of(
-                *runs_in_both(box, self._staged.last_placement.box(links.rank), box, plan.itemsize), word
-            )
-        self.transports = [runner.name for runner in self._runners]
-        self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
-        self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
+        stages, memory, wire = staged(plan, links.rank), TensorMemory(dtype_of(plan.dtype)), TensorWire(links)
+        runners = [runner_of(stage, wire, memory) for stage in stages.stages]
+        self._move = RankMove(stages, links.rank, runners, memory, plan.itemsize)
+        self.transports, self.middle_bytes = self._move.transports, self._move.middle_bytes
+        self.scratch_bytes = self._move.staging * memory.word
+        self.sent_bytes, self.received_bytes = self._move.sent_bytes, self._move.received_bytes
         self._staging: torch.Tensor | None = None
         if memory_limit is not None:
             self._require_limit(memory_limit)
@@ -148,15 +136,9 @@ class TorchExecutor:
         """The target tile, from checked arguments without gradient; calls are not compared."""
         if out is None:
             out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
-        memory = {"source": self._flat(x, device), "target": words(out)}
-        for k, count in enumerate(self._middle_words):
-            if count:
-                memory[f"middle {k}"] = torch.empty(count, dtype=self._word, device=device)
-        staging = self._staging_on(device)
-        for runner in self._runners:
-            runner.run(memory[runner.stage.reads], memory[runner.stage.writes], staging)
-        if self._last is not None:
-            self._last.run(memory[self._staged.last], memory["target"])
+        target = words(out)
+        memory = {"source": self._flat(x, device), "target": target, **self._move.between(target)}
+        finish(self._move.run(memory, self._staging_on(device)))
         return out
 
     def _flat(self, x: torch.Tensor | None, device: torch.device) -> torch.Tensor:
@@ -169,7 +151,7 @@ class TorchExecutor:
     def _staging_on(self, device: torch.device) -> torch.Tensor:
         if self._staging is not None and self._staging.device == device:
             return self._staging
-        staging = torch.empty(self._staging_words, dtype=self._word, device=device)
+        staging = torch.empty(self._move.staging, dtype=self._word, device=device)
         if self.scratch_bytes <= _STAYS:
             self._staging = staging
         return staging

@@ -15,6 +15,8 @@ from redistrib.backends.torch.world import OfWorld
 # PyTorch 2.13 renamed the function.
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
+OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
 # Subgroups by the name of their group and their ranks; PyTorch keeps them as long as the default group, too.
 _SUBGROUPS: OfWorld[dict[tuple[str, tuple[int, ...]], Any]] = OfWorld(dict)
 
