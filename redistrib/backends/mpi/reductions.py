@@ -15,13 +15,12 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.datatypes import TypeOwner
 from redistrib.backends.mpi.shared import SharedTile
-from redistrib.backends.ranks.protocols import RankMemory, Tile
-from redistrib.backends.ranks.runners import Addition, Runner, accumulator_bytes
+from redistrib.backends.ranks.protocols import RankMemory
+from redistrib.backends.ranks.runners import Addition, Runner, accumulator_bytes, end_to_end
 from redistrib.backends.stages import Stage, reduction_of
 from redistrib.lang.notation import Reduction
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
 from redistrib.plans.strided import Bytes, Strided, runs_in_both
-from redistrib.theory.boxes import Box
 
 TAG = 7
 
@@ -72,19 +71,18 @@ class TypedSum(TypeOwner, Runner):
         TypeOwner.__init__(self)
         Runner.__init__(self, stage, memory)
         self.comm = comm
-        self.addition = Addition(stage, memory)
+        self.addition = Addition(stage, memory, [0] * len(stage.receives))
         self.shares = [(device, *self._placed([box], stage.source, stage.itemsize)) for device, box in stage.sends]
         self.scratch = max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
         self.beside = accumulator_bytes(stage)
 
     def run(self, source: Bytes, target: Bytes, staging: Bytes) -> tuple[()]:
-        def receive(k: int, box: Box) -> Tile:
-            part = staging[: box.volume * self.stage.itemsize]
-            self.comm.Recv([part, MPI.BYTE], self.stage.receives[k][0], TAG)
-            return self.memory.view(part, box, box)
+        def receive(k: int) -> None:
+            sender, box = self.stage.receives[k]
+            self.comm.Recv([staging[: box.volume * self.stage.itemsize], MPI.BYTE], sender, TAG)
 
         requests = [self.comm.Isend([source[at:], 1, datatype], device, TAG) for device, at, datatype in self.shares]
-        self.addition.run(source, target, receive)
+        self.addition.run(source, target, staging, receive)
         MPI.Request.Waitall(requests)
         return ()
 
@@ -104,7 +102,7 @@ class SharedSum(Runner):
     ) -> None:
         """`share` allocates shared memory of so many bytes on every rank: `staged`, the same number on all ranks."""
         super().__init__(stage, memory)
-        self.addition = Addition(stage, memory)
+        self.addition = Addition(stage, memory, end_to_end(stage, memory, range(len(stage.receives))))
         self.staging = share(staged)
         self.beside = staged + accumulator_bytes(stage)
         self.puts: list[tuple[int, Strided, Strided]] = []
@@ -120,8 +118,7 @@ class SharedSum(Runner):
         for rank, of, to in self.puts:
             self.staging.put(rank, to, source, of)
         self.staging.wait()
-        received = self.addition.staged(self.staging.memory, range(len(self.stage.receives)))
-        self.addition.run(source, target, received)
+        self.addition.run(source, target, self.staging.memory)
         return ()
 
     def free(self) -> None:

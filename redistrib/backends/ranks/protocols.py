@@ -16,6 +16,7 @@ from redistrib.theory.boxes import Box
 Buffer: TypeAlias = Any  # a flat array of words of a library; its slices are parts of it
 Tile: TypeAlias = Any  # a box of a buffer as an array of its element type
 Copy: TypeAlias = Callable[[Buffer, Buffer], object]  # from the first buffer into the second
+View: TypeAlias = Callable[[Buffer], Tile]  # from a buffer to the box that lies at a certain place in it
 Lengths: TypeAlias = Sequence[tuple[int, int]]  # (other device, words of its message), devices ascending
 
 
@@ -94,8 +95,8 @@ class RankMemory(Protocol):
     def copy(self, source: Strided, target: Strided) -> Copy:
         """The copy between runs of two buffers."""
 
-    def view(self, buffer: Buffer, tile: Box, box: Box) -> Tile:
-        """A box of the tile that begins a buffer."""
+    def view(self, tile: Box, box: Box, first: int = 0) -> View:
+        """The view of a box of the tile that lies in a buffer from word `first` on."""
 
     def total(self, reduction: Reduction, accumulate: str | None, into: Tile) -> Total:
         """The reduction of boxes of a tile into it; `accumulate` is the element type to add in, None for its own."""

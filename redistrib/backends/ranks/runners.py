@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from redistrib.backends.ranks.protocols import Buffer, Pending, RankMemory, Tile, Wire, WireCall
+from redistrib.backends.ranks.protocols import Buffer, Pending, RankMemory, View, Wire, WireCall
 from redistrib.backends.ranks.sides import Message, MessageSide
 from redistrib.backends.stages import Stage, additions_in_order, by_device, reduction_of
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceExchange, ReduceScatter, Unreduce
@@ -95,28 +95,36 @@ class AllReduceInPlace(Runner):
 class Addition:
     """The reduction of a device: the box that stays, if there is one, and the boxes that it receives."""
 
-    def __init__(self, stage: Stage, memory: RankMemory) -> None:
+    def __init__(self, stage: Stage, memory: RankMemory, firsts: Sequence[int]) -> None:
+        """`firsts` are the first words of the received boxes in the buffer that they lie in."""
         self.stage, self.memory = stage, memory
-        self.order = additions_in_order(stage)
-        self.box = stage.step.after.box(stage.device)
+        box = stage.step.after.box(stage.device)
+        self.into = memory.view(stage.target(), box)
+        self.parts: list[tuple[int | None, tuple[int, ...], View]] = []
+        for k in additions_in_order(stage):
+            part = stage.retained[0] if k is None else stage.receives[k][1]
+            view = memory.view(stage.source, part) if k is None else memory.view(part, part, firsts[k])
+            self.parts.append((k, part.offset_in(box), view))
 
-    def run(self, source: Buffer, target: Buffer, received: Callable[[int, Box], Tile]) -> None:
-        """Reduce; `received` is called for boxes by number, in ascending order of partial sums."""
-        stage, view = self.stage, self.memory.view
-        into = view(target, stage.target(), self.box)
-        total = self.memory.total(reduction_of(stage), stage.accumulate, into)
-        for k in self.order:
-            box = stage.retained[0] if k is None else stage.receives[k][1]
-            total.add(box.offset_in(self.box), view(source, stage.source, box) if k is None else received(k, box))
+    def run(
+        self, source: Buffer, target: Buffer, received: Buffer, arrive: Callable[[int], object] | None = None
+    ) -> None:
+        """Reduce in ascending order of partial sums; `arrive` is called with the number of a box before it is read."""
+        total = self.memory.total(reduction_of(self.stage), self.stage.accumulate, self.into(target))
+        for k, offset, view in self.parts:
+            if k is not None and arrive is not None:
+                arrive(k)
+            total.add(offset, view(source if k is None else received))
         total.result()
 
-    def staged(self, buffer: Buffer, order: Iterable[int]) -> Callable[[int, Box], Tile]:
-        """Received boxes that lie end to end in a buffer, in an order of their numbers."""
-        first, at = {}, 0
-        for k in order:
-            first[k] = at
-            at += self.stage.receives[k][1].volume * self.stage.itemsize // self.memory.word
-        return lambda k, box: self.memory.view(buffer[first[k] :], box, box)
+
+def end_to_end(stage: Stage, memory: RankMemory, order: Iterable[int]) -> list[int]:
+    """The first words of the received boxes of a stage, which lie end to end in an order of their numbers."""
+    firsts, at = [0] * len(stage.receives), 0
+    for k in order:
+        firsts[k] = at
+        at += stage.receives[k][1].volume * stage.itemsize // memory.word
+    return firsts
 
 
 def accumulator_bytes(stage: Stage) -> int:
@@ -136,8 +144,8 @@ class Sum(Runner):
         """`words` are the lengths of the messages received, senders ascending."""
         super().__init__(stage, memory)
         self.name, self.call, self.words = call.name, call, words
-        self.addition = Addition(stage, memory)
-        self.order = sorted(range(len(stage.receives)), key=lambda k: stage.receives[k][0])  # as in the messages
+        order = sorted(range(len(stage.receives)), key=lambda k: stage.receives[k][0])  # as in the messages
+        self.addition = Addition(stage, memory, end_to_end(stage, memory, order))
         self.received = sum(words)
         self.out = MessageSide(out, self.received)
         self.scratch, self.beside = self.received + self.out.staged, accumulator_bytes(stage)
@@ -147,7 +155,7 @@ class Sum(Runner):
         out = self.out.places(source, staging)
         self.out.pack(source, out)
         yield from self.call.start(out, into)
-        self.addition.run(source, target, self.addition.staged(staging, self.order))
+        self.addition.run(source, target, staging)
 
 
 class AllReduceInParts(Runner):
@@ -158,10 +166,13 @@ class AllReduceInParts(Runner):
         self.scatter, self.gather = wire.scatter_parts(stage, step), wire.gather_parts(stage, step)
         self.name = self.scatter.name
         order, factor = step.group_of(stage.device), stage.itemsize // memory.word
-        self.order = sorted(range(len(order)), key=lambda k: int(step.before.label[order[k]]))
         place = order.index(stage.device)
-        self.part = step.parts[place]
-        self.first, self.count = sum(step.parts[:place]) * factor, self.part * factor
+        part = step.parts[place]
+        self.first, self.count = sum(step.parts[:place]) * factor, part * factor
+        ascending = sorted(range(len(order)), key=lambda k: int(step.before.label[order[k]]))
+        line = Box((0,), (part,))
+        self.into_part = memory.view(line, line)
+        self.addends = [memory.view(line, line, k * self.count) for k in ascending]
         box, size = step.before.box(stage.device), stage.itemsize
         self.rows = self.count * len(order)
         self.out = MessageSide([Message([box], stage.source, size, memory, receives=False)], self.rows)
@@ -172,17 +183,15 @@ class AllReduceInParts(Runner):
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         rows = staging[: self.rows]
         out, places = self.out.places(source, staging), self.into.places(target, staging)
-        into = places[0]
         self.out.pack(source, out)
         yield from self.scatter.start(out, [rows])
-        if self.part:
-            line, view = Box((0,), (self.part,)), self.memory.view
-            reduced = view(into[self.first : self.first + self.count], line, line)
-            total = self.memory.total(reduction_of(self.stage), self.stage.accumulate, reduced)
-            for k in self.order:
-                total.add((0,), view(rows[k * self.count : (k + 1) * self.count], line, line))
+        reduced = places[0][self.first : self.first + self.count]
+        if self.count:
+            total = self.memory.total(reduction_of(self.stage), self.stage.accumulate, self.into_part(reduced))
+            for addend in self.addends:
+                total.add((0,), addend(rows))
             total.result()
-        yield from self.gather.start([into[self.first : self.first + self.count]], places)
+        yield from self.gather.start([reduced], places)
         self.into.unpack(places, target)
 
 
@@ -191,10 +200,12 @@ class IdentityFill(Runner):
 
     name = "local"
 
+    def __init__(self, stage: Stage, memory: RankMemory) -> None:
+        super().__init__(stage, memory)
+        self.view = memory.view(stage.target(), stage.step.after.box(stage.device))
+
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Pending]:
-        stage = self.stage
-        box = stage.step.after.box(stage.device)
-        self.memory.fill(self.memory.view(target, stage.target(), box), reduction_of(stage))
+        self.memory.fill(self.view(target), reduction_of(self.stage))
         self.copy_locally(source, target)
         return ()
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from redistrib.backends.ranks.host_memory import HostMemory
-from redistrib.backends.ranks.protocols import Copy, Tile, Total
+from redistrib.backends.ranks.host_memory import HostMemory, elements_of
+from redistrib.backends.ranks.protocols import Copy, Tile, Total, View
 from redistrib.backends.torch.dtypes import torch_dtype, word_bytes, word_of
 from redistrib.backends.torch.sums import TensorAccumulator
 from redistrib.lang.notation import Reduction
@@ -52,13 +52,19 @@ class TensorMemory:
         of, to = Runs.of(source, self.word), Runs.of(target, self.word)
         return lambda a, b: to.view(b).copy_(of.view(a))
 
-    def view(self, buffer: torch.Tensor, tile: Box, box: Box) -> Tile:
+    def view(self, tile: Box, box: Box, first: int = 0) -> View:
         """A NumPy array over memory of the host, a tensor over that of a device."""
-        if buffer.device.type == "cpu":
-            return self._host.view(buffer.numpy().view(np.uint8), tile, box)
-        flat = buffer[: tile.volume * self._host.dtype.itemsize // self.word].view(self._dtype)
-        window = zip(box.offset_in(tile), box.size, strict=True)
-        return flat.view(tile.size)[tuple(slice(first, first + count) for first, count in window)]
+        on_host = self._host.view(tile, box, first * self.word)
+        at, strides = elements_of(box, tile)
+        at += first * self.word // self._host.dtype.itemsize
+
+        def view(buffer: torch.Tensor) -> Tile:
+            if buffer.is_cpu:
+                return on_host(buffer.numpy())
+            flat = buffer.view(self._dtype)
+            return flat.as_strided(box.size, strides, flat.storage_offset() + at if box.volume else 0)
+
+        return view
 
     def total(self, reduction: Reduction, accumulate: str | None, into: Tile) -> Total:
         if isinstance(into, np.ndarray):
