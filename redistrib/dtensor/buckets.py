@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
+from redistrib.backends.ranks.move import RankMove
 from redistrib.backends.ranks.protocols import Copy
 from redistrib.backends.ranks.sides import Message
-from redistrib.backends.stages import Stage, StagedPlan, by_device, staged
-from redistrib.backends.torch.dtypes import torch_dtype, word_bytes, word_of, words
+from redistrib.backends.stages import Memory, Stage, by_device, staged
+from redistrib.backends.torch.dtypes import source_words, torch_dtype, word_bytes, word_of, words
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.memory import TensorMemory
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.strided import runs_in_both
 
 _ALIGNED = 16  # bytes; a tensor's part of a message begins at a multiple, so that it can be viewed as words
 
@@ -69,35 +69,27 @@ class Bucket:
         """`device` is the number of this process in the plans."""
         self._device = device
         self._plans = plans
-        self._staged: list[StagedPlan] = [staged(plan, device) for plan in plans]
         self._memories = [TensorMemory(dtype_of(plan.dtype)) for plan in plans]
-        self.launches = max((len(plan_stages.stages) for plan_stages in self._staged), default=0)
-        self._last = [self._last_copy(leaf) for leaf in range(len(plans))]
+        self._moves = [
+            RankMove(staged(plan, device), device, (), memory, plan.itemsize)
+            for plan, memory in zip(plans, self._memories, strict=True)
+        ]
+        self.launches = max((len(move.plan.stages) for move in self._moves), default=0)
         self._launches = [self._launch(k) for k in range(self.launches)]
         self.scratch_bytes = max((launch.scratch_bytes for launch in self._launches), default=0)
-        stages = [stage for plan_stages in self._staged for stage in plan_stages.stages]
-        self.sent_bytes = sum(stage.sent_bytes for stage in stages)
-        self.received_bytes = sum(stage.received_bytes for stage in stages)
-        self.middle_bytes = sum(sum(plan_stages.middle) for plan_stages in self._staged)
-
-    def _last_copy(self, leaf: int) -> Copy | None:
-        plan_stages = self._staged[leaf]
-        box = plan_stages.after.box(self._device)
-        if plan_stages.last == "target" or not box.volume:
-            return None
-        between = plan_stages.last_placement.box(self._device)
-        return self._memories[leaf].copy(*runs_in_both(box, between, box, self._plans[leaf].itemsize))
+        self.sent_bytes = sum(move.sent_bytes for move in self._moves)
+        self.received_bytes = sum(move.received_bytes for move in self._moves)
+        self.middle_bytes = sum(move.middle_bytes for move in self._moves)
 
     def _launch(self, number: int) -> _Launch:
         """The messages and copies of a launch by its number."""
         sides: list[dict[int, list[_Part]]] = [{}, {}]
         lengths: list[dict[int, int]] = [{}, {}]
         copies: list[tuple[int, Copy]] = []
-        for leaf, plan_stages in enumerate(self._staged):
-            if number >= len(plan_stages.stages):
+        for leaf, (move, memory) in enumerate(zip(self._moves, self._memories, strict=True)):
+            if number >= len(move.plan.stages):
                 continue
-            stage: Stage = plan_stages.stages[number]
-            memory = self._memories[leaf]
+            stage = move.plan.stages[number]
             ends = ((stage.sends, stage.source), (stage.receives, stage.target()))
             for receives, ((moves, tile), parts, length) in enumerate(zip(ends, sides, lengths, strict=True)):
                 for peer, boxes in by_device(moves):
@@ -112,36 +104,25 @@ class Bucket:
         self, locals_: Sequence[torch.Tensor | None], device: torch.device, links: Links
     ) -> list[torch.Tensor | None]:
         """The target tiles of all tensors, from the source tiles; None where this rank holds nothing."""
-        memories: list[dict[str, torch.Tensor]] = []
+        memories: list[dict[Memory, torch.Tensor]] = []
         results: list[torch.Tensor | None] = []
         with torch.no_grad():
-            for plan, plan_stages, local in zip(self._plans, self._staged, locals_, strict=True):
-                word = word_of(plan.itemsize)
-                size = plan.after.box(self._device).size
-                target = torch.empty(size, dtype=torch_dtype(plan.dtype), device=device)
-                results.append(None if plan.after.nowhere[self._device] else target)
-                source = torch.empty(0, dtype=word, device=device)
-                if local is not None:
-                    source = words(local.detach().resolve_conj().resolve_neg().contiguous())
-                memory = {"source": source, "target": words(target)}
-                for k, nbytes in enumerate(plan_stages.middle):
-                    if nbytes:
-                        memory[f"middle {k}"] = torch.empty(
-                            nbytes // word_bytes(plan.itemsize), dtype=word, device=device
-                        )
-                memories.append(memory)
+            for plan, move, local in zip(self._plans, self._moves, locals_, strict=True):
+                result = torch.empty(plan.after.box(self._device).size, dtype=torch_dtype(plan.dtype), device=device)
+                results.append(None if plan.after.nowhere[self._device] else result)
+                source, target = source_words(local, plan.itemsize, device), words(result)
+                memories.append({"source": source, "target": target, **move.between(target)})
             for number, launch in enumerate(self._launches):
                 self._run(number, launch, memories, device, links)
-            for plan_stages, last, memory in zip(self._staged, self._last, memories, strict=True):
-                if last is not None:
-                    last(memory[plan_stages.last], memory["target"])
+            for move, memory in zip(self._moves, memories, strict=True):
+                move.copy_last(memory)
         return results
 
     def _run(
         self,
         number: int,
         launch: _Launch,
-        memories: list[dict[str, torch.Tensor]],
+        memories: list[dict[Memory, torch.Tensor]],
         device: torch.device,
         links: Links,
     ) -> None:
@@ -153,18 +134,18 @@ class Bucket:
         for peer, parts in launch.sends.items():
             buffer = torch.empty(launch.sent_bytes[peer], dtype=torch.uint8, device=device)
             for part in parts:
-                stage = self._staged[part.leaf].stages[number]
+                stage = self._moves[part.leaf].plan.stages[number]
                 part.message.run_copies(memories[part.leaf][stage.reads], self._place(buffer, part, stage))
             sends[peer] = buffer
         works = links.start(list(sends.items()), list(receives.items()))
         for leaf, copy in launch.copies:
-            stage = self._staged[leaf].stages[number]
+            stage = self._moves[leaf].plan.stages[number]
             copy(memories[leaf][stage.reads], memories[leaf][stage.writes])
         for work in works:
             work.wait()
         for peer, parts in launch.receives.items():
             for part in parts:
-                stage = self._staged[part.leaf].stages[number]
+                stage = self._moves[part.leaf].plan.stages[number]
                 place = self._place(receives[peer], part, stage)
                 part.message.run_copies(place, memories[part.leaf][stage.writes])
 

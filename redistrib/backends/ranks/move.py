@@ -55,6 +55,10 @@ class RankMove:
         for runner in self.runners:
             stage = runner.stage
             yield from runner.run(memory[stage.reads], memory[stage.writes], staging)
+        self.copy_last(memory)
+
+    def copy_last(self, memory: Mapping[Name, Buffer]) -> None:
+        """Copy the result into the target, where the last stage left it elsewhere."""
         if self._last is not None:
             self._last(memory[self.plan.last], memory["target"])
 

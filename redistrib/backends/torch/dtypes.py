@@ -67,3 +67,13 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
     if not flat.numel():  # a stride of 0, as of an empty NumPy array, allows no view
         return flat.new_empty(0, dtype=word)
     return flat if flat.dtype == word else flat.view(word)
+
+
+def source_words(x: torch.Tensor | None, itemsize: int, device: torch.device) -> torch.Tensor:
+    """The words of a tensor, copied only if its elements do not lie in memory as they are; none of None."""
+    if x is None:
+        return torch.empty(0, dtype=word_of(itemsize), device=device)
+    x = x.detach()
+    if x.is_conj() or x.is_neg():
+        x = x.resolve_conj().resolve_neg()
+    return words(x.contiguous())

@@ -12,7 +12,7 @@ from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import runner_of
 from redistrib.backends.stages import staged
 from redistrib.backends.torch.agreement import Agreement, GroupCall
-from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
+from redistrib.backends.torch.dtypes import source_words, torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.memory import TensorMemory
 from redistrib.backends.torch.wire import TensorWire
@@ -129,7 +129,7 @@ class TorchExecutor:
         elif problem is not None:
             raise problem
         with torch.no_grad():
-            result = self.moved(None if x is None else x.detach(), out, device)
+            result = self.moved(x, out, device)
         return result if self._has_target else None
 
     def moved(self, x: torch.Tensor | None, out: torch.Tensor | None, device: torch.device) -> torch.Tensor:
@@ -137,16 +137,9 @@ class TorchExecutor:
         if out is None:
             out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
         target = words(out)
-        memory = {"source": self._flat(x, device), "target": target, **self._move.between(target)}
+        memory = {"source": source_words(x, self.plan.itemsize, device), "target": target, **self._move.between(target)}
         finish(self._move.run(memory, self._staging_on(device)))
         return out
-
-    def _flat(self, x: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-        if x is None:
-            return torch.empty(0, dtype=self._word, device=device)
-        if x.is_conj() or x.is_neg():
-            x = x.resolve_conj().resolve_neg()
-        return words(x.contiguous())
 
     def _staging_on(self, device: torch.device) -> torch.Tensor:
         if self._staging is not None and self._staging.device == device:
