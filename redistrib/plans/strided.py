@@ -96,13 +96,18 @@ def runs_in(box: Box, tile: Box, itemsize: int) -> Strided:
 
 
 def _strided(box: Box, tile: Box, itemsize: int, first: int, base: int) -> Strided:
+    offset, steps = elements_in(box, tile, itemsize)
+    run = itemsize * math.prod(box.size[first:])
+    shape, strides = _merged(box.size[:first], steps[:first])
+    return Strided(run, shape, strides, base + offset)
+
+
+def elements_in(box: Box, tile: Box, itemsize: int) -> tuple[int, Ints]:
+    """The first byte of a box inside a tile, and the bytes from one element to the next along each dimension."""
     steps = [itemsize] * len(tile.size)
     for i in range(len(steps) - 2, -1, -1):
         steps[i] = steps[i + 1] * tile.size[i + 1]
-    offset = base + sum((b - t) * s for b, t, s in zip(box.start, tile.start, steps, strict=True))
-    run = itemsize * math.prod(box.size[first:])
-    shape, strides = _merged(box.size[:first], tuple(steps[:first]))
-    return Strided(run, shape, strides, offset)
+    return sum(a * b for a, b in zip(box.offset_in(tile), steps, strict=True)), tuple(steps)
 
 
 def _merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:

@@ -100,6 +100,3 @@ class RankMemory(Protocol):
 
     def total(self, reduction: Reduction, accumulate: str | None, into: Tile) -> Total:
         """The reduction of boxes of a tile into it; `accumulate` is the element type to add in, None for its own."""
-
-    def fill(self, tile: Tile, reduction: Reduction) -> None:
-        """Write identity elements."""

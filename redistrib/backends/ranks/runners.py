@@ -58,37 +58,33 @@ class Packed(Runner):
         call: WireCall,
         out: list[Message],
         into: list[Message],
+        *,
         has_own: bool = False,
+        overlays: bool = False,
     ) -> None:
-        """`has_own`: whether the call delivers the box that stays, too."""
+        """Make the sides ready.
+
+        Args:
+            stage, memory, call: the stage, its memory, and the call.
+            out, into: the messages that are sent and received.
+            has_own: whether the call delivers the box that stays, too.
+            overlays: whether the call sends from the memory that it receives into.
+        """
         super().__init__(stage, memory)
-        self.name, self.call, self.into = call.name, call, MessageSide(into)
+        self.name, self.call, self.overlays = call.name, call, overlays
+        self.into = MessageSide(into)
         self.out = MessageSide(out, self.into.staged)
-        self.scratch = self.out.staged + self.into.staged
+        self.scratch = self.into.staged + (0 if overlays else self.out.staged)
         if has_own:
             self.local_copies = []
 
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
-        out, into = self.out.places(source, staging), self.into.places(target, staging)
+        into = self.into.places(target, staging)
+        out = into if self.overlays else self.out.places(source, staging)
         self.out.pack(source, out)
         pending = self.call.start(out, into)
         self.copy_locally(source, target)
         yield from pending
-        self.into.unpack(into, target)
-
-
-class AllReduceInPlace(Runner):
-    """An all-reduce of the platform that sends from the memory of its result."""
-
-    def __init__(self, stage: Stage, memory: RankMemory, call: WireCall, out: Message, into: Message) -> None:
-        super().__init__(stage, memory)
-        self.name, self.call = call.name, call
-        self.out, self.into, self.scratch = MessageSide([out]), MessageSide([into]), into.staged
-
-    def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
-        into = self.into.places(target, staging)
-        self.out.pack(source, into)
-        yield from self.call.start(into, into)
         self.into.unpack(into, target)
 
 
@@ -205,7 +201,7 @@ class IdentityFill(Runner):
         self.view = memory.view(stage.target(), stage.step.after.box(stage.device))
 
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Pending]:
-        self.memory.fill(self.view(target), reduction_of(self.stage))
+        self.memory.total(reduction_of(self.stage), None, self.view(target)).result()
         self.copy_locally(source, target)
         return ()
 
@@ -259,9 +255,7 @@ def _collective(stage: Stage, wire: Wire, memory: RankMemory) -> Runner | None:
         return None
     overlays = call.in_place and isinstance(step, AllReduce)
     sent = Message(out, stage.source, size, memory, receives=False, aside=overlays or (gathers and not call.in_place))
-    if overlays:
-        return AllReduceInPlace(stage, memory, call, sent, received)
-    return Packed(stage, memory, call, [sent], [received], has_own=True)
+    return Packed(stage, memory, call, [sent], [received], has_own=True, overlays=overlays)
 
 
 def _blocks(buffer: Buffer, words: Sequence[int]) -> list[Buffer]:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from redistrib.backends.ranks.host_memory import HostMemory, elements_of
+from redistrib.backends.ranks.host_memory import HostMemory
 from redistrib.backends.ranks.protocols import Copy, Tile, Total, View
 from redistrib.backends.torch.dtypes import torch_dtype, word_bytes, word_of
 from redistrib.backends.torch.sums import TensorAccumulator
 from redistrib.lang.notation import Reduction
-from redistrib.plans.reduction import identity
-from redistrib.plans.strided import Strided
+from redistrib.plans.strided import Strided, elements_in
 from redistrib.theory.boxes import Box
 
 
@@ -55,14 +54,14 @@ class TensorMemory:
     def view(self, tile: Box, box: Box, first: int = 0) -> View:
         """A NumPy array over memory of the host, a tensor over that of a device."""
         on_host = self._host.view(tile, box, first * self.word)
-        at, strides = elements_of(box, tile)
+        at, steps = elements_in(box, tile, 1)
         at += first * self.word // self._host.dtype.itemsize
 
         def view(buffer: torch.Tensor) -> Tile:
             if buffer.is_cpu:
                 return on_host(buffer.numpy())
             flat = buffer.view(self._dtype)
-            return flat.as_strided(box.size, strides, flat.storage_offset() + at if box.volume else 0)
+            return flat.as_strided(box.size, steps, flat.storage_offset() + at if box.volume else 0)
 
         return view
 
@@ -70,12 +69,4 @@ class TensorMemory:
         if isinstance(into, np.ndarray):
             return self._host.total(reduction, accumulate, into)
         wide = None if accumulate is None else torch_dtype(accumulate)
-        return TensorAccumulator(into.shape, self._dtype, reduction, wide, into)
-
-    def fill(self, tile: Tile, reduction: Reduction) -> None:
-        if isinstance(tile, np.ndarray):
-            self._host.fill(tile, reduction)
-            return
-        dtype = self._host.dtype
-        value = np.array([identity(reduction, dtype)], dtype).view(np.uint8)
-        tile.copy_(torch.from_numpy(value).view(self._dtype).expand(tile.shape))
+        return TensorAccumulator(self._host.dtype, reduction, wide, into)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from redistrib.lang.notation import Reduction
+from redistrib.plans.reduction import identity
 
 _COMBINED: dict[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "sum": torch.add,
@@ -22,27 +25,20 @@ class TensorAccumulator:
     A maximum or minimum with a NaN is a NaN. Of two zeros of different sign the device takes either.
 
     Args:
-        shape: of the tile, in elements.
-        dtype: of the tile and of the partial sums.
+        kind: NumPy's element type of the tile and of the partial sums.
         reduction: of the partial sums.
-        wide: element type of the accumulator, rounded to `dtype` once; None for `dtype`.
-        into: memory for the tile, of that shape and dtype.
+        wide: element type of the accumulator, rounded once; None for theirs.
+        into: memory for the tile.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        reduction: Reduction,
-        wide: torch.dtype | None,
-        into: torch.Tensor,
-    ) -> None:
-        self._into, self._reduction, self._rounded = into, reduction, None
+    def __init__(self, kind: np.dtype[Any], reduction: Reduction, wide: torch.dtype | None, into: torch.Tensor) -> None:
+        self._kind, self._reduction, self._into, self._rounded = kind, reduction, into, None
+        shape, dtype = into.shape, into.dtype
         within = wide or _UNSIGNED.get(dtype, dtype)
         if dtype.itemsize == 1 and dtype.is_floating_point:
             within, self._rounded = torch.float32, dtype  # added in float32 and rounded after each addition
-        self._total = torch.empty(tuple(shape), dtype=within, device=into.device)
-        self._begun = torch.zeros(tuple(shape), dtype=torch.bool, device=into.device)
+        self._total = torch.empty(shape, dtype=within, device=into.device)
+        self._begun = torch.zeros(shape, dtype=torch.bool, device=into.device)
 
     def add(self, offset: Sequence[int], part: torch.Tensor) -> None:
         """Combine a box at an offset with the tile. The first value of an element is written, not added to zero."""
@@ -62,14 +58,5 @@ class TensorAccumulator:
         return self._into
 
     def _identity(self) -> torch.Tensor:
-        dtype = self._total.dtype
-        if self._reduction == "sum":
-            value: object = 0
-        elif dtype == torch.bool:
-            value = self._reduction == "min"
-        elif dtype.is_floating_point:
-            value = float("-inf") if self._reduction == "max" else float("inf")
-        else:
-            limits = torch.iinfo(self._into.dtype)
-            value = limits.min if self._reduction == "max" else limits.max
-        return torch.tensor(value, dtype=dtype, device=self._total.device)
+        value = np.array(identity(self._reduction, self._kind), self._kind).reshape(1).view(np.uint8)
+        return torch.from_numpy(value).view(self._into.dtype).to(self._total)
