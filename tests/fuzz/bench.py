@@ -8,9 +8,11 @@ limits from impossible to ample; in a fifth of them tiles are partial sums, maxi
 JSON of each plan is carried out element by element by an interpreter that uses nothing of the library, and counts how
 often each summand is in what a device holds. *Forged* are plans changed at random and most of them sealed again:
 whatever is accepted must still be right by that interpreter. *Texts* go to all that reads text. *Trees* go through
-`reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost. *Through* moves
-arrays through random functions that capture others, twice each. *Functions* are random JAX functions through
-`distribute`, whose numbers must be those of `jax.jit`. *Pipelines* are random training steps in stages.
+`reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost. *Compositions*
+move trees in functions under up to three of JAX's transformations, whatever mesh is set. *Offsets* are moves by
+programs whose largest index is a few elements. *Through* moves arrays through random functions that capture others,
+twice each. *Functions* are random JAX functions through `distribute`, some with inner functions that close over arrays,
+whose numbers must be those of `jax.jit`. *Pipelines* are random training steps in stages.
 *Disagreements* are jobs of 2 and 4 processes of JAX and 4 ranks of MPI, of which one makes another call than the
 others, or has an error: all must raise the same error within seconds, or get what is right. Failed is
 whatever is wrong, raises anything but a `RedistribError`, warns, or takes more processor time than its kind may.
@@ -42,6 +44,8 @@ SAMPLE = {
     "forged": 5_000,
     "texts": 1_000,
     "trees": 100,
+    "compositions": 100,
+    "offsets": 100,
     "through": 100,
     "functions": 100,
     "effects": 40,
@@ -54,6 +58,8 @@ FULL = {
     "forged": 100_000,
     "texts": 20_000,
     "trees": 2_000,
+    "compositions": 2_000,
+    "offsets": 2_000,
     "through": 2_000,
     "functions": 2_000,
     "effects": 500,
@@ -74,6 +80,8 @@ USUAL = {
     "forged": 0.1,
     "texts": 0.5,
     "trees": 3.0,
+    "compositions": 3.0,
+    "offsets": 3.0,
     "through": 3.0,
     "functions": 3.0,
     "effects": 5.0,
@@ -215,7 +223,7 @@ def _again(name: str, seed: int, index: int) -> int:
         from tests.fuzz.forge import forgery
 
         print(forgery(seed, index))
-    elif name in ("functions", "effects", "pipelines"):
+    elif name in ("functions", "effects", "pipelines", "compositions"):
         print(import_module(kind.module).drawn(seed, index))
     try:
         with guarded(kind.limit) as clock:

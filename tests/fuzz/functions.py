@@ -22,7 +22,7 @@ from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.region import RULES as REGIONS
 from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.trace.inline import trace
-from tests.fuzz import operations, primitives, structured, windows
+from tests.fuzz import closures, operations, primitives, structured, windows
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
 
@@ -103,6 +103,7 @@ def drawn(seed: int, index: int) -> Function:
     with jax.enable_x64(function.wide):
         _draw(function)
         primitives.extend(function, f"{seed}/{index}")
+        closures.extend(function, f"{seed}/{index}")
     return function
 
 

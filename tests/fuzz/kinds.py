@@ -44,6 +44,12 @@ KINDS: dict[str, Kind] = {
     "forged": Kind("tests.fuzz.forge", LIMIT, 1000, "forged plans read"),
     "texts": Kind("tests.fuzz.texts", LIMIT, 200, "hostile texts read"),
     "trees": Kind("tests.fuzz.trees", 60.0, 40, "trees moved by reshard", compiles=True),
+    "compositions": Kind(
+        "tests.fuzz.compositions", 60.0, 20, "trees moved by reshard in compositions of transformations", compiles=True
+    ),
+    "offsets": Kind(
+        "tests.fuzz.large_offsets", 60.0, 40, "moves by programs that index a few elements only", compiles=True
+    ),
     "through": Kind("tests.fuzz.through", 60.0, 40, "trees moved through functions that capture", compiles=True),
     "functions": Kind("tests.fuzz.functions", 60.0, 40, "functions through distribute, beside jax.jit", compiles=True),
     "effects": Kind("tests.fuzz.effects", 60.0, 20, "functions with effects, beside jax.jit", compiles=True),

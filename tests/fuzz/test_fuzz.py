@@ -14,16 +14,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType
 
 import redistrib as rd
 from bench import goals, tables
 from bench.results import Results
+from redistrib.backends.jax import offsets
 from redistrib.distribution.trace import nests, sums
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
 from redistrib.weights import placing
-from tests.fuzz import disagreements, effects, files, forge, functions, problems, shrink, trees, values
+from tests.fuzz import (
+    closures,
+    compositions,
+    disagreements,
+    effects,
+    files,
+    forge,
+    functions,
+    problems,
+    shrink,
+    trees,
+    values,
+)
 from tests.fuzz.bench import Run
 from tests.fuzz.guard import Failure, guarded
 from tests.fuzz.interpreter import Outcome, Wrong, interpret
@@ -37,6 +51,7 @@ from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
 from tests.plans.edits import sealed
 from tests.plans.hand import GOOD
 from tests.plans.hand_partial import PARTIAL
+from tests.seams.transformations import TRANSFORMATIONS
 
 SEED = 1
 SAMPLE = {
@@ -44,6 +59,8 @@ SAMPLE = {
     "forged": 400,
     "texts": 60,
     "trees": 20,
+    "compositions": 6,
+    "offsets": 12,
     "through": 6,
     "functions": 12,
     "effects": 4,
@@ -54,6 +71,8 @@ LARGER = {
     "forged": 3000,
     "texts": 1000,
     "trees": 60,
+    "compositions": 60,
+    "offsets": 60,
     "through": 40,
     "functions": 100,
     "effects": 40,
@@ -65,6 +84,8 @@ LARGEST = {
     "forged": 10000,
     "texts": 2000,
     "trees": 200,
+    "compositions": 300,
+    "offsets": 300,
     "through": 150,
     "functions": 300,
     "effects": 80,
@@ -293,6 +314,42 @@ def test_functions_have_operations_and_element_types_of_every_kind() -> None:
         if jnp.issubdtype(one.dtype, jnp.floating)
     ])  # fmt: skip
     assert np.isnan(floats).any() and np.isinf(floats).any() and (np.signbit(floats) & (floats == 0)).any()
+
+
+def test_functions_have_inner_functions_that_close_over_arrays() -> None:
+    names = [step.name for k in range(300) for step in functions.drawn(SEED, k).steps]
+    inner = [name.split("[")[0].split() for name in names if name.startswith("inner ")]
+    assert {use for _, use, *_ in inner} == {*closures.USES}
+    assert {kind for _, _, _, kind, *_ in inner} == {*closures.KINDS}
+    assert {place for *_, place in inner} == {*closures.PLACES}
+
+
+def test_an_offset_that_is_looked_up_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = offsets.LargeOffset.within
+
+    def within(offset: offsets.LargeOffset, size: int, extent: int) -> offsets.LargeOffset:
+        found = made(offset, size, extent)
+        return replace(found, values=[found.values[0]] * len(found.values))
+
+    sample = (35, 67, 84, 90)  # which have offsets that no cells divide
+    assert not run(KINDS["offsets"], SEED, sample).failed
+    monkeypatch.setattr(offsets.LargeOffset, "within", within)
+    signatures = run(KINDS["offsets"], SEED, sample).failures
+    assert any("holds other elements" in signature for signature in signatures)
+
+
+def test_compositions_are_of_every_transformation_and_context() -> None:
+    made = [compositions.drawn(SEED, index) for index in range(300)]
+    assert {name for one in made for name in one.names} == {*TRANSFORMATIONS}
+    assert {len(one.names) for one in made} == {0, 1, 2, 3}
+    assert {one.context for one in made} == {*compositions.CONTEXTS}
+    assert {one.source.mesh.axis_types[0] for one in made} == {AxisType.Auto, AxisType.Explicit}
+
+
+def test_a_tree_whose_leaves_are_changed_in_a_composition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rd, "reshard", lambda tree, *_, **__: jax.tree.map(lambda leaf: 2 * leaf, tree))
+    failures = run(KINDS["compositions"], SEED, range(4)).failures
+    assert any("other numbers" in signature for signature in failures)
 
 
 def test_functions_have_every_primitive_that_partial_sums_pass() -> None:

@@ -181,7 +181,7 @@ def _mesh(rng: random.Random) -> Mesh:
     return Mesh(np.array(devices).reshape(sizes), tuple("xyz"[: len(sizes)]))
 
 
-def _spec(rng: random.Random, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+def draw_spec(rng: random.Random, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
     """Axes of the mesh on dimensions that they divide."""
     cuts: list[list[str]] = [[] for _ in shape]
     for name in rng.sample(mesh.axis_names, len(mesh.axis_names)):
@@ -198,7 +198,7 @@ def _target(rng: random.Random, shape: tuple[int, ...], meshes: tuple[Mesh, Mesh
     if whim < 0.08:
         return rng.choice(jax.devices())
     mesh = meshes[1] if whim < 0.8 else rng.choice((meshes[0], Mesh(meshes[0].devices[::-1], meshes[0].axis_names)))
-    return NamedSharding(mesh, _spec(rng, shape, mesh))
+    return NamedSharding(mesh, draw_spec(rng, shape, mesh))
 
 
 def _sharding(target: Any) -> Sharding:
@@ -208,7 +208,7 @@ def _sharding(target: Any) -> Sharding:
 def _array(rng: random.Random, meshes: tuple[Mesh, Mesh]) -> Entry:
     shape, dtype = rng.choice(SHAPES), rng.choice(DTYPES)
     drawn = np.random.default_rng(rng.randrange(2**32))
-    where = NamedSharding(meshes[0], _spec(rng, shape, meshes[0]))
+    where = NamedSharding(meshes[0], draw_spec(rng, shape, meshes[0]))
     if dtype == "key":
         value = drawn.integers(0, 2**32, (*shape, 2), dtype=np.uint32)
         array = jax.device_put(jax.random.wrap_key_data(value), where)
