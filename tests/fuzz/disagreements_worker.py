@@ -85,7 +85,9 @@ class Call:
         if self.on_host:
             return self.values
         values = self.values
-        array = jax.make_array_from_callback(values.shape, self.sharding(self.source), lambda index: values[index])
+        array = jax.make_array_from_callback(
+            values.shape, self.sharding(self.source), lambda index: values[index], dtype=values.dtype
+        )
         if self.fault == "deleted" and ME in self.owners:
             array.delete()
         return array
