@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.contexts import abstract
@@ -39,10 +39,11 @@ def moved_across(
         specs: partition specs before and after.
     """
     before, after = specs
-    mesh = plan.target_mesh
-    context = context_of(plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(target))
+    at_source = isinstance(target, AbstractMesh) and abstract(target) != jax.sharding.get_abstract_mesh()
+    mesh, where = (plan.source_mesh, source) if at_source else (plan.target_mesh, target)
+    context = context_of(plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(where))
     program = as_integer_bits(tile_program(plan, context))
-    moved = _across(constrained(array, source, before), source, before, target, after, program)
+    moved = _across(constrained(array, source, before), source, before, target, after, program, at_source)
     return constrained(moved, target, after)
 
 
@@ -61,13 +62,24 @@ def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> j
 
 
 def _across(
-    array: jax.Array, source: Any, source_spec: PartitionSpec, target: Any, target_spec: PartitionSpec, program: Program
+    array: jax.Array,
+    source: Any,
+    source_spec: PartitionSpec,
+    target: Any,
+    target_spec: PartitionSpec,
+    program: Program,
+    at_source: bool = False,
 ) -> jax.Array:
-    """Bring an array to another mesh as rows, one for each tile, and run a program on each tile there."""
+    """Bring an array to another mesh as rows, one for each tile, and run a program on each tile there.
+
+    Collectives have no axes on an abstract mesh that is not the current one. The program runs on the source then.
+    """
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
-    rows = over_tiles(lambda tile: tile[None], source, source_spec, over_source)(array)
+    first: Program = (lambda tile: program(tile)[None]) if at_source else (lambda tile: tile[None])
+    last: Program = (lambda row: row[0]) if at_source else (lambda row: program(row[0]))
+    rows = over_tiles(first, source, source_spec, over_source)(array)
     rows = constrained(_named_finely(rows, source, target), target, over_target)
-    moved: jax.Array = over_tiles(lambda row: program(row[0]), target, over_target, target_spec)(rows)
+    moved: jax.Array = over_tiles(last, target, over_target, target_spec)(rows)
     return moved
 
 

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 from redistrib.backends.jax.contexts import entered
 from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.specs import to_partition_entries, to_unreduced
+from redistrib.lang.specs import spec_entries, to_partition_entries, to_unreduced
 from redistrib.lang.types import DimType, DistType
 
 JaxMesh: TypeAlias = "jax.sharding.Mesh | jax.sharding.AbstractMesh"
@@ -106,11 +106,28 @@ def check_names(mesh: Any) -> None:
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
-    """A traced array under a partition spec over a mesh; XLA moves it there if necessary."""
-    move: Any = jax.sharding.reshard if AxisType.Explicit in mesh.axis_types else lax.with_sharding_constraint
+    """A traced array under a partition spec over a mesh; XLA moves it there if necessary.
+
+    Explicit axes are of the array's type, and Auto axes are not; a mesh may have both.
+    """
+    kinds = set(mesh.axis_types)
     with entered(mesh):
-        moved: jax.Array = move(array, NamedSharding(mesh, spec))
-    return moved
+        if AxisType.Explicit in kinds:
+            explicit = spec if len(kinds) == 1 else _along(spec, mesh, AxisType.Explicit)
+            array = jax.sharding.reshard(array, NamedSharding(mesh, explicit))
+        if kinds != {AxisType.Explicit}:
+            auto = spec if len(kinds) == 1 else _along(spec, mesh, AxisType.Auto)
+            array = lax.with_sharding_constraint(array, NamedSharding(mesh, auto))
+    return array
+
+
+def _along(spec: PartitionSpec, mesh: Any, kind: AxisType) -> PartitionSpec:
+    """A partition spec without the axes of other kinds."""
+    names = {name for name, of in zip(mesh.axis_names, mesh.axis_types, strict=True) if of == kind}
+    entries = [(entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in spec_entries(spec)]
+    marks = {mark: frozenset(getattr(spec, mark, None) or ()) & names for mark in ("unreduced", "reduced")}
+    kept = [tuple(name for name in entry if name in names) or None for entry in entries]
+    return PartitionSpec(*kept, **{mark: axes for mark, axes in marks.items() if axes})
 
 
 def with_auto_axes(mesh: Any) -> Any:
