@@ -24,7 +24,8 @@ import numpy as np
 import redistrib as rd
 from redistrib.cli import parser as command_line
 from redistrib.distribution.partition import partition
-from redistrib.explain import draw_graph, draw_program, explain, picture
+from redistrib.explain import draw_graph, explain, picture
+from redistrib.explain.programs import draw_program
 from redistrib.plans.steps import AllPermute
 from redistrib.programs.program import Program
 from redistrib.simulator.constants import MACHINES

@@ -165,8 +165,8 @@ class Candidate(Timed):
         return pin_costs(self.feasible, self.prepared.name, self.most, limit)
 
     def picture(self, path: str | Path) -> Path:
-        """Draw the program into a file; see `redistrib.explain.draw_program`."""
-        from redistrib.explain import draw_program
+        """Draw the program into a file; see `redistrib.explain.programs.draw_program`."""
+        from redistrib.explain.programs import draw_program
 
         return draw_program(self.program, path)
 

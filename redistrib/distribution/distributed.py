@@ -181,8 +181,8 @@ class Distributed:
         return max(compiled_peak_bytes(self.program).values(), default=0)
 
     def picture(self, path: str | Path) -> Path:
-        """Draw the program into a file; see `redistrib.explain.draw_program`."""
-        from redistrib.explain import draw_program
+        """Draw the program into a file; see `redistrib.explain.programs.draw_program`."""
+        from redistrib.explain.programs import draw_program
 
         return draw_program(self.program, path)
 
