@@ -159,12 +159,15 @@ def _anew(tree: Any) -> Any:
     return jax.tree.map(array, tree)
 
 
+_ON_SOME_PROCESSORS = pytest.mark.xfail(strict=False, reason="on some processors XLA copies columns more slowly")
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "tiny", "model", "disjoint 1", "disjoint 96", "transpose 0.01", "transpose 1", "transpose 16", "transpose 96",
         "swap 1", "swap 16", "replicate 1", "replicate 16",
-        pytest.param("scatter 16", marks=pytest.mark.xfail(reason="on some processors XLA copies columns more slowly")),
+        pytest.param("scatter 16", marks=_ON_SOME_PROCESSORS),
     ],
 )  # fmt: skip
 def test_reshard_beside_device_put(benchmark: Any, name: str) -> None:
