@@ -15,6 +15,8 @@ from redistrib.programs.program import Compute, Loop, Move, Program
 from redistrib.programs.table import line_of, word_of
 from redistrib.report import counted
 
+__all__ = ["draw_program"]
+
 MOST_ROWS = 120
 
 

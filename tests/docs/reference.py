@@ -10,6 +10,7 @@ from pathlib import Path
 import redistrib as rd
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+TOOLS = ("redistrib.explain", "redistrib.explain.programs", "redistrib.testing")
 _DIRECTIVE = re.compile(r"^\.\. (?:py:data::|auto(?:function|class|exception)::) (\S+)$", re.MULTILINE)
 
 # Title, first sentence and names of each page about names of `redistrib` itself.
@@ -64,7 +65,7 @@ PAGES = {
 
 def public_names() -> set[str]:
     """Every name that users are told of, with its module."""
-    modules = ("redistrib.errors", "redistrib.explain", "redistrib.ir", "redistrib.testing")
+    modules = ("redistrib.errors", "redistrib.ir", *TOOLS)
     listed = {f"{module}.{name}" for module in modules for name in import_module(module).__all__}
     own = {f"redistrib.{name}" for name in rd.__all__ if name != "__version__"}
     return (listed | own) - {"redistrib.errors.RedistribError"}
@@ -102,7 +103,7 @@ def main() -> None:
     lead = "Every error is a :class:`redistrib.RedistribError`. Its message names the value, the rule and the way out."
     names = [f"redistrib.errors.{name}" for name in errors if name != "RedistribError"]
     (FOLDER / "errors.rst").write_text(_page("Errors", lead, ["redistrib.RedistribError", *names]))
-    tools = [f"{m}.{name}" for m in ("redistrib.explain", "redistrib.testing") for name in import_module(m).__all__]
+    tools = [f"{m}.{name}" for m in TOOLS for name in import_module(m).__all__]
     ir = [f"redistrib.ir.{name}" for name in import_module("redistrib.ir").__all__]
     lead = "The module ``redistrib.ir``: programs built by hand, interpreted, transformed, and seen rank by rank."
     (FOLDER / "ir.rst").write_text(_page("Programs as data", lead, ir))
