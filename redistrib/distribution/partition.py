@@ -9,6 +9,7 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.extras import need
+from redistrib.partitioning.blocks import in_blocks
 from redistrib.partitioning.insert import partitioned
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.padding import padded
@@ -86,8 +87,9 @@ def partition(
         return _of_function(nests, args, grids, cost_model)
     if args is not None:
         raise ProgramError("", "", "Arguments", "args= are those of a function; nests have none, so leave it out")
-    operations = (nests,) if isinstance(nests, Nest) else tuple(nests)
+    operations: Sequence[Nest] = (nests,) if isinstance(nests, Nest) else tuple(nests)
     ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+    operations, grids = in_blocks(operations, grids, groups or {})
     operations, padding = padded(operations, grids)
     kinds = dtype if isinstance(dtype, str) else dict(dtype)
     options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact", padding)

@@ -83,6 +83,8 @@ class Nest:
         effectful: whether the body has effects besides its results, printing for instance: an operation that is never
             dropped, repeated or put in another order.
         replicated: numbers of the writes that are the same in every part, along the dimensions that they lack.
+        blocks: for a reduction that no collective has, with the points of a block along each cut dimension: the nest of
+            the blocks, which its first dimensions number, and the one that combines their results.
 
     Raises:
         ProgramError: if the parts do not fit together.
@@ -101,6 +103,7 @@ class Nest:
     flops: int | Fraction = 1
     effectful: bool = False
     replicated: frozenset[int] = frozenset()
+    blocks: Callable[[Mapping[str, int]], tuple[Nest, Nest]] | None = None
 
     def __post_init__(self) -> None:
         ranges = tuple((name, self._range(name, size)) for name, size in _pairs(self.ranges))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from string import ascii_letters
 from typing import Any, cast
 
 import numpy as np
@@ -45,7 +47,8 @@ def nest(
         writes: name of the result; else `"out"`.
         fn: the function at a point, of arrays that broadcast against each other; else the product.
         combine: how results are combined: `"sum"`, `"max"`, `"min"`; `"or"` (or `"any"`) and `"and"` (or `"all"`) are
-            the maximum and the minimum of truth values, so that the result is of booleans; None where they may not be.
+            the maximum and the minimum of truth values, so that the result is of booleans; `"prod"`, which `partition`
+            cuts in blocks, since no collective multiplies; None where they may not be.
         whole: letters that may never be cut.
         linear: groups of operands that the operation is linear in; else each alone for a sum of products.
         body: computes the result instead, see `Nest`; the accesses still describe its operands.
@@ -78,12 +81,64 @@ def nest(
         ranges=ranges,  # type: ignore[arg-type]  # made ranges of
         reads=tuple(Access(array, operand) for array, operand in zip(arrays, operands, strict=True)),
         writes=(Access(writes or "out", result),),
-        combine=tuple((letter, combine) for letter in reduced) if combine else (),
+        combine=tuple((letter, combine) for letter in reduced) if combine not in (None, "prod") else (),
         whole=frozenset(whole),
         linear=tuple(map(tuple, linear)),
         body=body or _body(operands, result, tuple(letters), fn, combine or "sum"),
         flops=max(0, len(operands) - 1) + bool(reduced) if flops is None else flops,
+        blocks=partial(_in_blocks, spec, ranges, name, arrays, writes or "out", fn, frozenset(whole))
+        if combine == "prod" and body is None
+        else None,
     )
+
+
+def _in_blocks(
+    spec: str,
+    ranges: Mapping[str, int | range],
+    name: str,
+    reads: Sequence[str],
+    writes: str,
+    fn: Callable[..., Any] | None,
+    whole: frozenset[str],
+    lengths: Mapping[str, int],
+) -> tuple[Nest, Nest]:
+    """The products of blocks, and the product of those; see `Nest.blocks`."""
+    left, _, right = spec.replace(" ", "").partition("->")
+    free = (letter for letter in ascii_letters if letter not in ranges)
+    number = dict(zip(lengths, free, strict=False))  # the letter that numbers the blocks along a letter
+    sizes = {letter: len(over) if isinstance(over, range) else over for letter, over in ranges.items()}
+    counts = {number[letter]: sizes[letter] // length for letter, length in lengths.items()}
+    inside = re.sub(
+        r"\([A-Za-z]+\)|[A-Za-z]",
+        lambda dim: _dim("".join(number.get(letter, "") + letter for letter in dim[0].strip("()"))),
+        left,
+    )
+    blocks, partial_products = "".join(counts), f"{writes} of blocks"
+    return (
+        nest(
+            f"{inside}->{blocks}{right}",
+            {**counts, **sizes, **lengths},
+            name=f"{name} of blocks",
+            reads=reads,
+            writes=partial_products,
+            fn=fn,
+            combine="prod",
+            whole=whole,
+        ),
+        nest(
+            f"{blocks}{right}->{right}",
+            {letter: size for letter, size in {**counts, **sizes}.items() if letter in blocks + right},
+            name=name,
+            reads=[partial_products],
+            writes=writes,
+            combine="prod",
+            whole=whole.intersection(right),
+        ),
+    )
+
+
+def _dim(letters: str) -> str:
+    return letters if len(letters) == 1 else f"({letters})"
 
 
 def _is_true(fn: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -139,7 +194,7 @@ def _body(
             value = library.broadcast_to(value, [size[letter] for letter in letters])
             reduced = tuple(k for k, letter in enumerate(letters) if letter not in written)
             if reduced and isinstance(value, np.ndarray):
-                value = combined_along(cast(Reduction, combine), value, reduced)
+                value = _reduced(combine, value, reduced)
             elif reduced:
                 value = getattr(library, combine)(value, axis=reduced)
             rest = [letter for letter in letters if letter in written]
@@ -147,6 +202,12 @@ def _body(
         return _library(output).reshape(output, [math.prod(size[letter] for letter in dim) for dim in result])
 
     return body
+
+
+def _reduced(combine: str, value: Any, axes: tuple[int, ...]) -> Any:
+    if combine == "prod":
+        return np.multiply.reduce(value, axis=axes, dtype=value.dtype)
+    return combined_along(cast(Reduction, combine), value, axes)
 
 
 def _library(array: Any) -> Any:

@@ -107,6 +107,14 @@ def test_fused_nests_that_write_one_array_are_combined() -> None:
         np.testing.assert_array_equal(f(*placed(f, arrays))[0], run_whole(program, arrays)[0])
 
 
+def test_products_are_multiplied_block_by_block() -> None:
+    x = np.random.default_rng(0).integers(-2, 3, (4, 12)).astype(np.int32)
+    for grid in ((2, 4), (1, 8), (4, 2)):
+        program = rd.partition(rd.nest("ij->i", (4, 12), combine="prod", name="p"), {"p": grid}, dtype="int32")
+        f = rd.to_jax(program, mesh_for(program))
+        np.testing.assert_array_equal(f(*placed(f, [x]))[0], x.prod(1, dtype=np.int32))
+
+
 def test_arrays_that_no_cut_divides_begin_and_end_on_one_device() -> None:
     for sizes, grid in (((7, 4, 5), (2, 1, 2)), ((3, 5, 1), (1, 8, 1))):
         program = rd.partition(rd.nest("ij,jk->ik", sizes), {"matmul": grid}, root=True, outputs={"out": None})
