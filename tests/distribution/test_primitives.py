@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -144,6 +145,34 @@ def test_products_in_groups_are_cut_by_groups_and_by_rows() -> None:
         np.testing.assert_array_equal(f(x, w, groups), np.full((16, 6), 4, np.float32))
         received[name] = f.program.received_bytes
     assert received == {"x": 0, "w": 2 * 3 * 16 * 6 * 4}
+
+
+@pytest.mark.parametrize("experts", [4, 8])
+def test_a_device_multiplies_by_its_own_matrices_and_no_others(experts: int) -> None:
+    """Not by a group of zeros for the rows of others: where every group multiplies all rows, that is work."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(16, 6)).astype(np.float32), rng.normal(size=(experts, 6, 5)).astype(np.float32)
+    groups = np.array([3, 0, 4, *[1] * (experts - 3)], np.int32)
+    groups[-1] = 14 - groups[:-1].sum()  # two rows are in no group
+
+    def both(x: Any, w: Any, groups: Any) -> Any:
+        of_sum = jax.grad(lambda x, w: jax.lax.ragged_dot(x, w, groups).sum(), argnums=1)
+        return jax.lax.ragged_dot(x, w, groups), of_sum(x, w)
+
+    f = rd.distribute(both, (x, w, groups), {"d": 4}, schedule=rd.along("d", {"w": 0}))
+    matrices = {eqn.invars[1].aval.shape for eqn in _products(jax.make_jaxpr(f)(x, w, groups).jaxpr)}
+    assert (experts // 4, 6, 5) in matrices
+    assert all(shape[0] in (experts // 4, 16) for shape in matrices)
+    for ours, theirs in zip(f(x, w, groups), jax.jit(both)(x, w, groups), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def _products(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name.startswith("ragged_dot"):
+            yield eqn
+        for inner in jax.core.jaxprs_in_params(eqn.params):
+            yield from _products(inner)
 
 
 @pytest.mark.long

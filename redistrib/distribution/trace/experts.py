@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 
 from redistrib.distribution.trace.equation import At, Dims, Equation, name_the_rest, product_letters, rule
 from redistrib.distribution.trace.sums import can_be_summed
@@ -49,11 +50,11 @@ def _ragged_dot(equation: Equation) -> Nest | None:
         numbers_of_groups = jnp.arange(sizes["g"])
         before = jnp.sum(jnp.where(numbers_of_groups < first, counts, 0), dtype=groups.dtype)
         in_groups = jnp.take(counts, first + jnp.arange(count))
-        counts = jnp.concatenate([before[None], in_groups])  # the rows before its groups are a group of zeros
+        # The first group takes the rows before it as well; what comes of them is dropped.
+        counts = in_groups.at[0].add(before)
         if contracts:
-            return equation.run([operand, other, counts])[1:]
-        nothing = jnp.zeros_like(jnp.take(other, jnp.array([0]), axis=at_groups[0]))
-        return equation.run([operand, jnp.concatenate([nothing, other], at_groups[0]), counts])
+            return equation.run([_without(operand, rows, before), _without(other, b.index(row), before), counts])
+        return _without(equation.run([operand, other, counts]), out.index(row), before)
 
     return equation.nest(
         sizes,
@@ -64,6 +65,12 @@ def _ragged_dot(equation: Equation) -> Nest | None:
         indexed={row, "g"},
         flops=Fraction(2, max(1, sizes["g"])),  # a row is in one group
     )
+
+
+def _without(array: Any, axis: int, rows: Any) -> Any:
+    """The array with zeros in place of its first rows."""
+    number = lax.broadcasted_iota(rows.dtype, array.shape, axis)
+    return jnp.where(number < rows, jnp.zeros((), array.dtype), array)
 
 
 def _named(prefix: str, dims: list[str]) -> list[str]:
