@@ -59,3 +59,38 @@ def test_only_cpus_widen_sums() -> None:
     f = rd.distribute(step, args, {"d": 8}, schedule=CUTS["batch"])
     assert compiled_received_bytes(f.program, Platform("tpu")) == f.program.received_bytes
     assert compiled_received_bytes(f.program, Platform("cpu")) > f.program.received_bytes
+
+
+def test_blocks_that_causal_attention_skips_move_nothing() -> None:
+    """What the derivative of a branch passes on for later lies as its operand does, beside what the branch makes."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k, v = (
+        jax.random.normal(key, shape) for key, shape in zip(keys, [(8, 6, 4), (3, 8, 6, 4), (3, 8, 6, 4)], strict=True)
+    )
+
+    def attention(q: Any, k: Any, v: Any, block: Any) -> Any:
+        def attend(carry: Any, keys: Any, values: Any) -> Any:
+            most, weight, out = carry
+            score = jnp.einsum("bqd,bkd->bqk", q, keys)
+            now = jnp.maximum(most, score.max(-1))
+            share, kept = jnp.exp(score - now[..., None]), jnp.exp(most - now)
+            out = out * kept[..., None] + jnp.einsum("bqk,bkd->bqd", share, values)
+            return now, weight * kept + share.sum(-1), out
+
+        @jax.checkpoint
+        def step(carry: Any, x: Any) -> Any:
+            number, keys, values = x
+            return lax.cond(number <= block, attend, lambda carry, *_: carry, carry, keys, values), None
+
+        begin = jnp.full(q.shape[:2], -1e30), jnp.zeros(q.shape[:2]), jnp.zeros_like(q)
+        (_, weight, out), _ = lax.scan(step, begin, (jnp.arange(3), k, v), unroll=1)
+        return out / weight[..., None]
+
+    def gradients(q: Any, k: Any, v: Any, block: Any) -> Any:
+        return jax.grad(lambda *qkv: (attention(*qkv, block) ** 2).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    args = (q, k, v, jnp.int32(1))
+    f = rd.distribute(gradients, args, {"d": 8}, schedule=rd.along("d", {"q": 0, "k": 1, "v": 1}))
+    assert f.program.received_bytes == 0
+    for ours, theirs in zip(f(*args), jax.jit(gradients)(*args), strict=True):
+        assert jnp.allclose(ours, theirs, atol=1e-5)

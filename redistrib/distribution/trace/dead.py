@@ -55,3 +55,35 @@ def read_results(eqn: Any, used: Sequence[bool]) -> ReadResults | None:
     outs = [var for var, is_used in zip(eqn.outvars, used, strict=True) if is_used]
     params = {**eqn.params, "branches": closed}
     return ReadResults(eqn.replace(invars=[eqn.invars[k] for k in ins], outvars=outs, params=params), ins)
+
+
+def passed_on(eqn: Any) -> dict[int, int]:
+    """The results of a `cond` that are an operand, by the numbers of the two.
+
+    In its derivative the branch that needs an operand later returns it, and the others leave that result empty: what
+    stands there is never read, so that it may be the operand as well, which has no reason to lie as the others do.
+    """
+    passed = {}
+    for k in range(len(eqn.outvars)):
+        sources = {_source_of(branch.jaxpr, branch.jaxpr.outvars[k]) for branch in eqn.params["branches"]} - {_EMPTY}
+        if len(sources) == 1 and (number := sources.pop()) is not None:
+            passed[k] = number + 1  # after the number of the branch
+    return passed
+
+
+_EMPTY = -1
+
+
+def _source_of(jaxpr: Any, var: Any) -> int | None:
+    """The number of the argument that a variable is, `_EMPTY` for one without a value, None for others."""
+    numbers = {id(argument): number for number, argument in enumerate(jaxpr.invars)}
+    if id(var) in numbers:
+        return numbers[id(var)]
+    made_by = {id(made): eqn for eqn in jaxpr.eqns for made in eqn.outvars}
+    while (eqn := made_by.get(id(var))) is not None:
+        if eqn.primitive.name in ("empty", "empty2"):
+            return _EMPTY
+        if eqn.primitive.name != "broadcast_in_dim":
+            return None
+        var = eqn.invars[0]
+    return None

@@ -28,7 +28,7 @@ from redistrib.distribution.trace.axes import MeshAxes
 from redistrib.distribution.trace.called import JittedCalls
 from redistrib.distribution.trace.constraints import CUT, constrained, cut_here
 from redistrib.distribution.trace.counting import LOOKUPS, Counting, with_batch
-from redistrib.distribution.trace.dead import live_variables, read_results
+from redistrib.distribution.trace.dead import live_variables, passed_on, read_results
 from redistrib.distribution.trace.equation import (
     RULES,
     Atom,
@@ -273,9 +273,14 @@ class _Tracer:
                 effects.require_no_axes(eqn)
                 return self.equation(eqn, ins, source)
             return self.made_of(inner, ins, source, self.parts, self.used(eqn))
-        if kind == "cond" and (read := read_results(eqn, self.used(eqn))):
-            results = iter(self.equation(read.eqn, [ins[k] for k in read.ins], source))
-            return [next(results) if is_used else Lit(None) for is_used in self.used(eqn)]
+        if kind == "cond":
+            passed = passed_on(eqn)
+            used = [is_used and k not in passed for k, is_used in enumerate(self.used(eqn))]
+            read = read_results(eqn, used)
+            if read or (passed and not any(used) and not eqn.effects):
+                results = iter(self.equation(read.eqn, [ins[k] for k in read.ins], source) if read else ())
+                read_alone = [next(results) if is_used else Lit(None) for is_used in used]
+                return [ins[passed[k]] if k in passed else atom for k, atom in enumerate(read_alone)]
         is_divisible = kind not in self.given_rules and bool(ins) and isinstance(ins[0], str)
         made = in_parts(eqn, self.parts, exact=self.exact) if is_divisible else None
         if made is None:
