@@ -207,7 +207,8 @@ class Distributed:
         is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
         if is_inside and self._is_agreed:
             return
-        meeting = Meeting(self._processes, _FUNCTION, "functions, schedules, options or values of the host")
+        differing, way_out = "functions, schedules, options or values of the host", "move arrays of one process first"
+        meeting = Meeting(self._processes, _FUNCTION, differing, f"{way_out}, with redistrib.reshard")
         if meeting.is_between:
             moved = ((k, leaves[k]) for k in away if not isinstance(leaves[k], jax.core.Tracer))
             moves = [(k, digest_of_host_value(v) if is_of_host(v) else text_of(v.sharding)) for k, v in moved]
