@@ -14,7 +14,7 @@ from redistrib.backends.jax.host_values import from_host, is_of_host
 from redistrib.backends.jax.sharding import constrained
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import ProgramError
-from redistrib.errors.base import cut, shown
+from redistrib.errors.base import MASKED, cut, shown
 from redistrib.report import counted
 
 
@@ -111,6 +111,8 @@ def _no_elements(leaf: Any) -> str:
 def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:
     """The fault of a leaf; empty where there is none."""
     expected = f"{dtype}{list(shape)}"
+    if isinstance(leaf, np.ma.MaskedArray):
+        return f"it is a masked array, and JAX has none; {MASKED}"
     try:
         ((other, kind),) = forms_of([leaf])
     except (TypeError, ValueError):

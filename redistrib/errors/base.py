@@ -66,6 +66,9 @@ def listed(names: Sequence[str], most: int = 16) -> str:
     return ", ".join(shown(name) for name in names) if names else "none"
 
 
+MASKED = "give .filled(), and .mask beside it"  # what else would lose the mask
+
+
 def shown(value: object, most: int = 80) -> str:
     """The `repr` of a value, cut to `most` characters; the value may be of any size, and its `repr` may fail."""
     try:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding
 
 from redistrib.errors import LeafError, RedistribError, SpecError
+from redistrib.errors.base import MASKED
 from redistrib.lang.mesh import Mesh
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf
@@ -49,6 +50,8 @@ def check(leaf: Leaf) -> None:
 
 def check_host_value(path: str, value: Any) -> None:
     """Refuse a number, or an array of NumPy, that JAX has no array for."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise LeafError(path, f"JAX has no masked arrays; {MASKED}")
     try:
         jax.typeof(value)
     except (OverflowError, ValueError):  # the latter of integers too long to be printed

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from redistrib.errors import LeafError, WeightsFileError
-from redistrib.errors.base import shown
+from redistrib.errors.base import MASKED, shown
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.weights.folders import shard_names
 from redistrib.weights.headers import (
@@ -216,7 +216,7 @@ def check_leaf(name: str, value: Any) -> None:
     if name == "__metadata__":
         raise LeafError(name, "safetensors keeps this name for the texts of a file; rename the leaf")
     if isinstance(value, np.ma.MaskedArray):
-        raise LeafError(name, "a masked array has a mask, which safetensors cannot store; save .filled() and .mask")
+        raise LeafError(name, f"safetensors cannot store a mask; {MASKED}")
     if isinstance(value, jax.Array) and value.is_deleted():
         raise LeafError(name, "the array has been donated or deleted; pass one that is alive")
     if str(value.dtype) not in NAMES:

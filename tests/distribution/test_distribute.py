@@ -463,6 +463,7 @@ OTHERS = "and the function was distributed for"
         ((A, [B.astype(np.int8)]), "y/0", f"it is int8[16], {OTHERS} float32[16]; distribute it for this one"),
         (("s", [B]), "x", "it is 's', which is no array; give one of float32[8, 16]"),
         ((A, [object]), "y/0", "it is <class 'object'>, which is no array; give one of float32[16]"),
+        ((np.ma.masked_array(A, A > 0), [B]), "x", "it is a masked array, and JAX has none; give .filled()"),
         ((A, [[1, "a"]]), "y", None),
         ((A, [None]), "y", None),
         ((A, (B,)), "y", f"its structure is PyTreeDef((*,)), {OTHERS} PyTreeDef([*]); distribute it for this one"),

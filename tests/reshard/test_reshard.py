@@ -223,6 +223,11 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
     with pytest.raises(LeafError, match=exactly("leaf b: str is neither an array nor a number")):
         rd.reshard({"a": good, "b": "text"}, COLUMNS, donate=True)
     assert not good.is_deleted()
+    masked = np.ma.masked_array(np.ones(8), np.arange(8) > 4)
+    for source in (masked, {"a": good, "b": masked}):
+        with pytest.raises(LeafError, match="JAX has no masked arrays; give .filled\\(\\), and .mask beside it"):
+            rd.reshard(source, COLUMNS, donate=True)
+    assert not good.is_deleted()
     gone = matrix()
     gone.delete()
     with pytest.raises(LeafError, match=exactly(f"leaf b: {DELETED}")):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import TilesError
+from redistrib.errors.base import MASKED
 from redistrib.plans.dtypes import dtype_of as dtype_of
 from redistrib.plans.strided import Bytes
 
@@ -42,6 +43,8 @@ def tile_of(
         raise TilesError(f"{subject} lies on a device; MPI tiles lie in host memory, so copy it there first")
     if value is None:
         raise TilesError(f"{subject} is None where this rank's tile has shape {list(shape)}; pass it")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TilesError(f"{subject} is a masked array, whose mask MPI would not send; {MASKED}")
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except (TypeError, ValueError) as error:
