@@ -208,7 +208,7 @@ def test_what_no_reader_reads_is_refused_before_anything_is_written(
     for tree, message in (
         ({"w": array, "__metadata__": array}, "leaf __metadata__: safetensors keeps this name"),
         ({"w": array, "a\ud800": array}, r"leaf 'a.ud800': the name has half of a surrogate pair"),
-        ({"w": np.ma.masked_array([1.0, 2.0], [True, False])}, "leaf w: safetensors cannot store a mask; give .filled(), and .mask beside it"),
+        ({"w": np.ma.masked_array([1.0, 2.0], [True, False])}, "leaf w: safetensors cannot store a mask"),
     ):
         with pytest.raises(LeafError, match=message):
             rd.save(tree, path)
