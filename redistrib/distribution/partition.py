@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from redistrib.arguments import dtype_name
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
@@ -13,6 +14,7 @@ from redistrib.partitioning.blocks import in_blocks
 from redistrib.partitioning.insert import partitioned
 from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.padding import padded
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Program
 
@@ -27,7 +29,7 @@ def partition(
     inputs: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | Sequence[str] = (),
     root: bool = False,
-    dtype: str | Mapping[str, str] = "float32",
+    dtype: Any = "float32",
     cost_model: CostModel | str | None = None,
 ) -> Program:
     """Cut the work of operations by grids, derive the types of their arrays, and move arrays between different types.
@@ -57,7 +59,8 @@ def partition(
         outputs: arrays to end with; else those that nothing reads. A mapping gives types as well; None leaves an array
             as it was made, its summands reduced.
         root: whether inputs begin and outputs end whole on device 0.
-        dtype: element type of all arrays; or of each by name, float32 for missing ones.
+        dtype: element type of all arrays, a name or anything with one; or a mapping from arrays to theirs, float32 for
+            missing ones.
         cost_model: the objective of the plans of moves; by default `"exact"`, and for a function the preset of the
             platform.
 
@@ -65,6 +68,7 @@ def partition(
         A checked program. A `Move` stands where producer and consumer differ, and nowhere else.
 
     Raises:
+        DtypeError: for the name of no element type.
         CutError: a grid is missing, of another rank, or takes more devices than there are; or it does not divide a
             range that is read in windows, that is no major factor of an array dimension, or whose result every
             part writes.
@@ -91,9 +95,16 @@ def partition(
     ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
     operations, grids = in_blocks(operations, grids, groups or {})
     operations, padding = padded(operations, grids)
-    kinds = dtype if isinstance(dtype, str) else dict(dtype)
+    by_array = isinstance(dtype, Mapping)
+    kinds = {array: _known(kind) for array, kind in dtype.items()} if by_array else _known(dtype)
     options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact", padding)
     return partitioned(operations, grids, groups or {}, options)
+
+
+def _known(dtype: Any) -> str:
+    name = dtype_name(dtype)
+    itemsize_of(name)  # refuses what is none
+    return name
 
 
 def _of_function(

@@ -158,9 +158,17 @@ def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
             raise LeafError(
                 path, f"{value} names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh"
             )
+        axes = [axis for entry in value for axis in (entry if isinstance(entry, tuple) else (entry,))]
+        axes = [axis for axis in axes if isinstance(axis, str)]
+        for axis in axes:
+            if axis not in mesh.axis_names:
+                known = ", ".join(map(repr, mesh.axis_names))
+                raise LeafError(path, f"{value} names axis {axis!r}, and the mesh has {known}; give one of its axes")
+            if axes.count(axis) > 1:
+                raise LeafError(path, f"{value} has axis {axis!r} twice; an axis cuts one dimension, so drop one")
         try:
             return NamedSharding(mesh, value)
-        except ValueError as error:  # axes that the mesh lacks, or unreduced ones where it has them Auto
+        except ValueError as error:  # unreduced axes where the mesh has them Auto
             raise LeafError(path, str(error)) from None
     raise LeafError(path, f"{value!r} is no jax.sharding.Sharding; give a NamedSharding")
 

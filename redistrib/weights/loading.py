@@ -40,7 +40,7 @@ from redistrib.weights.layout import line_sharding
 from redistrib.weights.names import named_leaves
 from redistrib.weights.opening import OpenWeights, open_together, open_weights, read_headers
 from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
-from redistrib.weights.targets import TargetTree, is_place, target_tree
+from redistrib.weights.targets import TargetTree, asked_for, is_place, target_tree
 
 IN_FLIGHT = 2  # batches that move while the next is put on devices
 
@@ -49,6 +49,7 @@ def load(
     path: str | Path,
     shardings: Any,
     *,
+    mesh: Any = None,
     through: Callable[[Any], Any] | None = None,
     dtype: Any = None,
     memory_limit: int | str | None = None,
@@ -67,10 +68,13 @@ def load(
 
     Args:
         path: a safetensors file, an index, or a folder.
-        shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
-            `jax.ShapeDtypeStruct` with a sharding. The name of a tensor is the keys on the path to its leaf, joined by
-            dots, so a flat dict by name works too. Tensors that are not named are not read. A single sharding loads
-            every tensor into a flat dict.
+        shardings: a tree whose leaves are shardings, devices, partition specs over `mesh` or under `jax.set_mesh`, or
+            `jax.ShapeDtypeStruct` with a sharding, for which an array may stand: the result has its shape and type. The
+            name of a tensor is the keys on the path to its leaf, joined by dots, so a flat dict by name works too.
+            Tensors that are not named are not read. A single sharding loads every tensor into a flat dict; so do
+            patterns of names (`{"*.kernel": P("x"), "*": P()}`) and a function of name and `jax.ShapeDtypeStruct`, as
+            `reshard` takes them, of the tensors that a pattern matches or for which the function returns no None.
+        mesh: of partition specs: as JAX has it, or axes and sizes over the first devices.
         through: a function of the flat dict of all tensors, as in `reshard`; its result is loaded, under `shardings`.
             Only tensors that the result depends on are read.
         dtype: element type of the floating-point tensors of the file, or a dict of types by name. A cast to
@@ -93,8 +97,9 @@ def load(
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
-    with raised_in_all("load", lambda: processes_of(shardings)):
+    with raised_in_all("load", lambda: processes_of(shardings, mesh=mesh)):
         limit = None if memory_limit is None else parse_size(memory_limit)
+        shardings = asked_for(path_of(path), shardings, mesh, of_files=through is None)
         call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
         _devices(shardings)
     return call.run(progress) if through is None else call.run_through(through, progress)

@@ -27,7 +27,7 @@ from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.opening import read_headers
 from redistrib.weights.runs import box_of
-from redistrib.weights.targets import TargetTensor, target_tree
+from redistrib.weights.targets import TargetTensor, asked_for, target_tree
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def load_plan(
     path: str | Path,
     shardings: Any,
     *,
+    mesh: Any = None,
     dtype: Any = None,
     hosts: int | None = None,
     cost_model: CostModel | str | None = None,
@@ -90,7 +91,7 @@ def load_plan(
     """The plan of `load` with the same arguments on several processes; only headers are read.
 
     Args:
-        path, shardings, dtype: as for `load`.
+        path, shardings, mesh, dtype: as for `load`.
         hosts: the number of hosts that the devices belong to, in order; by default each process is a host.
         cost_model: see `synthesize`; seconds of reading need a profile with `storage_bandwidth`.
 
@@ -99,7 +100,7 @@ def load_plan(
         ChoiceError: if the devices are no multiple of the hosts.
     """
     files = read_headers(path_of(path))
-    tree = target_tree(files, shardings, dtype)
+    tree = target_tree(files, asked_for(path_of(path), shardings, mesh), dtype)
     devices: set[Any] = set()
     for tensor in tree.tensors:
         devices |= tensor.sharding.device_set

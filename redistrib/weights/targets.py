@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,9 +16,10 @@ from redistrib.arguments import dtype_name
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.leaves import matched
+from redistrib.resharding.paths import DEFAULT, is_by_path, spread_by_path
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.names import named_leaves
-from redistrib.weights.opening import WeightFiles
+from redistrib.weights.opening import WeightFiles, read_headers
 
 MOST_DIMENSIONS = 64  # of an array of NumPy
 
@@ -50,6 +52,40 @@ class TargetTree:
     tensors: tuple[TargetTensor, ...]
     structure: Any
     places: tuple[int, ...]
+
+
+def asked_for(path: Path, shardings: Any, mesh: Any, *, of_files: bool = True) -> Any:
+    """The shardings of a call as a tree of names, without arrays and without partition specs over a given mesh.
+
+    Args:
+        path: of the files, whose headers are read for patterns and for a function.
+        shardings, mesh: as for `load`.
+        of_files: whether leaves are tensors of the files; else patterns are those of a result.
+
+    Raises:
+        WeightsFileError: as `read_headers` does.
+        LeafError: if a pattern matches no tensor, or two match one; if a spec does not fit the mesh.
+    """
+
+    def placed(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array):
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+        is_spec = isinstance(leaf, PartitionSpec) and mesh is not None
+        return matched(0.0, leaf, mesh=mesh)[0][0].target if is_spec else leaf
+
+    if of_files and is_by_path(None, shardings):
+        files = read_headers(path)
+        named = {name: _shape_of(files[name]) for name in sorted({*files.tensors, *files.tied})}
+        if isinstance(shardings, Mapping):
+            found = spread_by_path(named, {DEFAULT: None, **shardings})
+        else:
+            found = [shardings(name, leaf) for name, leaf in named.items()]
+        shardings = {name: place for name, place in zip(named, found, strict=True) if place is not None}
+    return jax.tree.map(placed, shardings, is_leaf=is_place)
+
+
+def _shape_of(tensor: StoredTensor) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tensor.shape, jnp.dtype(tensor.dtype))
 
 
 def is_place(value: Any) -> bool:

@@ -215,6 +215,10 @@ def check_leaf(name: str, value: Any) -> None:
         raise LeafError(name, f"{type(value).__name__} is no array with values; save arrays, outside jit")
     if name == "__metadata__":
         raise LeafError(name, "safetensors keeps this name for the texts of a file; rename the leaf")
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        raise LeafError(
+            name, f"safetensors has no keys of random numbers, {value.dtype}; save jax.random.key_data(key)"
+        )
     if isinstance(value, np.ma.MaskedArray):
         raise LeafError(name, f"safetensors cannot store a mask; {MASKED}")
     if isinstance(value, jax.Array) and value.is_deleted():

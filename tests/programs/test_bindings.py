@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.errors import InconsistentGroupError
+from redistrib.errors import DtypeError, InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.bind import MOST
@@ -262,3 +262,13 @@ def test_what_is_bound_together_computes_what_it_should_and_is_bound_so_again() 
         for by_rank, whole in zip(run_by_rank(program, arrays), run_whole(program, arrays), strict=True):
             assert np.array_equal(by_rank, whole), seed
         assert str(case.program()) == str(program)
+
+
+def test_element_types_are_names_or_have_one_and_others_are_refused() -> None:
+    rows = rd.nest("ij->i", (8, 8), name="rows")
+    for dtype in ("bf16", {"a": "bf16"}):
+        with pytest.raises(DtypeError, match="'bf16' names no element type"):
+            rd.partition(rows, {"rows": (8, 1)}, dtype=dtype)
+    for dtype in (np.int16, np.dtype("int16"), "int16"):
+        program = rd.partition(rows, {"rows": (8, 1)}, dtype=dtype)
+        assert [value.dtype for value in program.inputs] == ["int16"]
