@@ -113,9 +113,9 @@ class Block(nn.Module):
 
 def styles() -> list[str]:
     """Every style of tensor parallelism with the library's move in place of DTensor's, forward and backward."""
+    mesh: Any = mesh_of((0, 1, 2, 3), (4,))  # all ranks make its groups
     if outside(4):
         return []
-    mesh: Any = mesh_of((0, 1, 2, 3), (4,))
     torch.manual_seed(5)
     one = Block()
     x = torch.randn(4, 8)
