@@ -184,8 +184,7 @@ def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | str | None = 
     need("torch")
     from redistrib.backends import torch
 
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    return torch.run(_plan_or_program(plan), group, memory_limit=limit, **options)
+    return torch.run(plan, group, memory_limit=memory_limit, **options)  # which tells all ranks of errors
 
 
 def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:

@@ -1,4 +1,4 @@
-"""Containers of a model state: mappings, lists, (named) tuples, dataclasses, and classes registered as pytrees."""
+"""Containers of a model state: mappings, lists, (named) tuples, dataclasses, modules, classes registered as pytrees."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from redistrib.backends.torch.private import tree_children, tree_like
 
 @dataclasses.dataclass(frozen=True)
 class Child:
-    """A child of a container: its name in paths, its key, and its value."""
+    """A child of a container: its key, which is its name in paths, and its value."""
 
-    label: str
     key: Any
     value: Any
 
@@ -25,21 +24,29 @@ def children_of(value: Any) -> list[Child] | None:
     """The children of a container, in order; None for a leaf."""
     if isinstance(value, torch.Tensor):
         return None
+    if isinstance(value, torch.nn.Module):
+        named = *value.named_parameters(remove_duplicate=False), *value.named_buffers(remove_duplicate=False)
+        return [Child(name, child) for name, child in named]
     if isinstance(value, Mapping):
-        return [Child(f"[{key!r}]", key, child) for key, child in value.items()]
+        return [Child(key, child) for key, child in value.items()]
     if isinstance(value, list | tuple):
-        return [Child(f"[{k}]", k, child) for k, child in enumerate(value)]
+        names = getattr(value, "_fields", range(len(value)))
+        return [Child(name, child) for name, child in zip(names, value, strict=True)]
     registered = tree_children(value)
     if registered is not None:
-        return [Child(f"[{k}]", k, child) for k, child in enumerate(registered)]
+        return [Child(k, child) for k, child in enumerate(registered)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
-        return [Child(f".{name}", name, getattr(value, name)) for name in names]
+        return [Child(name, getattr(value, name)) for name in names]
     return None
 
 
 def rebuilt(value: Any, children: Sequence[Any]) -> Any:
-    """A container of the same class with other children."""
+    """A container of the same class with other children; a module itself, which gets them."""
+    if isinstance(value, torch.nn.Module):
+        for part, child in zip(children_of(value) or (), children, strict=True):
+            put(value, part.key, child)
+        return value
     if isinstance(value, MutableMapping):
         result = copy.copy(value)  # of the same class, with the same attributes
         for key, child in zip(list(value), children, strict=True):
@@ -57,8 +64,11 @@ def rebuilt(value: Any, children: Sequence[Any]) -> Any:
 
 
 def put(container: Any, key: Any, value: Any) -> None:
-    """Replace a child, if the container is mutable."""
+    """Replace a child, if the container is mutable; in a module by its name with dots."""
     if isinstance(container, MutableMapping | list):
         container[key] = value
-    elif isinstance(key, str) and not getattr(type(container), "__dataclass_params__").frozen:  # noqa: B009
+    elif isinstance(container, torch.nn.Module):
+        owner, _, name = key.rpartition(".")
+        setattr(container.get_submodule(owner), name, value)
+    elif dataclasses.is_dataclass(container) and not getattr(type(container), "__dataclass_params__").frozen:  # noqa: B009
         setattr(container, key, value)

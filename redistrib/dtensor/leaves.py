@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from redistrib.dtensor.arguments import target_layout
 from redistrib.dtensor.containers import Child, children_of
@@ -22,7 +24,7 @@ class StateLeaf:
     """A tensor of the tree, or another leaf.
 
     Attributes:
-        path: its path in the tree.
+        path: its path in the tree, keys with `/` between them.
         value: the leaf.
         spec: the spec of its move; None if it has no target.
         holder, key: the container that holds it, and its key there.
@@ -47,9 +49,31 @@ def leaves_of(
     if children is None:
         yield StateLeaf(path, state, _spec(state, targets, options, path), holder, at)
         return
+    if isinstance(state, torch.nn.Module):
+        _require_own(state, path)
     inner = _targets(state, children, targets, path)
     for child, target in zip(children, inner, strict=True):
-        yield from leaves_of(child.value, target, options, path + child.label, state, child.key)
+        yield from leaves_of(child.value, target, options, _below(path, child), state, child.key)
+
+
+def _below(path: str, child: Child) -> str:
+    """The path of a child of a container."""
+    return f"{path}/{child.key}" if path else str(child.key)
+
+
+def _require_own(module: torch.nn.Module, path: str) -> None:
+    """Refuse a module whose parameters another object refers to and would put back.
+
+    Raises:
+        LeafError: names its class.
+    """
+    for part in module.modules():
+        if isinstance(part, FSDPModule | DistributedDataParallel):
+            raise LeafError(
+                path,
+                f"{type(part).__name__} keeps its parameters itself; reshard module.state_dict() and load it into a "
+                "module that is not wrapped",
+            )
 
 
 def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> list[Any]:
@@ -60,6 +84,8 @@ def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> 
     """
     if targets is None or isinstance(targets, torch.Tensor) or _is_target(targets):
         return [targets] * len(children)
+    if isinstance(targets, torch.nn.Module):
+        targets = {child.key: child.value for child in children_of(targets) or ()}
     alike = isinstance(targets, Mapping | list | tuple) or type(targets) is type(state)
     target_children = children_of(targets) if alike else None
     if target_children is None:
@@ -67,7 +93,7 @@ def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> 
     if isinstance(targets, Mapping):
         for child in children:
             if child.key not in targets:
-                raise LeafError(path + child.label, "it has no target; give one, or None to keep it")
+                raise LeafError(_below(path, child), "it has no target; give one, or None to keep it")
         return [targets[child.key] for child in children]
     if len(target_children) != len(children):
         raise LeafError(path, f"{len(target_children)} targets for {len(children)} tensors; give one for each")

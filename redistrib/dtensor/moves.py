@@ -152,7 +152,7 @@ class _Inner:
         self._members, self._call = step.members, call
         self._channel = channel_of(step.members)
         with self._channel.call(call):
-            self._executor = TorchExecutor(step.plan, self._channel.links, check=False, compared=True)
+            self._executor = TorchExecutor(step.plan, self._channel.links)
 
     @property
     def is_stale(self) -> bool:
@@ -231,7 +231,7 @@ class PreparedRedistribute:
             elif step.plan.before == step.plan.after or dist.get_rank() not in step.members:
                 self._steps.append(None)
             elif step.members == channel.members:
-                self._steps.append(TorchExecutor(step.plan, channel.links, check=False, compared=True))
+                self._steps.append(TorchExecutor(step.plan, channel.links))
             else:
                 self._steps.append(_Inner(step, self.call))
                 self._inner.append(self._steps[-1])

@@ -6,8 +6,10 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
+from redistrib.backends.torch.operators import on_rank
 from redistrib.backends.torch.private import is_plain, local_of, of_spec, real_of, redistribute_by_dtensor, spec_of
 from redistrib.backends.torch.world import OfWorld
 from redistrib.cache import Cache, Key
@@ -85,7 +87,7 @@ def redistribute(
             # The compiler knows the collectives of DTensor's own steps, and schedules them; so does another class of
             # local tensors. The compiler knows the method by its name.
             if compiling:
-                return x.redistribute(x.device_mesh, ends, **options)
+                return on_rank(x, dist.get_rank()).redistribute(x.device_mesh, ends, **options)
             return redistribute_by_dtensor(x, x.device_mesh, ends, **options)
     return _eager(x, arguments, backward_dtype, check)
 

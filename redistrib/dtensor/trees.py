@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -46,7 +46,8 @@ def reshard(
     Args:
         state: DTensors and plain tensors in containers, nested in any way; for example a `state_dict`. A plain tensor
             is a whole tensor that every rank of its target's mesh holds. Containers are mappings, lists, tuples, named
-            tuples, dataclasses, and classes registered with PyTorch's pytrees; other leaves stay.
+            tuples, dataclasses, modules, and classes registered with PyTorch's pytrees; other leaves stay. A module
+            gets the results in place of its parameters and buffers, which are its children by their names with dots.
         targets: a target for every tensor, in containers with the same parts, or in mappings by their keys or names:
             `(mesh, placements)`, or placements for the mesh of the DTensor, or another DTensor, whose layout it gets;
             or one target for a whole subtree. A subtree whose target is None stays.
@@ -158,12 +159,12 @@ class _Prepared:
             tile = spec.in_order(tile.view(spec.dtype) if spec.shape else tile.view(spec.dtype).reshape(()))
         move_spec = spec.result_spec
         source = self._values[k]
-        result = self._values[k] = of_spec(tile, move_spec, source.requires_grad)
+        result = self._values[k] = _alike(source, of_spec(tile, move_spec, source.requires_grad))
         for tied in self._tied[k]:
-            if tied != k and self._values[tied] is source:
-                self._values[tied] = result
-            elif tied != k:
-                self._values[tied] = of_spec(tile, move_spec, self._values[tied].requires_grad)
+            value = self._values[tied]
+            if tied != k:
+                same = value is source
+                self._values[tied] = result if same else _alike(value, of_spec(tile, move_spec, value.requires_grad))
 
     def _source(self, k: int) -> Any:
         """PyTorch's spec of a source; that of a plain tensor is made."""
@@ -187,6 +188,14 @@ def _local(value: torch.Tensor) -> torch.Tensor:
     return (local_of(value) if isinstance(value, DTensor) else finished(value)).detach()
 
 
+def _alike(source: Any, result: DTensor) -> DTensor:
+    """The result of a leaf, a parameter if the leaf is one."""
+    if not isinstance(source, torch.nn.Parameter):
+        return result
+    parameter: Any = torch.nn.Parameter(result, requires_grad=result.requires_grad)
+    return cast(DTensor, parameter)
+
+
 def _rebuilt(state: Any, results: Iterator[Any]) -> Any:
     children = children_of(state)
     if children is None:
@@ -199,7 +208,8 @@ def _prepared(
 ) -> _Prepared:
     options = options_of(memory_limit, cost_model, topology)
     limit, options = options.memory_limit, replace(options, memory_limit=None)
-    leaves = [_checked(leaf) for leaf in leaves_of(state, targets, options)]
+    made: dict[Any, DTensor] = {}
+    leaves = [_checked(leaf, made) for leaf in leaves_of(state, targets, options)]
     stays = tuple(_stays(leaf) for leaf in leaves)
     firsts = _firsts(leaves)
     key = (tuple((leaf.path, leaf.spec) for leaf in leaves), stays, firsts, donate, limit)
@@ -207,8 +217,8 @@ def _prepared(
     return _Prepared(state, leaves, firsts, planned, donate)
 
 
-def _checked(leaf: StateLeaf) -> StateLeaf:
-    """A leaf whose local tensor fits its layout; a meta tensor has moved already.
+def _checked(leaf: StateLeaf, made: dict[Any, DTensor]) -> StateLeaf:
+    """A leaf whose local tensor fits its layout; a meta tensor has moved already, once for all its names, into `made`.
 
     Raises:
         LeafError: if it does not fit.
@@ -225,7 +235,8 @@ def _checked(leaf: StateLeaf) -> StateLeaf:
     if local.is_meta:
         shape = spec.local_shape(spec.target)
         tile = local.new_empty((0,) if shape is None else shape)
-        return replace(leaf, spec=None, value=of_spec(tile, spec.result_spec, leaf.value.requires_grad))
+        result = _alike(leaf.value, of_spec(tile, spec.result_spec, leaf.value.requires_grad))
+        return replace(leaf, spec=None, value=made.setdefault((id(leaf.value), spec), result))
     return leaf
 
 

@@ -28,7 +28,7 @@ def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page(ranks: Ranks) -> None:
-    assert ranks.run("pages.page", "torch.md") == [8] * 8
+    assert ranks.run("pages.page", "torch.md") == [9] * 8
 
 
 def test_fsdp_to_tensor_parallel(ranks: Ranks) -> None:

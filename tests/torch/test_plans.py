@@ -34,5 +34,14 @@ def test_errors_are_the_same_on_every_rank(ranks: Ranks) -> None:
         assert word in text
 
 
+def test_a_table_of_disagreements(ranks: Ranks) -> None:
+    """Each is the same library error on all ranks within seconds."""
+    answers = ranks.run("plans.disagreements")
+    assert len(answers[0]) == 2 * (12 + 5)
+    for case in zip(*answers, strict=True):
+        assert len({text for _, text, _ in case}) == 1 and case[0][1] != "no error", case
+        assert max(seconds for *_, seconds in case) < 10, case
+
+
 def test_a_profile_is_measured(ranks: Ranks) -> None:
     assert ranks.run("plans.measured")[0] >= 6

@@ -27,7 +27,7 @@ def test_refusals_are_those_of_every_rank(ranks: Ranks) -> None:
     assert all(one == said[0] for one in said)
     for text, word in zip(
         said[0],
-        ("give the same on all ranks", "['b']: it has no target", "rank 3: leaf ['b']", "MemoryLimitError", "rank 4: "),
+        ("give the same on all ranks", "leaf b: it has no target", "rank 3: leaf b", "MemoryLimitError", "rank 4: "),
         strict=True,
     ):
         assert word in text

@@ -7,19 +7,17 @@ from typing import Any
 
 from mpi4py import MPI
 
-from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import selection
+from redistrib.backends.ranks.arguments import compared_arguments
 from redistrib.backends.refusals import require_bodies
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, ProfileError, ProgramError, RedistribError, TilesError
-from redistrib.errors.base import shown
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import with_steps
 from redistrib.programs.program import Compute, Program
-from redistrib.sizes import parse_size
 
 
 def check(
@@ -94,8 +92,8 @@ def _require_equal(
     model, room, problem, call = None, None, None, ""
     try:
         model = None if profile is None else selection.profile_of_transports(profile)
-        call = f"{kind} {_digest(kind, runnable, sort)}"
-        room = None if limit is None else parse_size(limit)
+        digest, room = compared_arguments(kind, runnable, sort, limit)
+        call = f"{kind} {digest}"
     except RedistribError as error:
         problem = error
     everyone = comm.allgather((problem, call, repr(room), repr(model), repr(transport)))
@@ -117,13 +115,6 @@ def _require_equal(
             f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
         )
     return model, room
-
-
-def _digest(kind: str, runnable: Any, sort: type) -> str:
-    is_one = isinstance(runnable, sort)
-    if not is_one:
-        raise CommunicatorError(f"{shown(runnable)} is no {kind}; give one, for example from its JSON or text")
-    return digest_of(runnable)
 
 
 def require_communicator(comm: Any) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from redistrib.backends.refusals import refusal
 from redistrib.backends.torch import calibrate
 from redistrib.backends.torch import executor as executors
-from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
-from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
 
 
@@ -26,30 +24,12 @@ def run(runnable: Plan | Program, where: Any = None, **options: Any) -> executor
         ProgramError: for a program.
         RedistribError: as `to_torch` does.
     """
-    _require_plan(runnable)
-    assert not isinstance(runnable, ProgramData)
-    return executors.to_torch(runnable, where, **options)
+    return executors.to_torch(cast(Plan, runnable), where, **options)  # which tells all ranks of a program
 
 
 def can(runnable: Plan | Program) -> str | None:
     """The reason why no process group can carry out a plan or a program, in one line; None if one can."""
-
-    def require(runnable: Plan | Program) -> None:
-        _require_plan(runnable)
-        assert not isinstance(runnable, ProgramData)
-        executors.require(runnable)
-
-    return refusal(require, runnable)
-
-
-def _require_plan(runnable: Plan | Program) -> None:
-    if isinstance(runnable, ProgramData):
-        raise ProgramError(
-            runnable.name,
-            "",
-            "Backend",
-            "PyTorch runs the plan of one array and no program; run it with to_jax or to_mpi",
-        )
+    return refusal(executors.require, runnable)
 
 
 def measure(where: Any = None, **options: Any) -> list[Sample] | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from redistrib.backends.digests import digest_of
+from redistrib.backends.ranks.arguments import compared_arguments
 from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import runner_of
 from redistrib.backends.stages import staged
@@ -17,15 +17,20 @@ from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.memory import TensorMemory
 from redistrib.backends.torch.wire import TensorWire
 from redistrib.backends.torch.world import default_group
-from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
+from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
+from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
+from redistrib.programs.data import ProgramData
+from redistrib.programs.program import Program
 
 # An executor keeps staging memory of at most so many bytes between calls.
 _STAYS = 1 << 16
 
 
-def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, check: bool = True) -> TorchExecutor:
+def to_torch(
+    plan: Plan, group: Any = None, *, memory_limit: int | str | None = None, check: bool = True
+) -> TorchExecutor:
     """Prepare a plan to run on a process group; all its ranks call this together, with equal arguments.
 
     Rank r of the group is device number r of the plan's meshes. A rank without a source tile passes None, and a rank
@@ -34,30 +39,57 @@ def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, 
     Args:
         plan: the plan, synthesized here or read from JSON.
         group: a process group of `torch.distributed` with one rank per device; the default group if None.
-        memory_limit: bytes per rank for source, target and all memory between; None for no limit.
+        memory_limit: bytes per rank for source, target and all memory between, an integer or a text such as
+            `"2GiB"`; None for no limit.
         check: whether all ranks compare their calls and arrays before data moves, by a short message between each pair
             of ranks. Without it the other ranks wait for a rank that makes another call.
 
     Raises:
         CommunicatorError: if the group does not have one rank per device, or the ranks give different plans or
             arguments; the same message on every rank.
+        ProgramError: for a program.
         DtypeError: if PyTorch has no such element type.
-        MemoryLimitError: if the plan does not fit the limit.
+        ChoiceError: if the limit has no meaning.
+        TilesError: on every rank, if only some ranks give such an argument; names the first.
+        MemoryLimitError: on every rank, if the plan does not fit the limit.
     """
     group = default_group() if group is None else group
     if not isinstance(group, dist.ProcessGroup):
         raise CommunicatorError(f"{group!r} is no process group of this rank; pass one such as dist.group.WORLD")
-    return TorchExecutor(plan, Links(group), memory_limit=memory_limit, check=check)
+    links = Links(group)
+    limit, text, problem = None, "", None
+    try:
+        digest, limit = compared_arguments("plan", plan, PlanData | ProgramData, memory_limit)
+        require(plan)
+        _require_size(plan, links)
+        text = f"{digest}|{limit}|{check}"
+    except RedistribError as error:
+        problem = error
+    words = f"a call that is wrong ({problem})" if problem is not None else _words(plan)
+    call = GroupCall(words, links.size, text)
+    Agreement(links).require(call, problem)
+    executor = TorchExecutor(plan, links, call if check else None)
+    if limit is not None:
+        executor.require_limit(limit)
+    return executor
 
 
-def require(plan: Plan) -> None:
-    """Refuse a plan that no process group can carry out.
+def require(runnable: Plan | Program) -> None:
+    """Refuse a plan that no process group can carry out, and a program.
 
     Raises:
+        ProgramError: for a program.
         DtypeError, MissingPackageError: if PyTorch lacks the element type, or its name needs ml_dtypes.
     """
-    torch_dtype(plan.dtype)
-    dtype_of(plan.dtype)
+    if isinstance(runnable, ProgramData):
+        raise ProgramError(
+            runnable.name,
+            "",
+            "Backend",
+            "PyTorch runs the plan of one array and no program; run it with to_jax or to_mpi",
+        )
+    torch_dtype(runnable.dtype)
+    dtype_of(runnable.dtype)
 
 
 class TorchExecutor:
@@ -71,16 +103,16 @@ class TorchExecutor:
         sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one call.
     """
 
-    def __init__(
-        self, plan: Plan, links: Links, *, memory_limit: int | None = None, check: bool = True, compared: bool = False
-    ) -> None:
-        """`compared`: whether all ranks are known to prepare this plan."""
-        self.plan, self._links, self._check = plan, links, check
-        if not compared:
-            words = f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
-            self._call = GroupCall(words, links.size, f"{digest_of(plan)}|{memory_limit}|{check}")
-            self._agreement = Agreement(links)
-            self._agreement.require(self._call, _problem(plan, links))
+    def __init__(self, plan: Plan, links: Links, call: GroupCall | None = None) -> None:
+        """Prepare a plan that all ranks are known to prepare; collective.
+
+        Args:
+            plan: the plan.
+            links: one process for each of its devices.
+            call: the description that all ranks compare before data moves; None to compare nothing.
+        """
+        self.plan, self._links, self._call = plan, links, call
+        self._agreement = None if call is None else Agreement(links)
         self.dtype = torch_dtype(plan.dtype)
         self._word = word_of(plan.itemsize)
         before, after = (end.box(links.rank) for end in (plan.before, plan.after))
@@ -93,11 +125,13 @@ class TorchExecutor:
         self.scratch_bytes = self._move.staging * memory.word
         self.sent_bytes, self.received_bytes = self._move.sent_bytes, self._move.received_bytes
         self._staging: torch.Tensor | None = None
-        if memory_limit is not None:
-            self._require_limit(memory_limit)
 
-    def _require_limit(self, limit: int) -> None:
-        """Refuse, on every rank, a plan that exceeds the limit on any rank."""
+    def require_limit(self, limit: int) -> None:
+        """Refuse, on every rank, a plan that exceeds a limit in bytes on any rank; collective.
+
+        Raises:
+            MemoryLimitError: names the bytes of the fullest rank.
+        """
         ends = (self.plan.before.tile_size + self.plan.after.tile_size) * self.plan.itemsize
         device = self._device(None, None)
         bytes_here = torch.full((self._links.size,), ends + self.middle_bytes + self.scratch_bytes, device=device)
@@ -124,7 +158,7 @@ class TorchExecutor:
         """
         problem = self._wrong(x, out)
         device = self._device(x, out)
-        if self._check:
+        if self._agreement is not None and self._call is not None:
             self._agreement.require(self._call, problem)
         elif problem is not None:
             raise problem
@@ -189,18 +223,17 @@ class TorchExecutor:
             raise TilesError(f"{name} has the layout {value.layout}; pass a dense tensor, value.to_dense() for example")
 
 
-def _problem(plan: Plan, links: Links) -> RedistribError | None:
-    """The error of a plan that this group cannot carry out, or None."""
-    try:
-        require(plan)
-    except RedistribError as error:
-        return error
+def _require_size(plan: Plan, links: Links) -> None:
+    """Refuse a group that does not have one rank for each device of a plan."""
     if links.size != plan.devices:
-        return CommunicatorError(
+        raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the process group has {links.size} ranks; give it one rank "
             f"per device, for example with torchrun --nproc-per-node {plan.devices} or dist.new_group"
         )
-    return None
+
+
+def _words(plan: Plan) -> str:
+    return f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -15,16 +15,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import redistrib as rd
 from programs.dtensors import hold, make, mesh_of
+from programs.refusals import told
 from redistrib.backends.torch.channels import TaggedLinks
-
-
-def told(call: Callable[[], Any]) -> str:
-    """The error of a call."""
-    try:
-        call()
-    except rd.RedistribError as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
 
 
 def different(which: str) -> list[str]:

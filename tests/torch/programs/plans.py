@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch.distributed as dist
 
 import redistrib as rd
 from programs.groups import first, outside
-from programs.refusals import errors_of
+from programs.refusals import errors_of, told
 from redistrib.backends.torch.dtypes import torch_dtype
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import dtype_of
@@ -200,6 +202,51 @@ def refusals() -> list[str]:
     result = execute(x + rank)
     assert result is not None and torch.equal(result[:, 0], torch.arange(8.0) + rank)
     return errors
+
+
+def disagreements() -> list[tuple[str, str, float]]:
+    """One rank of 8 prepares or runs another call: for each pair what each rank is told, and when."""
+    rank = dist.get_rank()
+    plans = [rd.synthesize("[1{x}8, 8]", target, "x=8") for target in ("[8, 1{x}8]", "[8, 8]")]
+    small = rd.synthesize("[1{x}4]", "[4]", "x=4")
+    nest = rd.nest("ij->ij", (8, 8), name="first", reads=["x"], writes="y", fn=lambda x: x)
+    program = rd.partition([nest], {"first": (8, 1)})
+    unknown = replace(plans[0], dtype="float128")
+    executors = [rd.to_torch(plan) for plan in plans]
+    x = torch.arange(8.0).reshape(1, 8) + rank
+    good = plans[0]
+    preparing: dict[str, Callable[[], Any]] = {
+        "the call": lambda: rd.to_torch(good),
+        "another plan": lambda: rd.to_torch(plans[1]),
+        "a plan of other devices": lambda: rd.to_torch(small),
+        "an element type": lambda: rd.to_torch(unknown),
+        "a program": lambda: rd.to_torch(program),
+        "no plan": lambda: rd.to_torch(None),  # type: ignore[arg-type]
+        "not compared": lambda: rd.to_torch(good, check=False),
+    }
+    limits: list[Any] = ["much", -1, [2], 1, 10**6, "10 MB"]
+    preparing |= {f"limit {limit}": lambda limit=limit: rd.to_torch(good, memory_limit=limit) for limit in limits}
+    running: dict[str, Callable[[], Any]] = {
+        "the call": lambda: executors[0](x),
+        "another": lambda: executors[1](x),
+        "a shape": lambda: executors[0](x.T),
+        "a type": lambda: executors[0](x.double()),
+        "a text": lambda: executors[0]("x"),  # type: ignore[arg-type]
+        "memory": lambda: executors[0](x, torch.empty(3)),
+    }
+    said = []
+    for number, calls in enumerate((preparing, running)):
+        for k, (name, call) in enumerate(calls.items()):
+            for common in ("the call", name) if name != "the call" else ():
+                other = call if common == "the call" else calls["the call"]
+                dist.barrier()
+                start = time.monotonic()
+                text = told(other if rank == (3 * k + number) % 8 else calls[common])
+                kind = f"{common}, one rank with {name if other is call else 'the call'}"
+                said.append((kind, text, time.monotonic() - start))
+                result = executors[0](x)
+                assert result is not None and torch.equal(result[:, 0], torch.arange(8.0) + rank), name
+    return said
 
 
 def measured() -> int:

@@ -166,7 +166,7 @@ def containers() -> None:
             assert type(result["block"]) is Block and type(result["block"].pair) is Pair and result["block"].width == 8
             assert result["block"].other[1] == "text" and type(result["box"].parts[1]) is Frozen
             assert result["ordered"]._metadata == "kept" and result["default"].default_factory is list
-            assert any("['block'].pair[0]" in group.paths for group in plan.groups)
+            assert any("block/pair/weight" in group.paths for group in plan.groups)
             assert (state["default"]["b"][0] is result["default"]["b"][0]) == donate
             assert block.pair[0].placements == tuple(row)  # a named tuple cannot be changed
 

@@ -1,0 +1,32 @@
+"""The arguments that ranks compare before they prepare anything."""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Any
+
+from redistrib.backends.digests import digest_of
+from redistrib.errors import CommunicatorError
+from redistrib.errors.base import shown
+from redistrib.sizes import parse_size
+
+
+def compared_arguments(kind: str, runnable: Any, sort: type | UnionType, limit: Any) -> tuple[str, int | None]:
+    """The digest of what is to be run, and the memory limit in bytes.
+
+    A backend calls it before its ranks meet, and tells an error to all ranks.
+
+    Args:
+        kind: "plan" or "program", for messages.
+        runnable: what a caller gives for one.
+        sort: the class of `runnable`.
+        limit: bytes, a text such as "2GiB", or None.
+
+    Raises:
+        CommunicatorError: if `runnable` is of another class.
+        ChoiceError: if the limit has no meaning.
+    """
+    is_one = isinstance(runnable, sort)  # on its own, because it would narrow the type
+    if not is_one:
+        raise CommunicatorError(f"{shown(runnable)} is no {kind}; give one, for example from its JSON or text")
+    return digest_of(runnable), None if limit is None else parse_size(limit)
