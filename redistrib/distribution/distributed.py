@@ -192,11 +192,10 @@ class Distributed:
 
     @cached_property
     def _digest(self) -> str:
-        """Of the program, and of the values that it captures."""
+        """Of the program and of the function, with the values that it captures."""
         assert isinstance(self.mesh, jax.sharding.Mesh)
         devices = [device.id for device in self.mesh.devices.flat]
-        values = map(digest_of_host_value, filter(is_of_host, self._traced.constants))
-        return digest_of_parts([digest_of(self.program), devices, self._in_order, *values])
+        return digest_of_parts([digest_of(self.program), devices, self._in_order, self._traced.digest])
 
     def _meet(self, leaves: list[Any], away: list[int]) -> None:
         """Return when all processes are about to run the same program with the same values of the host.

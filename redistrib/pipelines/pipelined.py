@@ -176,7 +176,9 @@ class Pipelined:
     @cached_property
     def _digest(self) -> str:
         sent = [(out.name, out.form, out.place.devices) for item in self._items for out in item.outs]
-        return digest_of_parts([self._name, str(self.layout), [device.id for device in self.devices], sent])
+        return digest_of_parts(
+            [self._name, str(self.layout), [device.id for device in self.devices], sent, self._traced.digest]
+        )
 
     def _launch(self, item: Launch, arrays: dict[str, jax.Array]) -> None:
         mesh = self._mesh(item.place)

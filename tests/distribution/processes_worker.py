@@ -41,6 +41,13 @@ def main() -> None:
     captured = rd.distribute(
         lambda x: x * np.full(8, 1 + LAST, np.float32), (X,), MESH, schedule=[rd.along("d", {"x": 0})]
     )
+    number = rd.distribute(lambda x: x * (1.0 + LAST), (X,), MESH, schedule=[rd.along("d", {"x": 0})])
+    power = rd.distribute(lambda x: x ** (2 + LAST), (X,), MESH, schedule=[rd.along("d", {"x": 0})])
+    with_sets = rd.distribute(  # whose text has a set of axes, in another order in each process
+        lambda x: jax.shard_map(lambda x: x * 2, mesh=MESH, in_specs=P("d", "t"), out_specs=P("d", "t"))(x), (X,), MESH
+    )
+    sets = [np.array_equal(shard.data, 2 * X[shard.index]) for shard in with_sets(X).addressable_shards]
+    print("SETS", all(sets), flush=True)
     placed = [
         jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])
         for value, sharding in zip((X, W), alike.in_shardings, strict=True)
@@ -57,6 +64,8 @@ def main() -> None:
         "values": lambda: alike(X + LAST, W),
         "values of one process": lambda: alike(X if LAST else placed[0], W),
         "captured values": lambda: captured(X),
+        "a number": lambda: number(placed[0]),
+        "a power": lambda: power(placed[0]),
         "order": lambda: [g(*placed) for g in ((alike, arguments) if LAST else (arguments, alike))],
         "moved arguments": lambda: alike(whole if LAST else columns, W),
         "a call too few": lambda: [g(*placed) for g in ((arguments,) if LAST else (alike, arguments))],

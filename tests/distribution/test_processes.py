@@ -15,6 +15,7 @@ WORKER = Path(__file__).with_name("processes_worker.py")
 @pytest.mark.parametrize(("processes", "devices_each"), [(2, 2), (4, 1)])
 def test_programs_and_searches_are_the_same_or_refused(processes: int, devices_each: int) -> None:
     outputs = outputs_of(WORKER, processes, devices_each)
+    assert all("SETS True" in output for output in outputs)
     words = ("RIGHT", "DIFFERENT", "FOUND")
     told = [[line for line in output.splitlines() if line.startswith(words)] for output in outputs]
     assert all(lines == told[0] for lines in told)
@@ -29,6 +30,8 @@ def test_programs_and_searches_are_the_same_or_refused(processes: int, devices_e
         "values",
         "values of one process",
         "captured values",
+        "a number",
+        "a power",
         "order",
         "moved arguments",
         "a call too few",

@@ -122,6 +122,7 @@ def trace(
         frozenset(tracer.unstacked),
         tuple(tracer.unrolled),
         tuple(k for k, aval in enumerate(closed.out_avals) if of_host(aval)),
+        closed.jaxpr,
     )
 
 

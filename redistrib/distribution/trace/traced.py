@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 
+from redistrib.backends.jax.host_values import digest_of_host_value, is_of_host
+from redistrib.digests import digest_of_parts
 from redistrib.programs.graph import Graph
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_SET = re.compile(r"frozenset\(\{(.*?)\}\)")
 
 
 @dataclass
@@ -26,6 +33,7 @@ class Traced:
         unstacked: arrays of which scans that are unrolled read an entry in each step.
         host_results: numbers of the results that the function puts in pinned memory of the host.
         unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
+        jaxpr: the equations.
         wide: whether JAX had elements of 64 bits then.
     """
 
@@ -39,7 +47,17 @@ class Traced:
     unstacked: frozenset[str] = frozenset()
     unrolled: tuple[tuple[str, int], ...] = ()
     host_results: tuple[int, ...] = ()
+    jaxpr: Any = None
     wide: bool = field(default_factory=lambda: _is_wide())
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the equations with their numbers and of captured values, equal in processes that trace one function."""
+        text = _ADDRESS.sub("", str(self.jaxpr))
+        text = _SET.sub(
+            lambda found: ", ".join(sorted(found[1].split(", "))), text
+        )  # the order of a set is the process's
+        return digest_of_parts([text, *map(digest_of_host_value, filter(is_of_host, self.constants))])
 
     def mode(self) -> AbstractContextManager[Any]:
         """A context in which operations have the element types that they were traced with, whatever is set now."""
