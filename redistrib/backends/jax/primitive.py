@@ -15,10 +15,15 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.contexts import abstract, own_context
+from redistrib.backends.jax.dummies import zeros_like
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.sharding import constrained
 from redistrib.cache import Cache
+from redistrib.errors import TracedError
 from redistrib.lang.specs import spec_entries
+
+# Whether partial sums without elements may be a result of `jit`. Where not, an assertion fails or XLA refuses them.
+RETURNS_EMPTY_SUMS = (0, 9, 2) <= jax.__version_info__ < (0, 12)
 
 
 class GlobalMove(Hashable, Protocol):
@@ -114,8 +119,17 @@ _COMPILED: Cache[Any] = Cache(512)
 
 def _implementation(array: jax.Array, *, move: GlobalMove) -> jax.Array:
     with own_context():
+        if not array.size and isinstance(move.target.mesh, jax.sharding.Mesh):
+            return zeros_like(array, move.target, move.result(array.aval).shape)
         moved: jax.Array = _COMPILED.get(move, lambda: _compiled(move))(array)
     return moved
+
+
+def _result(aval: Any, *, move: GlobalMove) -> Any:
+    result = move.result(aval)
+    if 0 in result.shape and move.target.spec.unreduced and not RETURNS_EMPTY_SUMS:
+        raise TracedError("empty sums", shape=result.shape, spec=str(move.target.spec), version=jax.__version__)
+    return result
 
 
 def _compiled(move: GlobalMove) -> Any:
@@ -155,7 +169,7 @@ def _axes_of_batch(axis: Any, array: jax.Array, dim: int) -> tuple[str, ...]:
 
 _redistribute_p = private.new_primitive(REDISTRIBUTE)
 _redistribute_p.def_impl(_implementation)
-_redistribute_p.def_abstract_eval(lambda aval, *, move: move.result(aval))
+_redistribute_p.def_abstract_eval(_result)
 ad.deflinear2(_redistribute_p, _transpose)
 ad.primitive_jvps[_redistribute_p] = _jvp
 batching.fancy_primitive_batchers[_redistribute_p] = _batcher
