@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax import memory_copies, memory_kinds, private
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.primitive import bind, names_in
-from redistrib.backends.jax.sharding import check_names
+from redistrib.backends.jax.sharding import check_names, constrained
 from redistrib.errors import SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
@@ -36,13 +37,36 @@ def staged(leaf: Leaf) -> Leaf:
     on_host = isinstance(value, HostValue)
     if not on_host and (not isinstance(value, jax.Array) or isinstance(value.sharding, NamedSharding)):
         return leaf
-    with own_context(), jax.transfer_guard("allow"):
-        nothing_is_traced = not is_traced(jnp.zeros((), bool))
-    if nothing_is_traced:
+    if not _is_in_traced_function():
         return leaf
     if on_host:
         check_host_value(leaf.path, value)
     return replace(leaf, value=_constant(value), source=_everywhere(target))
+
+
+def _is_in_traced_function() -> bool:
+    """Whether what runs now becomes a part of a function; derivatives outside `jit` compute at once."""
+    if private.is_outside():
+        return False
+    with own_context(), jax.transfer_guard("allow"):
+        return is_traced(jnp.zeros((), bool))
+
+
+def held(arrays: list[Any], targets: Iterable[Sharding]) -> list[Any]:
+    """Moved arrays, as constants of the traced function if there is one, which else forgets their shardings.
+
+    Raises:
+        TracedError: if the function is compiled for other devices.
+    """
+    if not _is_in_traced_function():
+        return arrays
+    # JAX finds the devices of a function without arguments in `device_put`.
+    return [
+        constrained(jax.device_put(array, target), target.mesh, target.spec)
+        if isinstance(target, NamedSharding) and memory_kinds.other_kind(target) is None and not target.spec.unreduced
+        else array
+        for array, target in zip(arrays, targets, strict=True)
+    ]
 
 
 def _constant(value: Any) -> Any:

@@ -136,6 +136,37 @@ def test_a_key_that_is_a_constant() -> None:
     alike(ours, theirs)
 
 
+ON_A_MESH: dict[str, Any] = {
+    "numbers": NUMBERS,
+    "key": jax.random.key(3),
+    "keys": jax.random.split(jax.random.key(0, impl="rbg"), 8),
+    "no numbers": NUMBERS[:0],
+}
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+@pytest.mark.parametrize("name", ON_A_MESH)
+def test_a_constant_that_lies_on_a_mesh_stays_where_it_was_moved(name: str, kind: AxisType) -> None:
+    """Also a function that has no argument is compiled for its devices, and its result has the target's sharding."""
+    mesh, other = (
+        Mesh(EXPLICIT.devices.reshape(sizes), ("p", "q"), axis_types=(kind,) * 2) for sizes in ((2, 4), (8, 1))
+    )
+    rank = jnp.ndim(ON_A_MESH[name])
+    array = placed(ON_A_MESH[name], mesh, P(*("p", None)[:rank]))
+    for there in (mesh, other):
+        target = NamedSharding(there, P(*(None, "p")[:rank][-1:]))
+        moved = jax.jit(lambda target=target: rd.reshard(array, target))()
+        if array.size:  # XLA leaves arrays without elements anywhere
+            alike(moved, jax.device_put(array, target))
+
+
+def test_a_constant_for_other_devices_than_those_of_the_function() -> None:
+    half = Mesh(EXPLICIT.devices.flat[:4], ("p",))
+    array = placed(mesh=half, spec=P("p"))
+    with jax.set_mesh(EXPLICIT), pytest.raises(TracedError, match="the current mesh has 8 devices, and .* on 4"):
+        jax.jit(lambda: rd.reshard(array, NamedSharding(half, P(None, "p"))))()
+
+
 def test_keys_of_the_old_style_and_on_auto_axes() -> None:
     old, target = placed(jax.random.PRNGKey(0), spec=P()), on(EXPLICIT, "y")
     ours, theirs = (jax.jit(lambda k, move=move: move(k, target))(old) for move in (rd.reshard, jax.sharding.reshard))

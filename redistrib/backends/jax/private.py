@@ -32,6 +32,12 @@ try:
 except ImportError:
     _Primitive = None
 
+_trace_state_clean: Any
+try:
+    from jax._src.core import trace_state_clean as _trace_state_clean
+except ImportError:
+    _trace_state_clean = None
+
 _distributed: Any
 try:
     from jax._src import distributed as _distributed
@@ -139,6 +145,14 @@ def value_inside(array: Any) -> Any:
     while isinstance(array, jax.core.Tracer) and isinstance(inside := getattr(array, "primal", None), jax.Array):
         array = inside
     return array
+
+
+def is_outside() -> bool:
+    """Whether JAX traces and transforms nothing now; False if it does not say.
+
+    Only the result of an operation tells in public, which takes as long as moving a small array.
+    """
+    return _trace_state_clean is not None and bool(_trace_state_clean())
 
 
 def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
