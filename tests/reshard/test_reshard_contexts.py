@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -333,6 +334,27 @@ def test_abstract_meshes_outside_jit() -> None:
             alike(rd.reshard(value, target), jax.sharding.reshard(value, target))
     with jax.sharding.use_abstract_mesh(ABSTRACT):
         alike(rd.reshard(placed(), P("y", "x")), jax.sharding.reshard(placed(), P("y", "x")))
+
+
+RENAMED = [((8, 1), ("a", "b")), ((4, 2), NAMES), ((2, 4), NAMES[::-1]), ((8,), ("x",)), ((2, 2, 2), ("p", "q", "r"))]
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.pairwise([*RENAMED, RENAMED[0]])], ids=str)
+def test_abstract_meshes_that_change_names_and_sizes_inside_jit(first: Any, second: Any) -> None:
+    """Neither may be that of the devices, and names may be those of axes of other sizes."""
+    meshes = [AbstractMesh(*axes, axis_types=(AxisType.Explicit,) * len(axes[1])) for axes in (first, second)]
+
+    def run(move: Move) -> jax.Array:
+        def f(x: jax.Array) -> jax.Array:
+            for mesh in meshes:
+                with jax.sharding.use_abstract_mesh(mesh):
+                    x = move(move(x, P(None, mesh.axis_names)), P(mesh.axis_names[-1])) * 2
+            return x
+
+        return jax.jit(f)(placed())
+
+    with jax.set_mesh(EXPLICIT):
+        alike(run(rd.reshard), run(jax.sharding.reshard))
 
 
 @pytest.mark.parametrize(

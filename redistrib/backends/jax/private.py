@@ -191,6 +191,12 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     return None if mesh.empty else mesh
 
 
+def mesh_while_lowering() -> jax.sharding.Mesh | None:
+    """The mesh of `jax.set_mesh`, also under `jit`, where it is not public; None if JAX does not say."""
+    mesh = None if _concrete_mesh is None else _concrete_mesh()
+    return None if mesh is None or mesh.empty else mesh
+
+
 @cached(8)
 def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
     """At least `count` virtual CPU devices besides those of `jax.devices()`; None if JAX cannot create them.
