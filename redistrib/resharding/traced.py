@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax import memory_copies, memory_kinds, private
 from redistrib.backends.jax.contexts import own_context
@@ -19,6 +19,7 @@ from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
 from redistrib.resharding.checks import HostValue, check_host_value, placing
 from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.outside_move import OutsideMove
 from redistrib.resharding.padding import Padding
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.traced_move import TracedMove, is_same_mesh
@@ -97,6 +98,9 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
 
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
+    value = private.value_inside(array)
+    if not is_traced(value) and leaf.padding is None and not _is_on_one_mesh(value.sharding, target):
+        return bind(array, OutsideMove(value.sharding, target, planner, memory_limit))
     if not isinstance(target, NamedSharding):
         raise SpecError("sharding form", value=target)
     check_names(target.mesh)
@@ -170,6 +174,14 @@ def known_source(array: Any) -> Any:
     if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
         raise TracedError("unknown source")
     return sharding
+
+
+def _is_on_one_mesh(source: Sharding, target: Sharding) -> bool:
+    """Whether two shardings are of meshes of the same devices in the same order."""
+    meshes = [side.mesh for side in (source, target) if isinstance(side, NamedSharding)]
+    return len(meshes) == 2 and (
+        isinstance(meshes[1], AbstractMesh) or list(meshes[0].devices.flat) == list(meshes[1].devices.flat)
+    )
 
 
 def _check_order(source: Any, target: Any) -> None:

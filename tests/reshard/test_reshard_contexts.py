@@ -164,7 +164,7 @@ def test_a_constant_that_lies_on_a_mesh_stays_where_it_was_moved(name: str, kind
 def test_a_constant_for_other_devices_than_those_of_the_function() -> None:
     half = Mesh(EXPLICIT.devices.flat[:4], ("p",))
     array = placed(mesh=half, spec=P("p"))
-    with jax.set_mesh(EXPLICIT), pytest.raises(TracedError, match="the current mesh has 8 devices, and .* on 4"):
+    with jax.set_mesh(EXPLICIT), pytest.raises(TracedError, match=r"the current mesh has 8 devices, and .* on 4"):
         jax.jit(lambda: rd.reshard(array, NamedSharding(half, P(None, "p"))))()
 
 

@@ -75,7 +75,9 @@ def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> j
     if AxisType.Explicit not in source.mesh.axis_types or abstract(source.mesh) == abstract(target.mesh):
         return constrained(array, target.mesh, target.spec)
     tile = target.shard_shape(array.shape)
-    return _across(array, source.mesh, source.spec, target.mesh, target.spec, lambda empty: empty.reshape(tile), target.mesh)
+    return _across(
+        array, source.mesh, source.spec, target.mesh, target.spec, lambda empty: empty.reshape(tile), target.mesh
+    )
 
 
 def _across(

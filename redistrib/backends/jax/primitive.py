@@ -30,8 +30,12 @@ class GlobalMove(Hashable, Protocol):
     """A move of a global array to another sharding, as a value: equal moves are lowered and compiled once."""
 
     @property
-    def target(self) -> NamedSharding:
+    def target(self) -> Any:
         """The sharding of the moved array."""
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether `run` moves arrays outside `jit` and no others."""
 
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array, by operations of JAX."""
@@ -66,7 +70,7 @@ def bind(array: jax.Array, move: GlobalMove) -> jax.Array:
     in constraints.
     """
     moved = _bound(array, move)
-    if _is_in_type(move.target) or not isinstance(moved, jax.core.Tracer):
+    if move.is_at_once or _is_in_type(move.target) or not isinstance(moved, jax.core.Tracer):
         return moved
     with own_context():
         return constrained(moved, move.target.mesh, move.target.spec)
@@ -118,6 +122,8 @@ _COMPILED: Cache[Any] = Cache(512)
 
 
 def _implementation(array: jax.Array, *, move: GlobalMove) -> jax.Array:
+    if move.is_at_once:
+        return move.run(array)
     with own_context():
         if not array.size and isinstance(move.target.mesh, jax.sharding.Mesh):
             return zeros_like(array, move.target, move.result(array.aval).shape)
@@ -127,7 +133,7 @@ def _implementation(array: jax.Array, *, move: GlobalMove) -> jax.Array:
 
 def _result(aval: Any, *, move: GlobalMove) -> Any:
     result = move.result(aval)
-    if 0 in result.shape and move.target.spec.unreduced and not RETURNS_EMPTY_SUMS:
+    if 0 in result.shape and not RETURNS_EMPTY_SUMS and not move.is_at_once and move.target.spec.unreduced:
         raise TracedError("empty sums", shape=result.shape, spec=str(move.target.spec), version=jax.__version__)
     return result
 
