@@ -18,6 +18,7 @@ from redistrib.errors import SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
 from redistrib.resharding.checks import HostValue, check_host_value, placing
+from redistrib.resharding.known_sources import known_source
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.outside_move import OutsideMove
 from redistrib.resharding.padding import Padding
@@ -112,7 +113,7 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
             return put
         source: Any = _everywhere(target)
     else:
-        source = leaf.source if leaf.source is not None else known_source(array)
+        source = leaf.source if leaf.source is not None else known_source(array, target)
     if not isinstance(source, NamedSharding):
         raise SpecError("sharding form", value=source)
     check_names(source.mesh)
@@ -156,24 +157,6 @@ def _beside(
         raise TracedError("manual reshard", axes=manual)
     result: jax.Array = jax.sharding.reshard(tile, target)
     return result
-
-
-def known_source(array: Any) -> Any:
-    """The sharding of a traced array, where it is known for certain.
-
-    Outside `jit`, a differentiated array has its value inside, with its sharding. Under `jit` the type has it on
-    Explicit axes, and nothing has it on Auto axes.
-
-    Raises:
-        TracedError: if it is unknown.
-    """
-    value = private.value_inside(array)
-    if not isinstance(value, jax.core.Tracer):
-        return value.sharding
-    sharding = jax.typeof(array).sharding
-    if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
-        raise TracedError("unknown source")
-    return sharding
 
 
 def _is_on_one_mesh(source: Sharding, target: Sharding) -> bool:

@@ -147,6 +147,19 @@ def value_inside(array: Any) -> Any:
     return array
 
 
+def operation_of(array: Any) -> tuple[str, Mapping[str, Any], int] | None:
+    """The primitive that made a traced array, its parameters, and the number of the array among its results.
+
+    A jaxpr, which is public, has it once the whole function is traced. None for an argument, or if JAX does not say.
+    """
+    made = getattr(array, "parent", None)
+    try:
+        number = [id(variable) for variable in made.outvars].index(id(array.val))  # type: ignore[union-attr]
+        return made.primitive.name, made.params, number  # type: ignore[union-attr]
+    except (AttributeError, ValueError):
+        return None
+
+
 def is_outside() -> bool:
     """Whether JAX traces and transforms nothing now; False if it does not say.
 
