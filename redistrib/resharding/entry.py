@@ -81,8 +81,8 @@ def reshard(
             `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` pass unchanged.
         mesh: of the partition specs, a mesh of JAX, or axes and sizes (`{"d": 2, "t": 4}`, an `rd.Mesh`) over the first
             devices; by default the mesh of `jax.set_mesh`.
-        source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, where
-            tracers have none; not needed on Explicit axes, and ignored for arrays that are not traced.
+        source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, for arrays
+            from other operations than those that ask for a sharding; ignored for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
             its shape may differ; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. The source's padding
