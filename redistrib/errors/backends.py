@@ -147,6 +147,8 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "of these, or call redistrib.reshard outside",
         "memory of CPUs": "JAX {version} keeps no array of CPU devices in {kind} under jit; call redistrib.reshard "
         "outside, or take JAX 0.10.2",
+        "empty sums": "JAX {version} returns no partial sums without elements from jit, here of shape {shape} on "
+        "{spec}; call redistrib.reshard outside, or give a target without unreduced axes",
         "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
         "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
         "no plan back": "from {source!c} to {target!c} arrays change their padding, so only a plan knows the way of a "

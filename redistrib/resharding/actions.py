@@ -112,6 +112,11 @@ def _in_default_memory(
     return _moved(shape, source, target)
 
 
+def is_of_strings(value: Any) -> bool:
+    """Whether a value has strings, of which JAX has arrays and no operation but `jax.device_put`."""
+    return getattr(getattr(value, "dtype", None), "kind", None) == "T"
+
+
 def is_elsewhere(source: Sharding | None, target: Sharding) -> bool:
     """Whether neither side has a device of this process."""
     if source is None or jax.process_count() == 1:

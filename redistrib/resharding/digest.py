@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding
 from redistrib.backends.jax.buckets.compiled import BucketEntry
 from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
-from redistrib.resharding.actions import LeafRoute
+from redistrib.resharding.actions import LeafRoute, is_of_strings
 from redistrib.resharding.checks import placing
 from redistrib.resharding.host_values import origin_of, owners_of
 from redistrib.resharding.leaves import Leaf
@@ -24,7 +24,8 @@ from redistrib.resharding.planning import Planner, leaf_spec, route_of
 def route_of_leaf(leaf: Leaf) -> LeafRoute:
     """The action for a leaf, the same in every process."""
     with placing(leaf):
-        return route_of(np.shape(leaf.value), origin_of(leaf), leaf.target, leaf.padding)
+        route = route_of(np.shape(leaf.value), origin_of(leaf), leaf.target, leaf.padding)
+    return LeafRoute("via_device_put") if is_of_strings(leaf.value) else route
 
 
 def call_between_processes(

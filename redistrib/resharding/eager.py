@@ -12,7 +12,7 @@ import numpy as np
 
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
-from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.dummies import without_shards, zeros_like
 from redistrib.backends.jax.host_values import digest_of_host_value, from_host
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.memory_copies import loaded, put, stored
@@ -29,7 +29,7 @@ from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.host_values import is_on_host, origin_of, owners_of
 from redistrib.resharding.in_flight import IN_FLIGHT, InFlight
-from redistrib.resharding.leaves import Leaf, zeros_like
+from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import alive_before, copies_between_kinds
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.resharding.packing.moves import Group, LeafMove

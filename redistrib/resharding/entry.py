@@ -11,7 +11,7 @@ import jax
 from jax.sharding import AbstractMesh
 
 from redistrib.arguments import dtype_name
-from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.contexts import untraced_context
 from redistrib.backends.jax.meetings import processes_of, raised_in_all
 from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
@@ -81,8 +81,8 @@ def reshard(
             `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` pass unchanged.
         mesh: of the partition specs, a mesh of JAX, or axes and sizes (`{"d": 2, "t": 4}`, an `rd.Mesh`) over the first
             devices; by default the mesh of `jax.set_mesh`.
-        source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, where
-            tracers have none; not needed on Explicit axes, and ignored for arrays that are not traced.
+        source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, for arrays
+            from other operations than those that ask for a sharding; ignored for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
             its shape may differ; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. The source's padding
@@ -209,7 +209,7 @@ class _TreeCall:
         outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
         if not outside:
             return lambda *_: structure.unflatten(moved)
-        with own_context(), mode_of(outside) as ready:
+        with untraced_context(), mode_of(outside) as ready:
             prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
             prepared.require_values()
         return partial(_moved, prepared, ready, moved, inside, structure, donate)
@@ -229,11 +229,11 @@ def _moved(
     placed = [leaf.value for leaf in leaves]
     # Where leaves are donated none is traced, and the moved leaves are the whole tree.
     left = (lambda: structure.unflatten(placed)) if donate else None
-    with SignalsPutOff(left) as pause, own_context(), mode_of(leaves):  # the others end while signals wait
+    with SignalsPutOff(left) as pause, untraced_context(), mode_of(leaves):  # the others end while signals wait
         prepared.run(placed, progress, pause, agreed)
         if donate:
             return structure.unflatten(placed)
-    rest = iter(placed)
+    rest = iter(traced.held(placed, (leaf.target for leaf in leaves)))
     results = [value if is_inside else next(rest) for value, is_inside in zip(moved, inside, strict=True)]
     return structure.unflatten(results)
 

@@ -11,10 +11,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax import private
-from redistrib.backends.jax.dummies import without_shards, zeros
+from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.sharding import over_first_devices
 from redistrib.backends.jax.tree_paths import path_text
-from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError
 from redistrib.lang.mesh import Mesh as Axes
@@ -210,16 +209,3 @@ def present(leaf: Leaf) -> Leaf:
     if any(device.process_index == jax.process_index() for device in sharding.device_set):
         return leaf
     return replace(leaf, value=without_shards(value.shape, value.dtype, sharding))
-
-
-def zeros_like(array: jax.Array, target: Sharding, shape: tuple[int, ...] | None = None) -> jax.Array:
-    """An array without elements, on the target, and of another shape if one is given.
-
-    XLA replicates arrays without elements under any sharding. So a tile is replicated, and its buffers get the
-    sharding.
-    """
-    whole = array.shape if shape is None else shape
-    if not target.addressable_devices:
-        return without_shards(whole, array.dtype, target)
-    result = zeros(array, target.shard_shape(whole), list(devices_of(target, whole)))
-    return with_sharding(result, whole, target, weak=bool(array.aval.weak_type))

@@ -14,7 +14,7 @@ from jax.sharding import Sharding
 from redistrib.backends.jax.memory_kinds import in_default, kind_of, other_kind
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.report import counted
-from redistrib.resharding.actions import LeafRoute
+from redistrib.resharding.actions import LeafRoute, is_of_strings
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.packing.ledger import MemoryLedger
 
@@ -98,5 +98,6 @@ def share(value: Any, sharding: Any) -> tuple[list[int], int]:
     shape, dtype = np.shape(value), getattr(value, "dtype", None)
     if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` returns unchanged
         return [], 0
-    size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
+    dtype = np.asarray(value).dtype if dtype is None else dtype
+    size = dtype.itemsize if is_of_strings(value) else itemsize_of(str(dtype))
     return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size

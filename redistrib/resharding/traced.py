@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax import memory_copies, memory_kinds, private
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.primitive import bind, names_in
-from redistrib.backends.jax.sharding import check_names
+from redistrib.backends.jax.sharding import check_names, constrained
 from redistrib.errors import SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
 from redistrib.resharding.checks import HostValue, check_host_value, placing
+from redistrib.resharding.known_sources import known_source
 from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.outside_move import OutsideMove
 from redistrib.resharding.padding import Padding
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.traced_move import TracedMove, is_same_mesh
@@ -36,13 +39,36 @@ def staged(leaf: Leaf) -> Leaf:
     on_host = isinstance(value, HostValue)
     if not on_host and (not isinstance(value, jax.Array) or isinstance(value.sharding, NamedSharding)):
         return leaf
-    with own_context(), jax.transfer_guard("allow"):
-        nothing_is_traced = not is_traced(jnp.zeros((), bool))
-    if nothing_is_traced:
+    if not _is_in_traced_function():
         return leaf
     if on_host:
         check_host_value(leaf.path, value)
     return replace(leaf, value=_constant(value), source=_everywhere(target))
+
+
+def _is_in_traced_function() -> bool:
+    """Whether what runs now becomes a part of a function; derivatives outside `jit` compute at once."""
+    if private.is_outside():
+        return False
+    with own_context(), jax.transfer_guard("allow"):
+        return is_traced(jnp.zeros((), bool))
+
+
+def held(arrays: list[Any], targets: Iterable[Sharding]) -> list[Any]:
+    """Moved arrays, as constants of the traced function if there is one, which else forgets their shardings.
+
+    Raises:
+        TracedError: if the function is compiled for other devices.
+    """
+    if not _is_in_traced_function():
+        return arrays
+    # JAX finds the devices of a function without arguments in `device_put`.
+    return [
+        constrained(jax.device_put(array, target), target.mesh, target.spec)
+        if isinstance(target, NamedSharding) and memory_kinds.other_kind(target) is None and not target.spec.unreduced
+        else array
+        for array, target in zip(arrays, targets, strict=True)
+    ]
 
 
 def _constant(value: Any) -> Any:
@@ -73,6 +99,9 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
 
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
+    value = private.value_inside(array)
+    if not is_traced(value) and leaf.padding is None and not _is_on_one_mesh(value.sharding, target):
+        return bind(array, OutsideMove(value.sharding, target, planner, memory_limit))
     if not isinstance(target, NamedSharding):
         raise SpecError("sharding form", value=target)
     check_names(target.mesh)
@@ -84,7 +113,7 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
             return put
         source: Any = _everywhere(target)
     else:
-        source = leaf.source if leaf.source is not None else known_source(array)
+        source = leaf.source if leaf.source is not None else known_source(array, target)
     if not isinstance(source, NamedSharding):
         raise SpecError("sharding form", value=source)
     check_names(source.mesh)
@@ -130,22 +159,12 @@ def _beside(
     return result
 
 
-def known_source(array: Any) -> Any:
-    """The sharding of a traced array, where it is known for certain.
-
-    Outside `jit`, a differentiated array has its value inside, with its sharding. Under `jit` the type has it on
-    Explicit axes, and nothing has it on Auto axes.
-
-    Raises:
-        TracedError: if it is unknown.
-    """
-    value = private.value_inside(array)
-    if not isinstance(value, jax.core.Tracer):
-        return value.sharding
-    sharding = jax.typeof(array).sharding
-    if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
-        raise TracedError("unknown source")
-    return sharding
+def _is_on_one_mesh(source: Sharding, target: Sharding) -> bool:
+    """Whether two shardings are of meshes of the same devices in the same order."""
+    meshes = [side.mesh for side in (source, target) if isinstance(side, NamedSharding)]
+    return len(meshes) == 2 and (
+        isinstance(meshes[1], AbstractMesh) or list(meshes[0].devices.flat) == list(meshes[1].devices.flat)
+    )
 
 
 def _check_order(source: Any, target: Any) -> None:

@@ -43,6 +43,8 @@ class TracedMove:
     planner: Planner
     memory_limit: int | None
 
+    is_at_once = False
+
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array, by the steps of a plan."""
         source, target = self.source, self.target
@@ -103,7 +105,7 @@ class TracedMove:
         Raises:
             TracedError: if the batch is cut along axes that cut the array too.
         """
-        source, target = (_with_batch(side, array.ndim, dim, axes) for side in (self.source, self.target))
+        source, target = (with_batch(side, array.ndim, dim, axes) for side in (self.source, self.target))
         padding = None if self.padding is None else self.padding.with_batch(dim, array.shape[dim])
         return array, replace(self, source=source, target=target, padding=padding), dim
 
@@ -134,7 +136,7 @@ def _without_reduced(spec: PartitionSpec) -> PartitionSpec:
     return PartitionSpec(*spec_entries(spec), **({"unreduced": unreduced} if unreduced else {}))
 
 
-def _with_batch(sharding: NamedSharding, rank: int, dim: int, axes: tuple[str, ...]) -> NamedSharding:
+def with_batch(sharding: NamedSharding, rank: int, dim: int, axes: tuple[str, ...]) -> NamedSharding:
     """The sharding of a batch of `rank` dimensions, cut along those of the axes that the mesh has."""
     if taken := set(axes) & set(names_in(sharding.spec)):
         raise TracedError("batch axis", axes=tuple(sorted(taken)), spec=str(sharding.spec))

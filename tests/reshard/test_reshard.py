@@ -203,6 +203,14 @@ def test_host_values_and_other_devices_go_by_device_put() -> None:
     assert rd.reshard(np.arange(3), jax.devices()[2]).sharding == SingleDeviceSharding(jax.devices()[2])
 
 
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 1 has no such strings")
+def test_strings_go_by_device_put() -> None:
+    text = np.array([["a", "some more letters"] * 2] * 8, np.dtypes.StringDType())
+    array = rd.reshard(text, ROWS)
+    for moved in (array, rd.reshard(array, ROWS), rd.reshard(array, COLUMNS), rd.reshard(array, jax.devices()[2])):
+        assert np.array_equal(jax.device_get(moved), text)
+
+
 # -------------------------------------------------------------------------------------- failures
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,37 @@ def test_a_key_that_is_a_constant() -> None:
     with jax.set_mesh(EXPLICIT):
         ours, theirs = (jax.jit(lambda move=move: move(key, P()))() for move in (rd.reshard, jax.sharding.reshard))
     alike(ours, theirs)
+
+
+ON_A_MESH: dict[str, Any] = {
+    "numbers": NUMBERS,
+    "key": jax.random.key(3),
+    "keys": jax.random.split(jax.random.key(0, impl="rbg"), 8),
+    "no numbers": NUMBERS[:0],
+}
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+@pytest.mark.parametrize("name", ON_A_MESH)
+def test_a_constant_that_lies_on_a_mesh_stays_where_it_was_moved(name: str, kind: AxisType) -> None:
+    """Also a function that has no argument is compiled for its devices, and its result has the target's sharding."""
+    mesh, other = (
+        Mesh(EXPLICIT.devices.reshape(sizes), ("p", "q"), axis_types=(kind,) * 2) for sizes in ((2, 4), (8, 1))
+    )
+    rank = jnp.ndim(ON_A_MESH[name])
+    array = placed(ON_A_MESH[name], mesh, P(*("p", None)[:rank]))
+    for there in (mesh, other):
+        target = NamedSharding(there, P(*(None, "p")[:rank][-1:]))
+        moved = jax.jit(lambda target=target: rd.reshard(array, target))()
+        if array.size:  # XLA leaves arrays without elements anywhere
+            alike(moved, jax.device_put(array, target))
+
+
+def test_a_constant_for_other_devices_than_those_of_the_function() -> None:
+    half = Mesh(EXPLICIT.devices.flat[:4], ("p",))
+    array = placed(mesh=half, spec=P("p"))
+    with jax.set_mesh(EXPLICIT), pytest.raises(TracedError, match=r"the current mesh has 8 devices, and .* on 4"):
+        jax.jit(lambda: rd.reshard(array, NamedSharding(half, P(None, "p"))))()
 
 
 def test_keys_of_the_old_style_and_on_auto_axes() -> None:
@@ -302,6 +334,27 @@ def test_abstract_meshes_outside_jit() -> None:
             alike(rd.reshard(value, target), jax.sharding.reshard(value, target))
     with jax.sharding.use_abstract_mesh(ABSTRACT):
         alike(rd.reshard(placed(), P("y", "x")), jax.sharding.reshard(placed(), P("y", "x")))
+
+
+RENAMED = [((8, 1), ("a", "b")), ((4, 2), NAMES), ((2, 4), NAMES[::-1]), ((8,), ("x",)), ((2, 2, 2), ("p", "q", "r"))]
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.pairwise([*RENAMED, RENAMED[0]])], ids=str)
+def test_abstract_meshes_that_change_names_and_sizes_inside_jit(first: Any, second: Any) -> None:
+    """Neither may be that of the devices, and names may be those of axes of other sizes."""
+    meshes = [AbstractMesh(*axes, axis_types=(AxisType.Explicit,) * len(axes[1])) for axes in (first, second)]
+
+    def run(move: Move) -> jax.Array:
+        def f(x: jax.Array) -> jax.Array:
+            for mesh in meshes:
+                with jax.sharding.use_abstract_mesh(mesh):
+                    x = move(move(x, P(None, mesh.axis_names)), P(mesh.axis_names[-1])) * 2
+            return x
+
+        return jax.jit(f)(placed())
+
+    with jax.set_mesh(EXPLICIT):
+        alike(run(rd.reshard), run(jax.sharding.reshard))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax import primitive
 from redistrib.errors import LeafError, MemoryLimitError, ReductionError, ReplicaError, TracedError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.specs import spec_entries
@@ -180,7 +181,7 @@ def test_inside_jit_the_type_says_what_are_summands(tree: dict[str, jax.Array]) 
 
 
 def test_inside_jit_summands_without_elements_change_axes(tree: dict[str, jax.Array]) -> None:
-    """XLA of JAX 0.12 ends the process if they are not whole in between; no version returns all such arrays."""
+    """XLA of JAX 0.12 ends the process if they are not whole in between, and some versions return no such arrays."""
     there, back = TO_PARTIAL["none"], TO_WHOLE["none"]
 
     def moved(x: jax.Array) -> jax.Array:
@@ -188,7 +189,26 @@ def test_inside_jit_summands_without_elements_change_axes(tree: dict[str, jax.Ar
         assert jax.typeof(again).sharding.spec == back.spec and again.shape == (0, 8)
         return jnp.sum(again)
 
-    assert jax.jit(moved)(tree["none"]) == 0
+    if not primitive.RETURNS_EMPTY_SUMS:
+        with pytest.raises(TracedError, match="returns no partial sums without elements"):
+            jax.jit(moved)(tree["none"])
+    else:
+        assert jax.jit(moved)(tree["none"]) == 0
+        made = jax.jit(lambda x: rd.reshard(x, there))(tree["none"])
+        assert made.shape == (0, 8) and made.sharding.spec.unreduced == there.spec.unreduced
+
+
+def test_summands_without_elements_where_jit_cannot_return_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(primitive, "RETURNS_EMPTY_SUMS", False)
+    monkeypatch.setattr(primitive, "_compiled", None)  # nothing compiles outside `jit`
+    marked = jax.device_put(np.zeros((0, 8), np.float32), on(EXPLICIT, None, None, reduced={"x"}))
+    back = jax.vjp(lambda x: rd.reshard(x, on(EXPLICIT)), marked)[1]
+    (cotangent,) = back(jnp.zeros((0, 8), out_sharding=on(EXPLICIT)))
+    assert cotangent.shape == (0, 8) and cotangent.sharding.spec.unreduced == {"x"}
+    f = rd.to_jax(rd.synthesize("[0, 8]", "[0, 8] sum{x}", "x=4,y=2", dtype="float32"), EXPLICIT)
+    for move in (lambda x: rd.reshard(x, on(EXPLICIT, None, None, unreduced={"x"})), back, f):
+        with pytest.raises(TracedError, match=r"returns no .* here of shape \(0, 8\) on .*; call redistrib.reshard"):
+            jax.jit(move)(jax.device_put(np.zeros((0, 8), np.float32), on(EXPLICIT)))
 
 
 OTHERS = [((2, 4), ("p", "q")), ((8,), ("p",)), ((2, 2, 2), ("p", "q", "r"))]

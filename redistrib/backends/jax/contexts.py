@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
+from redistrib.backends.jax import private
 from redistrib.errors import TracedError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -64,6 +65,17 @@ def own_context(*, computes: bool = False) -> AbstractContextManager[None]:
     ):
         return _NOTHING  # as nearly always; small moves would notice the others
     return _AsIfUnset(computes)
+
+
+def untraced_context() -> AbstractContextManager[None]:
+    """`own_context` for arrays that are known, also inside a traced function: nothing in it is traced."""
+    return own_context() if private.is_outside() else _untraced_context()
+
+
+@contextmanager
+def _untraced_context() -> Iterator[None]:
+    with jax.core.eval_context(), own_context():
+        yield
 
 
 def in_own_context(*, computes: bool = False) -> Callable[[Function], Function]:

@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax import private
 from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.contexts import abstract
 from redistrib.backends.jax.padding import tile_program
@@ -39,12 +40,28 @@ def moved_across(
         specs: partition specs before and after.
     """
     before, after = specs
-    at_source = isinstance(target, AbstractMesh) and abstract(target) != jax.sharding.get_abstract_mesh()
-    mesh, where = (plan.source_mesh, source) if at_source else (plan.target_mesh, target)
+    where = _mesh_of_collectives(source, target)
+    mesh = Mesh.of(where)
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(where))
     program = as_integer_bits(tile_program(plan, context))
-    moved = _across(constrained(array, source, before), source, before, target, after, program, at_source)
+    moved = _across(constrained(array, source, before), source, before, target, after, program, where)
     return constrained(moved, target, after)
+
+
+def _mesh_of_collectives(source: Any, target: Any) -> Any:
+    """The mesh on which collectives run: JAX lowers those on an abstract mesh by the axes of the mesh that is set."""
+    given = private.mesh_while_lowering()
+
+    def has_axes(mesh: Any) -> bool:
+        if isinstance(mesh, jax.sharding.Mesh):
+            return True
+        if given is None:
+            return abstract(mesh) == jax.sharding.get_abstract_mesh()
+        return (mesh.axis_names, mesh.axis_sizes) == (given.axis_names, given.axis_sizes)
+
+    if has_axes(target):
+        return target
+    return source if given is None or has_axes(source) else given
 
 
 def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
@@ -58,7 +75,9 @@ def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> j
     if AxisType.Explicit not in source.mesh.axis_types or abstract(source.mesh) == abstract(target.mesh):
         return constrained(array, target.mesh, target.spec)
     tile = target.shard_shape(array.shape)
-    return _across(array, source.mesh, source.spec, target.mesh, target.spec, lambda empty: empty.reshape(tile))
+    return _across(
+        array, source.mesh, source.spec, target.mesh, target.spec, lambda empty: empty.reshape(tile), target.mesh
+    )
 
 
 def _across(
@@ -68,16 +87,24 @@ def _across(
     target: Any,
     target_spec: PartitionSpec,
     program: Program,
-    at_source: bool = False,
+    where: Any,
 ) -> jax.Array:
-    """Bring an array to another mesh as rows, one for each tile, and run a program on each tile there.
+    """Bring an array to another mesh as rows, one for each tile, and run a program on each tile, on one of the meshes.
 
-    Collectives have no axes on an abstract mesh that is not the current one. The program runs on the source then.
+    Args:
+        array: the array.
+        source, target: meshes before and after.
+        source_spec, target_spec: partition specs before and after.
+        program: of tiles.
+        where: the mesh on which the program runs; source, target, or another one over the devices.
     """
-    over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
+    over_source, over_target, over = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target, where))
+    at_target, at_source = where is target, where is source and where is not target
     first: Program = (lambda tile: program(tile)[None]) if at_source else (lambda tile: tile[None])
-    last: Program = (lambda row: row[0]) if at_source else (lambda row: program(row[0]))
+    last: Program = (lambda row: program(row[0])) if at_target else (lambda row: row[0])
     rows = over_tiles(first, source, source_spec, over_source)(array)
+    if not (at_source or at_target):
+        rows = over_tiles(lambda row: program(row[0])[None], where, over, over)(constrained(rows, where, over))
     rows = constrained(_named_finely(rows, source, target), target, over_target)
     moved: jax.Array = over_tiles(last, target, over_target, target_spec)(rows)
     return moved

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 
 # Jitted functions without arguments, by (shape, dtype, devices): each compiles once.
@@ -42,6 +43,19 @@ def on_some(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax
 def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> jax.Array:
     """An array in a process that has no shard of it."""
     return jax.make_array_from_single_device_arrays(shape, sharding, [], dtype=dtype)
+
+
+def zeros_like(array: jax.Array, target: Sharding, shape: tuple[int, ...] | None = None) -> jax.Array:
+    """An array without elements, on the target, and of another shape if one is given.
+
+    XLA replicates arrays without elements under any sharding. So a tile is replicated, and its buffers get the
+    sharding.
+    """
+    whole = array.shape if shape is None else shape
+    if not target.addressable_devices:
+        return without_shards(whole, array.dtype, target)
+    result = zeros(array, target.shard_shape(whole), list(devices_of(target, whole)))
+    return with_sharding(result, whole, target, weak=bool(array.aval.weak_type))
 
 
 def zeros(array: jax.Array, shape: tuple[int, ...], devices: list[Any]) -> jax.Array:

@@ -218,6 +218,8 @@ class PlanMove:
     stacked: bool = False
     behind: tuple[tuple[str, ...], ...] = ()
 
+    is_at_once = False
+
     @property
     def target(self) -> NamedSharding:
         """The sharding of the moved array, with all its dimensions."""

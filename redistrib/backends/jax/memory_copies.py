@@ -33,7 +33,8 @@ def stored(array: jax.Array, sharding: Sharding) -> jax.Array:
 
 def put(value: Any, sharding: Sharding) -> jax.Array:
     """As `jax.device_put`, which JAX 0.8 cannot do to other memory of the same devices in another order."""
-    if isinstance(value, jax.Array) and value.sharding.device_set == sharding.device_set:
+    moves = isinstance(value, jax.Array) and kind_of(value.sharding) != kind_of(sharding)
+    if moves and value.sharding.device_set == sharding.device_set:
         same_memory = sharding.with_memory_kind(kind_of(value.sharding))
         value = with_sharding(value, value.shape, same_memory, weak=bool(value.aval.weak_type))
         return _put(value, same_memory, sharding)

@@ -15,18 +15,27 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.contexts import abstract, own_context
+from redistrib.backends.jax.dummies import zeros_like
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.sharding import constrained
 from redistrib.cache import Cache
+from redistrib.errors import TracedError
 from redistrib.lang.specs import spec_entries
+
+# Whether partial sums without elements may be a result of `jit`. Where not, an assertion fails or XLA refuses them.
+RETURNS_EMPTY_SUMS = (0, 9, 2) <= jax.__version_info__ < (0, 12)
 
 
 class GlobalMove(Hashable, Protocol):
     """A move of a global array to another sharding, as a value: equal moves are lowered and compiled once."""
 
     @property
-    def target(self) -> NamedSharding:
+    def target(self) -> Any:
         """The sharding of the moved array."""
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether `run` moves arrays outside `jit` and no others."""
 
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array, by operations of JAX."""
@@ -61,7 +70,7 @@ def bind(array: jax.Array, move: GlobalMove) -> jax.Array:
     in constraints.
     """
     moved = _bound(array, move)
-    if _is_in_type(move.target) or not isinstance(moved, jax.core.Tracer):
+    if move.is_at_once or _is_in_type(move.target) or not isinstance(moved, jax.core.Tracer):
         return moved
     with own_context():
         return constrained(moved, move.target.mesh, move.target.spec)
@@ -113,9 +122,20 @@ _COMPILED: Cache[Any] = Cache(512)
 
 
 def _implementation(array: jax.Array, *, move: GlobalMove) -> jax.Array:
+    if move.is_at_once:
+        return move.run(array)
     with own_context():
+        if not array.size and isinstance(move.target.mesh, jax.sharding.Mesh):
+            return zeros_like(array, move.target, move.result(array.aval).shape)
         moved: jax.Array = _COMPILED.get(move, lambda: _compiled(move))(array)
     return moved
+
+
+def _result(aval: Any, *, move: GlobalMove) -> Any:
+    result = move.result(aval)
+    if 0 in result.shape and not RETURNS_EMPTY_SUMS and not move.is_at_once and move.target.spec.unreduced:
+        raise TracedError("empty sums", shape=result.shape, spec=str(move.target.spec), version=jax.__version__)
+    return result
 
 
 def _compiled(move: GlobalMove) -> Any:
@@ -155,7 +175,7 @@ def _axes_of_batch(axis: Any, array: jax.Array, dim: int) -> tuple[str, ...]:
 
 _redistribute_p = private.new_primitive(REDISTRIBUTE)
 _redistribute_p.def_impl(_implementation)
-_redistribute_p.def_abstract_eval(lambda aval, *, move: move.result(aval))
+_redistribute_p.def_abstract_eval(_result)
 ad.deflinear2(_redistribute_p, _transpose)
 ad.primitive_jvps[_redistribute_p] = _jvp
 batching.fancy_primitive_batchers[_redistribute_p] = _batcher

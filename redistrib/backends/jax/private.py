@@ -32,6 +32,12 @@ try:
 except ImportError:
     _Primitive = None
 
+_trace_state_clean: Any
+try:
+    from jax._src.core import trace_state_clean as _trace_state_clean
+except ImportError:
+    _trace_state_clean = None
+
 _distributed: Any
 try:
     from jax._src import distributed as _distributed
@@ -141,6 +147,27 @@ def value_inside(array: Any) -> Any:
     return array
 
 
+def operation_of(array: Any) -> tuple[str, Mapping[str, Any], int] | None:
+    """The primitive that made a traced array, its parameters, and the number of the array among its results.
+
+    A jaxpr, which is public, has it once the whole function is traced. None for an argument, or if JAX does not say.
+    """
+    made = getattr(array, "parent", None)
+    try:
+        number = [id(variable) for variable in made.outvars].index(id(array.val))  # type: ignore[union-attr]
+        return made.primitive.name, made.params, number  # type: ignore[union-attr]
+    except (AttributeError, ValueError):
+        return None
+
+
+def is_outside() -> bool:
+    """Whether JAX traces and transforms nothing now; False if it does not say.
+
+    Only the result of an operation tells in public, which takes as long as moving a small array.
+    """
+    return _trace_state_clean is not None and bool(_trace_state_clean())
+
+
 def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
     """A lowered program compiled with options, or without options for a compiler that does not know them all.
 
@@ -175,6 +202,12 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     except ValueError:
         return None
     return None if mesh.empty else mesh
+
+
+def mesh_while_lowering() -> jax.sharding.Mesh | None:
+    """The mesh of `jax.set_mesh`, also under `jit`, where it is not public; None if JAX does not say."""
+    mesh = None if _concrete_mesh is None else _concrete_mesh()
+    return None if mesh is None or mesh.empty else mesh
 
 
 @cached(8)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.buckets.compiled import is_packed
-from redistrib.backends.jax.contexts import in_own_context, own_context
+from redistrib.backends.jax.contexts import in_own_context, untraced_context
 from redistrib.backends.jax.host_values import digest_of_host_value
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.tree_paths import path_text
@@ -109,7 +109,7 @@ class PreparedThrough:
         """
         meeting = Meeting(self.plan.processes, "reshard", "trees, shardings or options", _WAY_OUT)
         captured = [each.value for each in self._function.captured]
-        with own_context():
+        with untraced_context():
             values = self.plan.constants.values(captured)
             if meeting.is_between:
                 meeting.require_equal(digest_of_parts([self.plan.digest, *map(digest_of_host_value, values)]))
@@ -129,8 +129,7 @@ class PreparedThrough:
         total = sum(map(self._bytes_of, self.plan.buckets))
         with (
             SignalsPutOff(partial) as pause,  # the others end while signals wait
-            own_context(),
-            jax.ensure_compile_time_eval(),  # inside a traced function too: nothing here is traced
+            untraced_context(),
             meeting.moving(),
             bytes_bar("resharding", total, progress) as advance,
         ):

@@ -19,7 +19,7 @@ from jax import lax
 
 from redistrib.backends.jax.boxes import box, put
 from redistrib.backends.jax.context import LoweringContext
-from redistrib.backends.jax.dummies import on_some, over_all, without_shards
+from redistrib.backends.jax.dummies import on_some, over_all, without_shards, zeros_like
 from redistrib.backends.jax.memory_copies import loaded, stored
 from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.move import CompiledMove, all_can_exist, rows
@@ -28,7 +28,6 @@ from redistrib.backends.jax.rows import AXIS
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.compiling import compiling
-from redistrib.resharding.leaves import zeros_like
 from redistrib.resharding.through.branches import Branches
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
