@@ -17,12 +17,19 @@ memory limit and profile; `executor` allocates memory, and runs the steps by `re
 `direct`: from a root, to a root, or as boxes between any ranks.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from redistrib.backends.mpi.command import run_command
 from redistrib.backends.mpi.doors import can, measure, run
 from redistrib.backends.mpi.executor import Executor, to_mpi
 from redistrib.backends.mpi.hosts import topology
-from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
 from redistrib.backends.mpi.scatter_gather import gather, scatter
+from redistrib.extras import need
+
+if TYPE_CHECKING:
+    from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
 
 __all__ = [
     "Executor",
@@ -37,3 +44,13 @@ __all__ = [
     "to_mpi",
     "topology",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What runs programs, which the wheel for programs installs."""
+    if name not in ("ProgramExecutor", "program_to_mpi"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need("redistrib.backends.mpi.program", name)
+    from redistrib.backends.mpi import program
+
+    return getattr(program, name)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
 from redistrib.backends.mpi import calibrate
 from redistrib.backends.mpi.consistency import require
 from redistrib.backends.mpi.executor import Executor, to_mpi
-from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
 from redistrib.backends.refusals import refusal
+from redistrib.extras import need
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
 from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
+
+if TYPE_CHECKING:
+    from redistrib.backends.mpi.program import ProgramExecutor
 
 
 def run(runnable: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor | ProgramExecutor:
@@ -29,6 +32,9 @@ def run(runnable: Plan | Program, where: MPI.Intracomm, **options: Any) -> Execu
         RedistribError: as these functions do.
     """
     if isinstance(runnable, ProgramData):
+        need("redistrib.backends.mpi.program", "rd.to_mpi of a program")
+        from redistrib.backends.mpi.program import program_to_mpi
+
         return program_to_mpi(runnable, where, **options)
     return to_mpi(runnable, where, **options)
 
