@@ -224,8 +224,9 @@ class Distributed:
     def _constants(self) -> list[Any]:
         places = self._ins[len(self._forms) :]
         first = len(self._forms)
-        data = [self._data(first + k, constant) for k, constant in enumerate(self._traced.constants)]
-        return put(data, places)
+        with jax.ensure_compile_time_eval():  # else the first call under jit would keep values of its trace
+            data = [self._data(first + k, constant) for k, constant in enumerate(self._traced.constants)]
+            return put(data, places)
 
     @cached_property
     def _compiled(self) -> Any:

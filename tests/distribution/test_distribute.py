@@ -522,3 +522,19 @@ def test_arguments_that_are_placed_are_not_put_again(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     for found, wanted in zip(f([np.asarray(first[0][0]), first[0][1]], key)[0], second[0], strict=True):
         assert found.shape == wanted.shape
+
+
+@pytest.mark.parametrize("first", ["jit", "jit of grad", "scan"])
+def test_captured_arrays_of_a_first_call_under_jit_serve_later_calls(first: str) -> None:
+    """They are placed on the devices once; a trace that is over has no values."""
+    f = rd.distribute(lambda x: jnp.tanh(x @ B[:, None]), (A,), {"d": 2}, schedule=rd.along("d", {"x": 0}))
+    ways = {
+        "jit": lambda: jax.jit(f)(A),
+        "jit of grad": lambda: jax.jit(jax.grad(lambda x: f(x).sum()))(A),
+        "scan": lambda: jax.lax.scan(lambda x, _: (f(x) + x, None), A, None, length=2)[0],
+        "eager": lambda: f(A),
+    }
+    ways[first]()
+    for way in ways.values():
+        way()
+    np.testing.assert_allclose(f(A), np.tanh(A @ B[:, None]), rtol=1e-6)

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from tests.reshard.cases import jax_mesh
+from tests.seams.cells import CALLS, outcome, under
 from tests.seams.transformations import TRANSFORMATIONS, Function, composed, compositions
 
 GRID, LINE = (("a", 2), ("b", 2)), (("x", 4),)
@@ -77,4 +78,22 @@ def test_compositions_of_three(kind: AxisType, two_meshes: bool, first: str) -> 
             check(kind, two_meshes, names)
         except Exception as error:
             failed[names] = repr(error)[:300]
+    assert not failed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "reshard"])
+def test_calls_under_compositions_of_three(call: str) -> None:
+    """Of all of two and a part of those of three: right, or refused as under the transformation alone that refuses it."""
+    failed = {}
+    alone = {name: outcome(call, under([name])).partition(":")[0] for name in TRANSFORMATIONS}
+    for k, names in enumerate(compositions(3)):
+        if len(names) < 2 or (len(names) == 3 and k % 60):
+            continue
+        try:
+            found = outcome(call, under(names)).partition(":")[0]
+        except Exception as error:
+            found = repr(error)[:300]
+        if found != "right" and found not in {alone[name] for name in names}:
+            failed[names] = found
     assert not failed
