@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
 from redistrib.backends.jax.memory_kinds import in_default, other_kind
+from redistrib.backends.jax.sharding import boxes_of
 from redistrib.errors import MeshDevicesError, PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.specs import from_named_sharding
@@ -194,11 +195,11 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     if isinstance(sharding, NamedSharding):
         dist_type, mesh = from_named_sharding(sharding, shape)
         return dist_type, mesh, tuple(sharding.mesh.devices.flat)
-    boxes = sharding.devices_indices_map(shape)
+    boxes = boxes_of(sharding, shape)
     mesh = Mesh(tuple(Axis(f"d{k}", prime) for k, prime in enumerate(prime_factors(len(boxes)))))
     tile = sharding.shard_shape(shape)
-    starts = [[part.indices(size)[0] for part, size in zip(box, shape, strict=True)] for box in boxes.values()]
-    index = np.array(starts, dtype=np.int64).reshape(len(boxes), len(shape)) // np.array(tile, dtype=np.int64)
+    starts = np.array([box.start for box in boxes.values()], dtype=np.int64)
+    index = starts.reshape(len(boxes), len(shape)) // np.array(tile, dtype=np.int64)
     try:
         placement = Placement(shape, tuple(size // part for size, part in zip(shape, tile, strict=True)), index)
         meaning = type_of(placement, mesh)

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.buckets.compiled import BucketEntry
+from redistrib.backends.jax.sharding import boxes_of
 from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, is_of_strings
@@ -66,8 +67,8 @@ def _placed(leaf: Leaf, sharding: Any) -> object:
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:  # of summands JAX has no boxes
         mesh = sharding.mesh
         return [device.id for device in mesh.devices.flat], dict(mesh.shape), str(sharding.spec), sharding.memory_kind
-    boxes = sharding.devices_indices_map(np.shape(leaf.value))
-    return [(device.id, str(box)) for device, box in boxes.items()], sharding.memory_kind
+    boxes = boxes_of(sharding, np.shape(leaf.value))
+    return [(device.id, box.edges) for device, box in boxes.items()], sharding.memory_kind
 
 
 def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:
