@@ -157,8 +157,8 @@ def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None
         with PieceReader(weights, pieces, limit) as reader:
             for piece in pieces:
                 values = reader.next().view(np.float32).reshape(piece.shape)
-                inside = tuple(slice(*part) for part in piece.box)
-                rows = piece.box[0][1] - piece.box[0][0]
+                inside = piece.box.slices()
+                rows = piece.box.size[0]
                 expected = np.arange(2**19, dtype=np.float32).reshape(512, 1024)[inside]
                 assert np.array_equal(values[:rows], expected) and not values[rows:].any()
                 del values, expected
