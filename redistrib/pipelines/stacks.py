@@ -11,10 +11,9 @@ import numpy.typing as npt
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.dummies import without_shards
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.errors import ProgramError
 from redistrib.pipelines.parts import Pieces
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, boxes_of
 
 
 class LayerRuns:

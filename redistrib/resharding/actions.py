@@ -12,12 +12,12 @@ from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
 from redistrib.backends.jax.memory_kinds import in_default, other_kind
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.errors import MeshDevicesError, PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.specs import from_named_sharding
 from redistrib.lang.types import DistType
 from redistrib.resharding.padding import Padding, padded_types
+from redistrib.theory.boxes import boxes_of
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology

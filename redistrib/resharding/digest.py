@@ -10,7 +10,6 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.buckets.compiled import BucketEntry
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, is_of_strings
@@ -20,6 +19,7 @@ from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.packing.moves import PlanEntry
 from redistrib.resharding.packing.order import LeafBatch
 from redistrib.resharding.planning import Planner, leaf_spec, route_of
+from redistrib.theory.boxes import boxes_of
 
 
 def route_of_leaf(leaf: Leaf) -> LeafRoute:

@@ -10,11 +10,11 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.tree_util import tree_flatten_with_path
 
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import ReplicaError
 from redistrib.lang.specs import spec_entries
 from redistrib.resharding.interrupts import SignalsPutOff
+from redistrib.theory.boxes import boxes_of
 
 
 def check_replicas(tree: Any) -> None:

@@ -86,6 +86,16 @@ class Box:
         return Box(tuple(s + d for s, d in zip(self.start, by, strict=True)), self.size)
 
 
+def boxes_of(sharding: Any, shape: tuple[int, ...], here: bool = False) -> dict[Any, Box]:
+    """The box of each device of a JAX sharding, or of those of this process alone, in the sharding's order.
+
+    Raises:
+        ValueError: if the sharding does not divide the shape.
+    """
+    indices = sharding.addressable_devices_indices_map(shape) if here else sharding.devices_indices_map(shape)
+    return {device: Box.at(index, shape) for device, index in indices.items()}
+
+
 def rows_around(shape: tuple[int, ...], boxes: Sequence[Box]) -> Box:
     """The least rows of an array, each whole, that contain all of some boxes."""
     edges = [box.edges[:1] for box in boxes]

@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from redistrib.backends.jax.memory_kinds import in_default, of_device
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.plans.dtypes import dtype_of
-from redistrib.theory.boxes import Box, rows_around
+from redistrib.theory.boxes import Box, boxes_of, rows_around
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.targets import TargetTensor
 

@@ -13,8 +13,7 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.platforms import quirks_of
-from redistrib.backends.jax.sharding import boxes_of
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, boxes_of
 
 _REPLICA = "replica"
 

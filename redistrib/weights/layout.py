@@ -15,9 +15,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import AXIS, line_of
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.cache import Cache
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.headers import StoredTensor
 
 LEAST_RUN = 64 * 2**10  # bytes of a run; tensors that would have shorter runs are read together

@@ -12,7 +12,6 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import line_of
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model as model_of
@@ -22,6 +21,7 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.report import counted, rendered
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
+from redistrib.theory.boxes import boxes_of
 from redistrib.theory.topology import Topology
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import StoredTensor

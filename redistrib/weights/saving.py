@@ -13,12 +13,11 @@ import jax
 import numpy as np
 
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.resharding.sharing import buffers
 from redistrib.sizes import parse_size
-from redistrib.theory.boxes import Box, rows_around, runs_of
+from redistrib.theory.boxes import Box, boxes_of, rows_around, runs_of
 from redistrib.weights.folders import ALONE, path_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.names import named_leaves

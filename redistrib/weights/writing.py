@@ -12,11 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.errors.base import MASKED, shown
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.folders import shard_names
 from redistrib.weights.headers import (
     DTYPES,

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 from jax.sharding import PartitionSpec as P
 
 from redistrib.backends.jax.rows import line_of
-from redistrib.backends.jax.sharding import boxes_of
+from redistrib.theory.boxes import boxes_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import reading_layout
 from redistrib.weights.planning import cut_by_axes

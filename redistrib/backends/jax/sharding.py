@@ -17,15 +17,8 @@ from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import spec_entries, to_partition_entries, to_unreduced
 from redistrib.lang.types import DimType, DistType
-from redistrib.theory.boxes import Box
 
 JaxMesh: TypeAlias = "jax.sharding.Mesh | jax.sharding.AbstractMesh"
-
-
-def boxes_of(sharding: Sharding, shape: tuple[int, ...], here: bool = False) -> dict[Any, Box]:
-    """The box of each device of a sharding, or of those of this process alone, in the sharding's order."""
-    indices = sharding.addressable_devices_indices_map(shape) if here else sharding.devices_indices_map(shape)
-    return {device: Box.at(index, shape) for device, index in indices.items()}
 
 
 def partition_spec(

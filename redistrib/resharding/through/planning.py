@@ -12,7 +12,6 @@ from typing import Any
 from jax.sharding import Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
-from redistrib.backends.jax.sharding import boxes_of
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, ThroughError
@@ -26,7 +25,7 @@ from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, Senders, scheduled
 from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, boxes_of
 
 
 @dataclass(frozen=True)
@@ -313,30 +312,26 @@ def _program(
     program = ThroughProgram(
         devices, source, target, tiles, messages, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
     )
-    return tuple(messages), tuple(rounds), program, _lacking(forms, arrivals, tiles)
+    return tuple(messages), tuple(rounds), program, _lacking(arrivals, tiles)
 
 
 def _place(device: Any) -> tuple[int, int]:
     return device.process_index, device.id
 
 
-def _lacking(
-    forms: Mapping[int, Sequence[Form]],
-    arrivals: Mapping[int, Mapping[Fetch, Arrival]],
-    tiles: Sequence[Mapping[int, Box]],
-) -> int:
+def _lacking(arrivals: Mapping[int, Mapping[Fetch, Arrival]], tiles: Sequence[Mapping[int, Box]]) -> int:
     """Bytes of the boxes that devices need and do not have, each box once, in the type in which it is sent.
 
     The bytes that devices need count, not the bytes sent.
     """
+    needed = {
+        (device, fetch.leaf, fetch.box, fetch.steps[: arrival.early], arrival.dtype)
+        for device, several in arrivals.items()
+        for fetch, arrival in several.items()
+        if fetch.leaf < len(tiles)
+    }
     total = 0
-    for device in forms:
-        needed: dict[Any, set[Box]] = {}
-        for fetch, arrival in arrivals[device].items():
-            if fetch.leaf < len(tiles):
-                needed.setdefault((fetch.leaf, fetch.steps[: arrival.early], arrival.dtype), set()).add(fetch.box)
-        for (leaf, _, dtype), boxes in needed.items():
-            tile = tiles[leaf].get(device)
-            held = 0 if tile is None else sum(box.meet(tile).volume for box in boxes)
-            total += (sum(box.volume for box in boxes) - held) * itemsize_of(dtype)
+    for device, leaf, box, _, dtype in needed:
+        tile = tiles[leaf].get(device)
+        total += (box.volume - (0 if tile is None else box.meet(tile).volume)) * itemsize_of(dtype)
     return total

@@ -21,8 +21,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from redistrib.backends.jax.sharding import boxes_of
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, boxes_of
 
 SHARED_BYTES = 64 * 1024  # of a tile, from which JAX takes the buffer instead of copying it
 WHOLE_BYTES = 2**20  # of an array that may be assembled whole
