@@ -93,6 +93,15 @@ def from_digits(digits: npt.ArrayLike, radices: Sequence[int]) -> Int64:
     return numbers
 
 
+def unravel(number: Int64, extent: Int64) -> Int64:
+    """Row-major indices of numbers in boxes of different extents, `[boxes, rank]`."""
+    index = np.empty_like(extent)
+    for i in range(extent.shape[1] - 1, -1, -1):
+        index[:, i] = number % extent[:, i]
+        number = number // extent[:, i]
+    return index
+
+
 class DistinctRows(NamedTuple):
     """The rows of a table without repetitions, in lexicographic order.
 

@@ -170,7 +170,7 @@ def staged_directly(plan: Plan, device: int) -> StagedPlan:
     """A plan as one exchange from source to target, without memory between: every device receives its missing boxes."""
     before, after = plan.before, plan.after
     devices = range(before.devices)
-    sends = lacking(before, devices, after.boxes.rows(), devices).travelling
+    sends = lacking(before, devices, after.boxes, devices).travelling
     shares = Shares(sends.sender, sends.receiver, sends.box.start, sends.box.size, np.arange(len(sends)))
     step = Exchange(before, after, shares, "ragged")
     stage = Stage(step, "source", "target", before, after, device, dtype_of(plan.dtype))

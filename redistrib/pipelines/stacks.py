@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.errors import ProgramError
 from redistrib.pipelines.parts import Pieces
+from redistrib.theory.boxes import Box, boxes_of
 
 
 class LayerRuns:
@@ -123,13 +124,13 @@ def _part(name: str, whole: Any, dim: int, first: int, last: int, to: NamedShard
         return np.asarray(whole)[index]
     shape = (*whole.shape[:dim], last - first, *whole.shape[dim + 1 :])
     there = {shard.device: shard for shard in whole.addressable_shards}
-    tiles = to.addressable_devices_indices_map(shape)
+    tiles = boxes_of(to, shape, here=True)
+    by = tuple(first if k == dim else 0 for k in range(len(shape)))
     if (
         whole.committed
         and all(
-            device in there
-            and _bounds(there[device].index, whole.shape) == _moved(_bounds(of or (), shape), dim, first)
-            for device, of in tiles.items()
+            device in there and Box.at(there[device].index, whole.shape) == box.moved(by)
+            for device, box in tiles.items()
         )
         and (tiles or not whole.is_fully_addressable)
     ):
@@ -147,11 +148,3 @@ def _lies_elsewhere(name: str) -> ProgramError:
         "whole of it, as a NumPy array, or a result of the function"
     )
     return ProgramError("", name, "Arguments", why)
-
-
-def _bounds(index: Sequence[slice], shape: Sequence[int]) -> list[tuple[int, int]]:
-    return [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
-
-
-def _moved(bounds: list[tuple[int, int]], dim: int, by: int) -> list[tuple[int, int]]:
-    return [(a + by, b + by) if k == dim else (a, b) for k, (a, b) in enumerate(bounds)]

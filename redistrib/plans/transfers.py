@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.arith import unravel
 from redistrib.theory.boxes import Box, Boxes, summed_volumes
-from redistrib.theory.placement import Int64, Placement
+from redistrib.theory.placement import Int64, Placement, number_of
 
 
 class TransferRow(NamedTuple):
@@ -47,17 +47,6 @@ class Transfers:
 
     def __len__(self) -> int:
         return len(self.sender)
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[tuple[int, int, Box]], rank: int) -> Transfers:
-        """A table of (sender, receiver, box), each in a round of its own; empty boxes are left out."""
-        rows = [row for row in rows if row[2].volume]
-        sender, receiver = (np.array([row[k] for row in rows], dtype=np.int64) for k in (0, 1))
-        start, size = (
-            np.array([getattr(row[2], name) for row in rows], dtype=np.int64).reshape(len(rows), rank)
-            for name in ("start", "size")
-        )
-        return cls(sender, receiver, Boxes(start, size), np.arange(len(rows)))
 
     def rows(self) -> list[TransferRow]:
         """The table row by row."""
@@ -98,10 +87,6 @@ class Transfers:
         rows = self.receiver == device
         return list(zip(self.sender[rows].tolist(), self.box[rows].rows(), strict=True))
 
-    def sent(self, devices: int) -> list[int]:
-        """Elements that each of so many devices sends."""
-        return summed_volumes(self.box.size, self.sender, devices)
-
     def received(self, devices: int) -> list[int]:
         """Elements that each of so many devices receives."""
         return summed_volumes(self.box.size, self.receiver, devices)
@@ -110,35 +95,66 @@ class Transfers:
         """Elements that travel between devices of different sides; `side` is `[devices]`."""
         return sum(self.box[side[self.sender] != side[self.receiver]].volumes())
 
-    def renumbered(self, number: Int64) -> Transfers:
-        """The same transfers where device d has the number `number[d]`."""
-        return replace(self, sender=number[self.sender], receiver=number[self.receiver])
+
+def parts_in_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64, Boxes]:
+    """The parts of boxes in all tiles that they touch, box by box and then tile by tile, row-major.
+
+    Tiles may be of any size. A tile without elements, between others, gives an empty part.
+
+    Returns:
+        For each part the number of its box; `[parts, rank]` the index of its tile; and the part itself.
+    """
+    first, stop = touched_tiles(source, needed)
+    extent = stop - first
+    count = np.where(needed.empty, 0, extent.prod(axis=1))
+    number = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(number)) - np.repeat(count.cumsum() - count, count)
+    tile = first[number] + unravel(place, extent[number])
+    start = source.edges(tile)
+    return number, tile, Boxes(start, source.edges(tile + 1) - start).meet(needed[number])
 
 
-def lacking(source: Placement, holders: Sequence[int], boxes: Sequence[Box], receivers: Sequence[int]) -> Transfers:
+def touched_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64]:
+    """`[boxes, rank]` first and one past the last tile that each box touches, by dimension."""
+    low, high = needed.start, needed.start + needed.size
+    if not source.cuts:
+        tile = np.maximum(np.array(source.tile, dtype=np.int64), 1)
+        return low // tile, -(-high // tile)
+    edges = [source.edges(_along(source, i))[:, i] for i in range(source.rank)]
+    first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
+    stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
+    return first, np.maximum(first, stop)
+
+
+def _along(placement: Placement, dim: int) -> Int64:
+    """`[tiles + 1, rank]` indices of the tiles along one dimension, and the one behind the last."""
+    index = np.zeros((placement.grid[dim] + 1, placement.rank), dtype=np.int64)
+    index[:, dim] = np.arange(len(index))
+    return index
+
+
+def lacking(source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]) -> Transfers:
     """The boxes that devices need, each from a device that holds it: of their own tile what they hold, the rest from
     others.
 
-    Receivers of one tile are spread over its holders. The boxes may overlap; the tiles do not.
+    Receivers of one tile are spread over its holders. Each row is in a round of its own. The boxes may overlap; the
+    tiles do not.
 
     Args:
-        source: tiles of equal size.
+        source: the tiles.
         holders: for each row of the placement the device that holds it.
         boxes: boxes, each inside the array.
         receivers: for each box the device that needs it.
     """
-    holders_of: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for device, index in zip(holders, source.index.tolist(), strict=True):
-        holders_of[tuple(index)].append(device)
-    sends_of: dict[tuple[int, ...], int] = defaultdict(int)
-    rows = []
-    for receiver, box in zip(receivers, boxes, strict=True):
-        touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(box.start, box.size, source.tile, strict=True))
-        for index in product(*touched):
-            part = box.meet(Box(tuple(i * n for i, n in zip(index, source.tile, strict=True)), source.tile))
-            sender = receiver
-            if receiver not in holders_of[index]:
-                sender = holders_of[index][sends_of[index] % len(holders_of[index])]
-                sends_of[index] += 1
-            rows.append((sender, receiver, part))
-    return Transfers.of_rows(rows, source.rank)
+    holders_of: dict[int, list[int]] = defaultdict(list)
+    for device, tile in zip(holders, source.number.tolist(), strict=True):
+        holders_of[tile].append(device)
+    number, index, part = parts_in_tiles(source, boxes)
+    receiver = np.array(receivers, dtype=np.int64)[number]
+    sends_of: dict[int, int] = defaultdict(int)
+    sender = receiver.copy()
+    for row, tile in enumerate(number_of(index, source.grid).tolist()):
+        if sender[row] not in holders_of[tile]:
+            sender[row] = holders_of[tile][sends_of[tile] % len(holders_of[tile])]
+            sends_of[tile] += 1
+    return Transfers(sender, receiver, part, np.arange(len(sender))).where(~part.empty)

@@ -10,6 +10,8 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
+import numpy as np
+
 from redistrib.plans.transfers import Transfers, lacking
 from redistrib.programs.program import Value
 
@@ -31,9 +33,9 @@ def direct_transfers(value: Value, out: Value) -> Transfers:
     ([Box(start=(0,), size=(2,))], [(0, Box(start=(2,), size=(2,)))])
     """
     if value.has_halos:  # a part of a device's tile
-        boxes = zip(out.place.devices, out.boxes.rows(), strict=True)
-        return Transfers.of_rows([(device, device, box) for device, box in boxes], len(out.shape))
-    return lacking(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)
+        devices = np.array(out.place.devices)
+        return Transfers(devices, devices, out.boxes, np.arange(len(devices))).where(~out.boxes.empty)
+    return lacking(value.placement, value.place.devices, out.boxes, out.place.devices)
 
 
 class Scattering(NamedTuple):

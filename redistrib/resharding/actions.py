@@ -17,6 +17,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.specs import from_named_sharding
 from redistrib.lang.types import DistType
 from redistrib.resharding.padding import Padding, padded_types
+from redistrib.theory.boxes import boxes_of
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
@@ -194,11 +195,11 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     if isinstance(sharding, NamedSharding):
         dist_type, mesh = from_named_sharding(sharding, shape)
         return dist_type, mesh, tuple(sharding.mesh.devices.flat)
-    boxes = sharding.devices_indices_map(shape)
+    boxes = boxes_of(sharding, shape)
     mesh = Mesh(tuple(Axis(f"d{k}", prime) for k, prime in enumerate(prime_factors(len(boxes)))))
     tile = sharding.shard_shape(shape)
-    starts = [[part.indices(size)[0] for part, size in zip(box, shape, strict=True)] for box in boxes.values()]
-    index = np.array(starts, dtype=np.int64).reshape(len(boxes), len(shape)) // np.array(tile, dtype=np.int64)
+    starts = np.array([box.start for box in boxes.values()], dtype=np.int64)
+    index = starts.reshape(len(boxes), len(shape)) // np.array(tile, dtype=np.int64)
     try:
         placement = Placement(shape, tuple(size // part for size, part in zip(shape, tile, strict=True)), index)
         meaning = type_of(placement, mesh)

@@ -19,6 +19,7 @@ from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.packing.moves import PlanEntry
 from redistrib.resharding.packing.order import LeafBatch
 from redistrib.resharding.planning import Planner, leaf_spec, route_of
+from redistrib.theory.boxes import boxes_of
 
 
 def route_of_leaf(leaf: Leaf) -> LeafRoute:
@@ -66,8 +67,8 @@ def _placed(leaf: Leaf, sharding: Any) -> object:
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:  # of summands JAX has no boxes
         mesh = sharding.mesh
         return [device.id for device in mesh.devices.flat], dict(mesh.shape), str(sharding.spec), sharding.memory_kind
-    boxes = sharding.devices_indices_map(np.shape(leaf.value))
-    return [(device.id, str(box)) for device, box in boxes.items()], sharding.memory_kind
+    boxes = boxes_of(sharding, np.shape(leaf.value))
+    return [(device.id, box.edges) for device, box in boxes.items()], sharding.memory_kind
 
 
 def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:

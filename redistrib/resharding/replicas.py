@@ -14,6 +14,7 @@ from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import ReplicaError
 from redistrib.lang.specs import spec_entries
 from redistrib.resharding.interrupts import SignalsPutOff
+from redistrib.theory.boxes import boxes_of
 
 
 def check_replicas(tree: Any) -> None:
@@ -65,8 +66,7 @@ def _holders(array: jax.Array) -> list[tuple[Any, Any]]:
         telling = [names.index(name) for name in [*sum(map(tuple, spec), ()), *sharding.spec.unreduced]]
         places = np.ndindex(*sharding.mesh.devices.shape)
         return [(sharding.mesh.devices[at], tuple(at[k] for k in telling)) for at in places]
-    boxes = sharding.devices_indices_map(array.shape)
-    return [(device, tuple((part.start, part.stop) for part in box)) for device, box in boxes.items()]
+    return list(boxes_of(sharding, array.shape).items())
 
 
 def _bits(tile: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

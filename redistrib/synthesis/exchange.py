@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Shares, Step
+from redistrib.plans.transfers import parts_in_tiles, touched_tiles
 from redistrib.synthesis import limits
 from redistrib.synthesis.groups import (
     CoarseCells,
@@ -22,7 +23,6 @@ from redistrib.synthesis.groups import (
     permutation_pairs,
     position_in_run,
     sending_pairs,
-    unravel,
 )
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.problem import Problem
@@ -220,34 +220,15 @@ def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
     return Placement.unchecked(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
 
 
-def _span(before: Placement, needed: Boxes) -> tuple[Int64, Int64]:
-    """`[boxes, rank]` first and one past the last tile of `before` that each box touches, by dimension."""
-    low, high = needed.start, needed.start + needed.size
-    if not before.cuts:
-        tile = np.maximum(np.array(before.tile, dtype=np.int64), 1)
-        return low // tile, -(-high // tile)
-    edges = [before.edges(_along(before, i))[:, i] for i in range(before.rank)]
-    first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
-    stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
-    return first, np.maximum(first, stop)
-
-
-def _along(placement: Placement, dim: int) -> Int64:
-    """`[tiles + 1, rank]` indices of the tiles along one dimension, and the one behind the last."""
-    index = np.zeros((placement.grid[dim] + 1, placement.rank), dtype=np.int64)
-    index[:, dim] = np.arange(len(index))
-    return index
-
-
 def share_count(problem: Problem) -> int:
     """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
     before, after = problem.before, problem.after
-    return touched_tiles(before, after.boxes[after.holders]) if before.rank else 0
+    return tiles_touched(before, after.boxes[after.holders]) if before.rank else 0
 
 
-def touched_tiles(before: Placement, needed: Boxes) -> int:
+def tiles_touched(before: Placement, needed: Boxes) -> int:
     """Source tiles that each box touches, over all boxes."""
-    first, stop = _span(before, needed)
+    first, stop = touched_tiles(before, needed)
     return int((stop - first).prod(axis=1).sum())
 
 
@@ -293,19 +274,10 @@ def missing_boxes(before: Placement, needed: Boxes) -> list[MissingBox]:
     """
     if 0 in before.shape:
         return []
-    first, stop = _span(before, needed)
-    extent = stop - first
-    count = extent.prod(axis=1)
-    filled = np.flatnonzero(~needed.empty)
-    receiver = np.repeat(filled, count[filled])
-    tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
-    away = (tile != before.index[receiver]).any(axis=1)
-    receiver, tile = receiver[away], tile[away]
-    low = needed.start[receiver]
-    high = low + needed.size[receiver]
-    start, stop = np.maximum(before.edges(tile), low), np.minimum(before.edges(tile + 1), high)
-    rows = zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True)
-    return [row for row, is_filled in zip(rows, (start < stop).all(axis=1).tolist(), strict=True) if is_filled]
+    receiver, tile, part = parts_in_tiles(before, needed)
+    away = (tile != before.index[receiver]).any(axis=1) & ~part.empty
+    receiver, number, part = receiver[away], number_of(tile[away], before.grid), part[away]
+    return list(zip(receiver.tolist(), number.tolist(), part.start, part.size, strict=True))
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.arith import distinct_rows
+from redistrib.arith import distinct_rows, unravel
 from redistrib.synthesis.half_duplex import without_swaps
 from redistrib.synthesis.torus_neighbours import nearest_groups, nearest_senders
 from redistrib.theory.placement import Int64, Placement, number_of
@@ -142,15 +142,6 @@ def position_in_run(*sorted_keys: Int64) -> Int64:
     starts = place.copy()
     starts[1:][same] = 0
     return place - np.maximum.accumulate(starts)
-
-
-def unravel(number: Int64, extent: Int64) -> Int64:
-    """Row-major indices of numbers in boxes of different extents, `[boxes, rank]`."""
-    index = np.empty_like(extent)
-    for i in range(extent.shape[1] - 1, -1, -1):
-        index[:, i] = number % extent[:, i]
-        number = number // extent[:, i]
-    return index
 
 
 def chunk_groups(

@@ -7,13 +7,16 @@ an extent of 0 is empty. `Box` is a single box; `Boxes` is a table of boxes, usu
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from redistrib.arith import Int64
+
+Edges: TypeAlias = tuple[tuple[int, int], ...]  # of a box: the first element and one past the last of each dimension
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,27 @@ class Box:
 
     start: tuple[int, ...]
     size: tuple[int, ...]
+
+    @staticmethod
+    def whole(shape: Sequence[int]) -> Box:
+        """All elements of an array."""
+        return Box((0,) * len(shape), tuple(shape))
+
+    @staticmethod
+    def between(edges: Iterable[tuple[int, int]]) -> Box:
+        """The box from a first element to one past the last along each dimension."""
+        several = tuple(edges)
+        return Box(tuple(a for a, _ in several), tuple(b - a for a, b in several))
+
+    @staticmethod
+    def at(index: Sequence[slice] | None, shape: Sequence[int]) -> Box:
+        """The box of slices in an array, as JAX gives them for the tiles of a sharding."""
+        return Box.between(part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True))
+
+    @property
+    def edges(self) -> Edges:
+        """The first element and one past the last along each dimension."""
+        return tuple((s, s + n) for s, n in zip(self.start, self.size, strict=True))
 
     @property
     def volume(self) -> int:
@@ -34,6 +58,25 @@ class Box:
         stop = (min(a + m, b + n) for a, m, b, n in zip(self.start, self.size, other.start, other.size, strict=True))
         return Box(start, tuple(max(0, e - s) for s, e in zip(start, stop, strict=True)))
 
+    def lies_in(self, other: Box) -> bool:
+        """Whether another box contains this one, edges included."""
+        return all(c <= a and b <= d for (a, b), (c, d) in zip(self.edges, other.edges, strict=True))
+
+    def slices(self, within: Box | None = None) -> tuple[slice, ...]:
+        """The box as an index of the array, or of the elements of a box that contains it."""
+        start = self.start if within is None else self.offset_in(within)
+        return tuple(slice(s, s + n) for s, n in zip(start, self.size, strict=True))
+
+    def cut_to(self, shape: Sequence[int]) -> Box:
+        """The part of the box inside an array; empty, at the array's end, where it lies beyond."""
+        cut = ((min(max(a, 0), n), min(max(b, 0), n)) for (a, b), n in zip(self.edges, shape, strict=True))
+        return Box.between(cut)
+
+    def with_edge(self, dim: int, edge: tuple[int, int]) -> Box:
+        """The box with another first element, and one past the last, along one dimension."""
+        edges = self.edges
+        return Box.between((*edges[:dim], edge, *edges[dim + 1 :]))
+
     def offset_in(self, other: Box) -> tuple[int, ...]:
         """Elements from the start of another box to the start of this one, along each dimension."""
         return tuple(a - b for a, b in zip(self.start, other.start, strict=True))
@@ -41,6 +84,52 @@ class Box:
     def moved(self, by: tuple[int, ...]) -> Box:
         """The box translated by `by` elements along each dimension."""
         return Box(tuple(s + d for s, d in zip(self.start, by, strict=True)), self.size)
+
+
+def boxes_of(sharding: Any, shape: tuple[int, ...], here: bool = False) -> dict[Any, Box]:
+    """The box of each device of a JAX sharding, or of those of this process alone, in the sharding's order.
+
+    Raises:
+        ValueError: if the sharding does not divide the shape.
+    """
+    indices = sharding.addressable_devices_indices_map(shape) if here else sharding.devices_indices_map(shape)
+    return {device: Box.at(index, shape) for device, index in indices.items()}
+
+
+def rows_around(shape: tuple[int, ...], boxes: Sequence[Box]) -> Box:
+    """The least rows of an array, each whole, that contain all of some boxes."""
+    edges = [box.edges[:1] for box in boxes]
+    rows = [(min(a for ((a, _),) in edges), max(b for ((_, b),) in edges))] if shape else []
+    return Box.between((*rows, *((0, size) for size in shape[1:])))
+
+
+def runs_of(shape: Sequence[int], box: Box) -> tuple[Int64, int]:
+    """The longest contiguous runs of a box in an array that is stored row by row.
+
+    Returns:
+        The first element of each run, ascending, and the elements of each.
+
+    >>> starts, length = runs_of((4, 6), Box((1, 0), (2, 6)))
+    >>> starts.tolist(), length
+    ([6], 12)
+    >>> starts, length = runs_of((4, 6), Box((1, 2), (2, 2)))
+    >>> starts.tolist(), length
+    ([8, 14], 2)
+    """
+    if 0 in box.size:
+        return np.zeros(0, np.int64), 0
+    whole = len(shape)  # dimensions from here on are whole
+    while whole and box.size[whole - 1] == shape[whole - 1]:
+        whole -= 1
+    last = max(0, whole - 1)  # a run is a range of this dimension
+    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    starts = np.zeros(1, np.int64)
+    for k in range(last):
+        steps = np.arange(box.size[k], dtype=np.int64) + box.start[k]
+        starts = (starts[:, None] + steps * strides[k]).reshape(-1)
+    if not shape:
+        return starts, 1
+    return starts + box.start[last] * strides[last], box.size[last] * strides[last]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,8 @@ import numpy as np
 
 from redistrib.backends.jax.memory_kinds import in_default, of_device
 from redistrib.plans.dtypes import dtype_of
+from redistrib.theory.boxes import Box, boxes_of, rows_around
 from redistrib.weights.reading import BoxPiece, PieceReader
-from redistrib.weights.runs import Box, box_of, shape_of
 from redistrib.weights.targets import TargetTensor
 
 
@@ -38,16 +37,13 @@ def direct_tensor(target: TargetTensor, most_bytes: int) -> DirectTensor:
     Boxes that fill whole rows are read as one run of at most `most_bytes`.
     """
     stored = target.stored
-    indices = target.sharding.addressable_devices_indices_map(stored.shape)
-    boxes = {device: box_of(index or (), stored.shape) for device, index in indices.items()}
-    different = sorted(set(boxes.values()))
+    boxes = boxes_of(target.sharding, stored.shape, here=True)
+    different = sorted(set(boxes.values()), key=lambda box: box.start)
     if stored.shape and different:
-        rows = (min(box[0][0] for box in different), max(box[0][1] for box in different))
-        hull: Box = (rows, *((0, size) for size in stored.shape[1:]))
-        elements = math.prod(shape_of(hull))
-        if elements == sum(math.prod(shape_of(box)) for box in different) and elements * stored.itemsize <= most_bytes:
+        hull = rows_around(stored.shape, different)
+        if hull.volume == sum(box.volume for box in different) and hull.volume * stored.itemsize <= most_bytes:
             different = [hull]
-    pieces = tuple(BoxPiece(stored, box, shape_of(box)) for box in different)
+    pieces = tuple(BoxPiece(stored, box, box.size) for box in different)
     return DirectTensor(target, pieces, boxes)
 
 
@@ -63,21 +59,13 @@ def put(tensor: DirectTensor, reader: PieceReader) -> jax.Array:
     for piece in tensor.pieces:
         values = reader.next().view(dtype).reshape(piece.shape)
         for device, box in tensor.boxes.items():
-            if _is_inside(box, piece.box):
-                part = tuple(
-                    slice(start - origin, stop - origin)
-                    for (start, stop), (origin, _) in zip(box, piece.box, strict=True)
-                )
-                tiles[device] = jax.device_put(values[part], of_device(device, sharding))
+            if box.lies_in(piece.box):
+                tiles[device] = jax.device_put(values[box.slices(piece.box)], of_device(device, sharding))
         jax.block_until_ready(list(tiles.values()))
         del values
         reader.release(piece.nbytes)
     arrays = [tiles[device] for device in tensor.boxes]
     return jax.make_array_from_single_device_arrays(stored.shape, sharding, arrays, dtype=dtype)
-
-
-def _is_inside(box: Box, other: Box) -> bool:
-    return all(first <= start and stop <= last for (start, stop), (first, last) in zip(box, other, strict=True))
 
 
 def from_host(values: np.ndarray, target: TargetTensor) -> jax.Array:

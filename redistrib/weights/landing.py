@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.platforms import quirks_of
-from redistrib.weights.runs import box_of
+from redistrib.theory.boxes import Box, boxes_of
 
 _REPLICA = "replica"
 
@@ -49,12 +49,11 @@ def spread(array: jax.Array, sharding: Sharding) -> jax.Array:
     if array.sharding == sharding:
         return array
     shape = array.shape
-    held = {box_of(shard.index, shape): shard.data for shard in array.addressable_shards}
+    held = {Box.at(shard.index, shape): shard.data for shard in array.addressable_shards}
     data_of_device = {shard.device: shard.data for shard in array.addressable_shards}
-    places = sharding.addressable_devices_indices_map(shape)
     tiles = [
-        data_of_device[device] if device in data_of_device else jax.device_put(held[box_of(index or (), shape)], device)
-        for device, index in places.items()
+        data_of_device[device] if device in data_of_device else jax.device_put(held[box], device)
+        for device, box in boxes_of(sharding, shape, here=True).items()
     ]
     return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
 

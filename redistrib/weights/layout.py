@@ -16,8 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import AXIS, line_of
 from redistrib.cache import Cache
+from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.headers import StoredTensor
-from redistrib.weights.runs import Box, box_of
 
 LEAST_RUN = 64 * 2**10  # bytes of a run; tensors that would have shorter runs are read together
 MOST_PADDING = 1 / 8  # zeros over elements, up to which dimensions count as equally good to cut
@@ -41,14 +41,8 @@ class ReadingLayout:
 
     def boxes(self, tensor: StoredTensor) -> dict[Any, Box]:
         """For each device of this process its box of the tensor, in file order; a box may be empty."""
-        indices = self.sharding.addressable_devices_indices_map(self.shape)
-        boxes = {device: box_of(index or (), self.shape) for device, index in indices.items()}
-        return {
-            device: tuple(
-                (min(start, size), min(stop, size)) for (start, stop), size in zip(box, tensor.shape, strict=True)
-            )
-            for device, box in sorted(boxes.items(), key=lambda item: item[1])
-        }
+        boxes = sorted(boxes_of(self.sharding, self.shape, here=True).items(), key=lambda item: item[1].start)
+        return {device: box.cut_to(tensor.shape) for device, box in boxes}
 
 
 def reading_layout(
@@ -122,10 +116,9 @@ def _needed(
     by_host, by_device = np.zeros((len(numbers), line.size)), np.zeros((line.size, line.size))
     for target in targets:
         seen: set[tuple[int, Box]] = set()
-        for device, index in target.devices_indices_map(tuple(shape)).items():
-            box = box_of(index or (), shape)
-            start, stop = box[dim]
-            others = math.prod(b - a for k, (a, b) in enumerate(box) if k != dim)
+        for device, box in boxes_of(target, tuple(shape)).items():
+            start, stop = box.edges[dim]
+            others = math.prod(size for k, size in enumerate(box.size) if k != dim)
             inside = np.clip(np.minimum(first + part, stop) - np.maximum(first, start), 0, None) * others
             by_device[place[device]] += inside
             number = numbers[host[place[device]]]

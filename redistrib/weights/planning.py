@@ -21,12 +21,12 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.report import counted, rendered
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
+from redistrib.theory.boxes import boxes_of
 from redistrib.theory.topology import Topology
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.opening import read_headers
-from redistrib.weights.runs import box_of
 from redistrib.weights.targets import TargetTensor, asked_for, target_tree
 
 
@@ -121,10 +121,8 @@ def load_plan(
         if layout is None:
             small.append(stored)
             continue
-        for device, index in layout.sharding.devices_indices_map(layout.shape).items():
-            box = zip(box_of(index or (), layout.shape), stored.shape, strict=True)
-            elements = math.prod(min(stop, size) - min(start, size) for (start, stop), size in box)
-            read[host[device]] += elements * stored.itemsize
+        for device, box in boxes_of(layout.sharding, layout.shape).items():
+            read[host[device]] += box.cut_to(stored.shape).volume * stored.itemsize
     total = sum(stored.nbytes for stored in small)
     for k, device in enumerate(ordered):
         read[host[device]] += total * (k + 1) // len(ordered) - total * k // len(ordered)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from redistrib.errors import CommunicatorError, MemoryLimitError, WeightsFileError
+from redistrib.theory.boxes import Box, runs_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.open_files import StorageFile
 from redistrib.weights.opening import OpenWeights
-from redistrib.weights.runs import Box, runs_of, shape_of
 
 AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, by default
 JOINED_GAP = 64 * 2**10  # runs with gaps of at most so many bytes are read at once
@@ -46,12 +46,12 @@ class BoxPiece:
     @property
     def read_bytes(self) -> int:
         """Bytes of the box."""
-        return math.prod(shape_of(self.box)) * self.tensor.itemsize
+        return self.box.volume * self.tensor.itemsize
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of memory besides the array: the box if it is padded, and runs read at once with their gaps."""
-        padded = 0 if shape_of(self.box) == self.shape else self.read_bytes
+        padded = 0 if self.box.size == self.shape else self.read_bytes
         starts, length = runs_of(self.tensor.shape, self.box)
         stride = self.tensor.itemsize * (int(starts[1] - starts[0]) if len(starts) > 1 else 0)
         return padded + runs_at_once(len(starts), length * self.tensor.itemsize, stride) * stride
@@ -215,7 +215,7 @@ class PieceReader:
 
 
 def _read_box(file: StorageFile, piece: BoxPiece) -> np.ndarray:
-    size, inside = piece.tensor.itemsize, shape_of(piece.box)
+    size, inside = piece.tensor.itemsize, piece.box.size
     starts, length = runs_of(piece.tensor.shape, piece.box)
     is_front = inside == piece.shape
     buffer = (np.empty if is_front else np.zeros)(piece.nbytes, np.uint8)

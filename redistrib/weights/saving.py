@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,11 +17,11 @@ from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.resharding.sharing import buffers
 from redistrib.sizes import parse_size
+from redistrib.theory.boxes import Box, boxes_of, rows_around, runs_of
 from redistrib.weights.folders import ALONE, path_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.names import named_leaves
 from redistrib.weights.placing import NewFiles, saying_path, temporary_folder
-from redistrib.weights.runs import Box, box_of, runs_of, shape_of
 from redistrib.weights.writing import (
     NewFile,
     NewTensor,
@@ -122,14 +121,12 @@ def _write(
 
 def _write_tensor(descriptor: int, tensor: NewTensor, boxes: Sequence[Box]) -> None:
     stored = tensor.stored
-    rows = (min(box[0][0] for box in boxes), max(box[0][1] for box in boxes)) if stored.shape else (0, 1)
-    hull: Box = (rows, *((0, size) for size in stored.shape[1:]))
-    elements = math.prod(shape_of(hull))
-    joined = len(boxes) > 1 and elements == sum(math.prod(shape_of(box)) for box in boxes)
-    if joined and elements * stored.itemsize <= JOINED_BYTES:
-        whole = np.empty(shape_of(hull), _host_dtype(tensor.value))
+    hull = rows_around(stored.shape, boxes)
+    joined = len(boxes) > 1 and hull.volume == sum(box.volume for box in boxes)
+    if joined and hull.volume * stored.itemsize <= JOINED_BYTES:
+        whole = np.empty(hull.size, _host_dtype(tensor.value))
         for box in boxes:
-            whole[_inside(box, hull)] = _values(tensor, box)
+            whole[box.slices(hull)] = _values(tensor, box)
         _write_box(descriptor, stored, hull, whole)
         return
     for box in boxes:
@@ -140,19 +137,14 @@ def _host_dtype(value: Any) -> Any:
     return np.dtype(value.dtype)
 
 
-def _inside(box: Box, other: Box) -> tuple[slice, ...]:
-    """A box as slices of a box that contains it."""
-    return tuple(slice(start - origin, stop - origin) for (start, stop), (origin, _) in zip(box, other, strict=True))
-
-
 def _values(tensor: NewTensor, box: Box) -> np.ndarray:
     """A box of an array, on the host."""
     if not isinstance(tensor.value, jax.Array):
-        return np.asarray(tensor.value)[tuple(slice(*part) for part in box)]
+        return np.asarray(tensor.value)[box.slices()]
     for shard in tensor.value.addressable_shards:
-        tile = box_of(shard.index, tensor.stored.shape)
-        if all(first <= start and stop <= last for (start, stop), (first, last) in zip(box, tile, strict=True)):
-            return np.asarray(shard.data)[_inside(box, tile)]
+        tile = Box.at(shard.index, tensor.stored.shape)
+        if box.lies_in(tile):
+            return np.asarray(shard.data)[box.slices(tile)]
     raise AssertionError("the box is on a device of this process")
 
 
@@ -198,5 +190,5 @@ def _where(value: Any) -> str:
     """The box of each device, as text."""
     if not isinstance(value, jax.Array):
         return str(np.shape(value))
-    boxes: Mapping[Any, Any] = value.sharding.devices_indices_map(value.shape)
-    return str(sorted((device.id, str(box)) for device, box in boxes.items()))
+    boxes = boxes_of(value.sharding, value.shape)
+    return str(sorted((device.id, box.edges) for device, box in boxes.items()))

@@ -15,6 +15,7 @@ import numpy as np
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.errors.base import MASKED, shown
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.folders import shard_names
 from redistrib.weights.headers import (
     DTYPES,
@@ -26,7 +27,6 @@ from redistrib.weights.headers import (
     ties_by_others,
 )
 from redistrib.weights.names import is_unicode
-from redistrib.weights.runs import Box, box_of, shape_of
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SPLIT_BYTES = 2**20  # boxes of at least so many bytes are split among their holders
@@ -172,7 +172,7 @@ def owned_boxes(tensors: Iterable[NewTensor], processes: Sequence[int]) -> list[
         written = []
         for box, holders in _holders(tensor, processes):
             for part, process in _shared(box, holders, busy, tensor.stored.itemsize):
-                busy[process] += math.prod(shape_of(part)) * tensor.stored.itemsize
+                busy[process] += part.volume * tensor.stored.itemsize
                 if process == jax.process_index():
                     written.append(part)
         result.append(written)
@@ -183,23 +183,20 @@ def _holders(tensor: NewTensor, processes: Sequence[int]) -> list[tuple[Box, lis
     """The distinct boxes of a tensor, each with the processes that hold it."""
     shape = tensor.stored.shape
     if not isinstance(tensor.value, jax.Array):
-        return [(tuple((0, size) for size in shape), [min(processes)])]
+        return [(Box.whole(shape), [min(processes)])]
     holders: dict[Box, set[int]] = {}
-    device: Any
-    for device, index in tensor.value.sharding.devices_indices_map(shape).items():
-        holders.setdefault(box_of(index or (), shape), set()).add(device.process_index)
-    return [(box, sorted(holders[box])) for box in sorted(holders)]
+    for device, box in boxes_of(tensor.value.sharding, shape).items():
+        holders.setdefault(box, set()).add(device.process_index)
+    return [(box, sorted(holders[box])) for box in sorted(holders, key=lambda box: box.start)]
 
 
 def _shared(box: Box, holders: Sequence[int], busy: dict[int, int], itemsize: int) -> list[tuple[Box, int]]:
-    size = math.prod(shape_of(box)) * itemsize
-    if size < SPLIT_BYTES or len(holders) == 1 or not box:
+    if box.volume * itemsize < SPLIT_BYTES or len(holders) == 1 or not box.size:
         return [(box, min(holders, key=lambda process: (busy[process], process)))]
-    dim = max(range(len(box)), key=lambda k: (min(shape_of(box)[k], len(holders)), -k))
-    start, stop = box[dim]
-    edges = [start + (stop - start) * k // len(holders) for k in range(len(holders) + 1)]
+    dim = max(range(len(box.size)), key=lambda k: (min(box.size[k], len(holders)), -k))
+    edges = [box.start[dim] + box.size[dim] * k // len(holders) for k in range(len(holders) + 1)]
     return [
-        ((*box[:dim], (edges[k], edges[k + 1]), *box[dim + 1 :]), process)
+        (box.with_edge(dim, (edges[k], edges[k + 1])), process)
         for k, process in enumerate(holders)
         if edges[k] < edges[k + 1]
     ]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
@@ -19,12 +20,12 @@ from redistrib.plans import reference, verify
 from redistrib.plans.reduction import Accumulator
 from redistrib.plans.reference import Tile, run_step, scatter
 from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
-from redistrib.plans.transfers import Transfers
+from redistrib.plans.transfers import Transfers, lacking
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, all_types, numbered, plans, redistributions
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, Boxes
 from redistrib.theory.placement import Placement
 from tests.messages import exactly
 from tests.plans.hand import GOOD, place, shares
@@ -208,3 +209,29 @@ def test_nothing_travels_of_an_array_without_elements() -> None:
 def test_who_judges_a_step_does_not_ask_it_what_it_moves(path: Path) -> None:
     asked = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
     assert not asked & {"transfers", "retained", "received", "sent", "crossing"}
+
+
+@given(st.data())
+def test_what_a_device_lacks_comes_from_devices_that_hold_it(data: st.DataObject) -> None:
+    """Tiles are of any size, and boxes may overlap."""
+    shape = (7, 5)
+    cuts = tuple((0, *sorted(data.draw(st.sets(st.integers(1, size - 1)))), size) for size in shape)
+    grid = (len(cuts[0]) - 1, len(cuts[1]) - 1)
+    rows = [*np.ndindex(*grid), *data.draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in grid)), max_size=4))]
+    source = Placement(shape, grid, np.array(rows), cuts=cuts)
+    holders = data.draw(st.permutations(range(10, 10 + len(rows))))
+    edges = [st.tuples(st.integers(0, size), st.integers(0, size)).map(sorted).map(tuple) for size in shape]
+    needed = [Box.between(each) for each in data.draw(st.lists(st.tuples(*edges), max_size=4))]
+    start, size = (np.array([getattr(b, name) for b in needed], np.int64).reshape(-1, 2) for name in ("start", "size"))
+    receivers = data.draw(st.lists(st.integers(8, 14), min_size=len(needed), max_size=len(needed), unique=True))
+    table = lacking(source, holders, Boxes(start, size), receivers)
+    held = dict(zip(holders, source.boxes.rows(), strict=True))
+    for receiver, box in zip(receivers, needed, strict=True):
+        got = np.zeros(shape, int)
+        for row in table.rows():
+            if row.receiver == receiver:
+                assert row.box.volume and row.box.lies_in(held[row.sender])
+                assert row.sender == receiver or not (receiver in held and row.box.lies_in(held[receiver]))
+                got[row.box.slices()] += 1
+        assert (got[box.slices()] == 1).all() and got.sum() == box.volume
+    assert table.round.tolist() == sorted(set(table.round.tolist()))

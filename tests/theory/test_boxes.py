@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.theory.boxes import Box, Boxes, summed_volumes
+from redistrib.theory.boxes import Box, Boxes, rows_around, summed_volumes
 from redistrib.theory.placement import placement_of
 
 
@@ -74,3 +75,27 @@ def test_volumes_are_summed_to_the_last_element(largest: int) -> None:
     """Integers of Python where 64 bits are too few, and never floats."""
     found = summed_volumes(np.array([[largest, 1], [1, 2], [largest, 3]]), np.array([0, 2, 0]), 3)
     assert found == [4 * largest, 0, 2] and {type(volume) for volume in found} == {int}
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=3), st.data())
+def test_a_box_reads_as_edges_and_as_slices(drawn: list[tuple[int, int]], data: st.DataObject) -> None:
+    edges = tuple((a, a + n) for a, n in drawn)
+    shape = tuple(b + data.draw(st.integers(0, 2)) for _, b in edges)
+    box, numbers, inside = Box.between(edges), np.arange(math.prod(shape)).reshape(shape), np.zeros(shape, bool)
+    inside[box.slices()] = True
+    assert box.edges == edges
+    assert Box.at(box.slices(), shape) == box
+    assert {at for at in np.ndindex(*shape) if inside[at]} == elements(box)
+    part = box.cut_to([data.draw(st.integers(0, n)) for n in shape])
+    assert part.volume == len(elements(part) & elements(box))
+    if part.lies_in(box):
+        assert np.array_equal(numbers[box.slices()][part.slices(box)], numbers[part.slices()])
+
+
+def test_which_box_lies_in_which() -> None:
+    box = Box((1, 2), (3, 4))
+    assert box.lies_in(box) and box.lies_in(Box((0, 0), (4, 6))) and Box((2, 2), (1, 4)).lies_in(box)
+    assert not box.lies_in(Box((2, 2), (3, 4))) and not box.lies_in(Box((1, 2), (3, 3)))
+    assert box.with_edge(1, (0, 7)) == Box((1, 0), (3, 7))
+    assert Box.at((slice(None), slice(2, 4)), (3, 6)) == Box((0, 2), (3, 2))
+    assert rows_around((9, 5), [Box((4, 1), (1, 2)), Box((2, 0), (1, 5))]) == Box((2, 0), (3, 5))

@@ -15,10 +15,10 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 from jax.sharding import PartitionSpec as P
 
 from redistrib.backends.jax.rows import line_of
+from redistrib.theory.boxes import boxes_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import reading_layout
 from redistrib.weights.planning import cut_by_axes
-from redistrib.weights.runs import Box, box_of
 
 SQUARE = StoredTensor("w", 0, 0, (1024, 1024), "float32")
 
@@ -27,22 +27,18 @@ def hosts_of(devices: Any, each: int) -> dict[Any, int]:
     return {device: k // each for k, device in enumerate(devices)}
 
 
-def boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
-    return {device: box_of(index or (), shape) for device, index in sharding.devices_indices_map(shape).items()}
-
-
 def lacking(tensor: StoredTensor, reading: Sharding, target: Sharding, hosts: dict[Any, int]) -> list[int]:
     """For each host the elements that it needs and has not read, counted one by one."""
     result = []
-    read, needed = boxes(reading, tensor.shape), boxes(target, tensor.shape)
+    read, needed = boxes_of(reading, tensor.shape), boxes_of(target, tensor.shape)
     for host in sorted(set(hosts.values())):
         wanted = np.zeros(tensor.shape, bool)
         for device, box in needed.items():
             if hosts[device] == host:
-                wanted[tuple(slice(*part) for part in box)] = True
+                wanted[box.slices()] = True
         for device, box in read.items():
             if hosts[device] == host:
-                wanted[tuple(slice(*part) for part in box)] = False
+                wanted[box.slices()] = False
         result.append(int(wanted.sum()))
     return result
 
@@ -94,8 +90,8 @@ def test_no_other_order_leaves_more_where_it_is_needed(target: Sharding) -> None
     tensor = StoredTensor("w", 0, 0, (36, 18432), "float32")
     layout = reading_layout(tensor, line_of(devices), [target], hosts)
     assert layout is not None
-    read = boxes(layout.sharding, tensor.shape)
-    assert len(set(read.values())) == 6 and sum(_size(box) for box in read.values()) == math.prod(tensor.shape)
+    read = boxes_of(layout.sharding, tensor.shape)
+    assert len(set(read.values())) == 6 and sum(box.volume for box in read.values()) == math.prod(tensor.shape)
     small = StoredTensor("w", 0, 0, (36, 36), "float32")  # the same cuts, counted faster
     ours = sum(lacking(small, layout.sharding, target, hosts))
     spec = layout.sharding.spec
@@ -103,7 +99,3 @@ def test_no_other_order_leaves_more_where_it_is_needed(target: Sharding) -> None
     lines = [[devices[2 * host + order[:k].count(host)] for k, host in enumerate(order)] for order in orders]
     least = min(sum(lacking(small, NamedSharding(line_of(line), spec), target, hosts)) for line in lines)
     assert ours == least
-
-
-def _size(box: Box) -> int:
-    return math.prod(stop - start for start, stop in box)

@@ -27,12 +27,12 @@ from safetensors.numpy import save_file
 import redistrib as rd
 from redistrib.backends.jax.rows import line_of
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
+from redistrib.theory.boxes import Box, runs_of
 from redistrib.weights import headers, open_files, reading
 from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import in_batches
 from redistrib.weights.opening import open_weights
 from redistrib.weights.reading import BoxPiece, PieceReader
-from redistrib.weights.runs import runs_of
 from redistrib.weights.targets import target_tree
 from tests.weights.files import CountingFile, arrays, read_by_safetensors, same_bits, written
 
@@ -148,8 +148,8 @@ def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None:
     weights = open_weights(written(tmp_path, {"w": np.arange(2**19, dtype=np.float32).reshape(512, 1024)}))
     tensor = weights.files["w"]
-    columns = [BoxPiece(tensor, ((0, 512), (k, k + 512)), (512, 512)) for k in (0, 512)]
-    padded = BoxPiece(tensor, ((400, 512), (0, 1024)), (160, 1024))
+    columns = [BoxPiece(tensor, Box((0, k), (512, 512)), (512, 512)) for k in (0, 512)]
+    padded = BoxPiece(tensor, Box((400, 0), (112, 1024)), (160, 1024))
     pieces = [*columns, padded, *columns]
     limit = 2 * 2**20 + 4096  # a box of columns, and the runs with gaps that are read at once
     tracemalloc.start()
@@ -157,8 +157,8 @@ def test_the_limit_holds_for_all_that_a_reader_allocates(tmp_path: Path) -> None
         with PieceReader(weights, pieces, limit) as reader:
             for piece in pieces:
                 values = reader.next().view(np.float32).reshape(piece.shape)
-                inside = tuple(slice(*part) for part in piece.box)
-                rows = piece.box[0][1] - piece.box[0][0]
+                inside = piece.box.slices()
+                rows = piece.box.size[0]
                 expected = np.arange(2**19, dtype=np.float32).reshape(512, 1024)[inside]
                 assert np.array_equal(values[:rows], expected) and not values[rows:].any()
                 del values, expected
@@ -435,13 +435,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @given(st.lists(st.integers(0, 5), max_size=4), st.data())
 def test_runs_are_those_of_numpy(shape: list[int], data: st.DataObject) -> None:
-    box = []
+    edges = []
     for size in shape:
         start = data.draw(st.integers(0, size))
-        box.append((start, data.draw(st.integers(start, size))))
+        edges.append((start, data.draw(st.integers(start, size))))
+    box = Box.between(edges)
     numbers = np.arange(math.prod(shape)).reshape(shape)
-    inside = numbers[tuple(slice(*part) for part in box)].reshape(-1)
-    starts, length = runs_of(shape, tuple(box))
+    inside = numbers[box.slices()].reshape(-1)
+    starts, length = runs_of(shape, box)
     assert [k for start in starts.tolist() for k in range(start, start + length)] == inside.tolist()
     if len(starts) > 1:  # no longer runs are possible
         assert min(np.diff(starts)) > length

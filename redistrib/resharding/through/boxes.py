@@ -7,7 +7,6 @@ the inputs, past all views, so that each may run before or after its box moves.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from redistrib.errors import ThroughError
 from redistrib.resharding.through.forms import (
-    Box,
     Combination,
     Concatenation,
     ElementwiseStep,
@@ -28,7 +26,8 @@ from redistrib.resharding.through.forms import (
     fetches,
 )
 from redistrib.resharding.through.function import Constants, TracedFunction, is_literal
-from redistrib.resharding.through.reshapes import boxes_of_run, dimension_groups, flat_runs
+from redistrib.resharding.through.reshapes import boxes_of_run, dimension_groups
+from redistrib.theory.boxes import Box, Edges, runs_of
 
 MOST_PARTS = 512  # boxes of an input that a reshape may make of one box of a result
 
@@ -93,7 +92,7 @@ class Backwards:
 
     def used(self) -> set[int]:
         """The inputs that results are made of."""
-        forms = [self.form(k, tuple((0, size) for size in var.aval.shape)) for k, var in enumerate(self.results)]
+        forms = [self.form(k, Box.whole(var.aval.shape)) for k, var in enumerate(self.results)]
         return {fetch.leaf for form in forms for fetch in fetches(form)} & set(range(len(self._inputs)))
 
     def form(self, result: int, box: Box) -> Form:
@@ -112,7 +111,7 @@ class Backwards:
             return _of_number(Number.of(np.asarray(atom.val, atom.aval.dtype)), steps)
         if atom in self._inputs:
             return Fetch(self._inputs[atom], box, steps)
-        if any(a == b for a, b in box):
+        if 0 in box.size:
             return _empty(box, steps[-1].dtype if steps else atom.aval.dtype)
         if atom not in self._origins:
             return Fetch(self._leaf(atom), box, steps)
@@ -145,8 +144,8 @@ class Backwards:
                 operands.append(Scalar(self._leaf(atom)))
             else:  # a dimension of one element may be repeated along the result's
                 operands.append(None)
-                sizes = atom.aval.shape
-                arrays.append((atom, tuple(box[k] if n == shape[k] else (0, 1) for k, n in enumerate(sizes))))
+                edges = zip(box.edges, atom.aval.shape, shape, strict=False)  # a scalar has none
+                arrays.append((atom, Box.between(edge if n == m else (0, 1) for edge, n, m in edges)))
         params = tuple(eqn.params.items())
         if len(arrays) == 1 and arrays[0][1] == box:
             step = ElementwiseStep(eqn.primitive, params, tuple(operands), str(eqn.outvars[0].aval.dtype))
@@ -158,17 +157,14 @@ class Backwards:
 
     def _transpose(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         order = eqn.params["permutation"]
-        inner = [(0, 0)] * len(box)
-        for k, dim in enumerate(order):
-            inner[dim] = box[k]
-        return View("transpose", (tuple(order),), self._form(eqn.invars[0], tuple(inner), steps))
+        inner = Box.between(edge for _, edge in sorted(zip(order, box.edges, strict=True)))
+        return View("transpose", (tuple(order),), self._form(eqn.invars[0], inner, steps))
 
     def _slice(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         starts, strides = eqn.params["start_indices"], eqn.params["strides"]
         if strides is not None and any(stride != 1 for stride in strides):
             return self._strided(eqn, box, steps)
-        moved = tuple((first + start, last + start) for (first, last), start in zip(box, starts, strict=True))
-        return self._form(eqn.invars[0], moved, steps)
+        return self._form(eqn.invars[0], box.moved(starts), steps)
 
     def _strided(self, eqn: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         """A slice with steps along one dimension, element by element."""
@@ -177,74 +173,67 @@ class Backwards:
         if len(dims) > 1:
             raise ThroughError("slice", "a slice with steps along several dimensions; slice one after the other")
         (dim,) = dims
-        self._require_few(eqn, box[dim][1] - box[dim][0])
-        parts = []
-        for k in range(*box[dim]):
-            place = starts[dim] + k * strides[dim]
-            inner = [(a + start, b + start) for (a, b), start in zip(box, starts, strict=True)]
-            inner[dim] = (place, place + 1)
-            parts.append(self._form(eqn.invars[0], tuple(inner), steps))
+        self._require_few(eqn, box.size[dim])
+        moved = box.moved(starts)
+        places = (starts[dim] + k * strides[dim] for k in range(*box.edges[dim]))
+        parts = [self._form(eqn.invars[0], moved.with_edge(dim, (k, k + 1)), steps) for k in places]
         return _joined(dim, parts)
 
     def _split(self, eqn: Any, number: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim, start = eqn.params["axis"], sum(eqn.params["sizes"][:number])
-        moved = tuple((a + start, b + start) if k == dim else (a, b) for k, (a, b) in enumerate(box))
-        return self._form(eqn.invars[0], moved, steps)
+        first, last = box.edges[dim]
+        return self._form(eqn.invars[0], box.with_edge(dim, (first + start, last + start)), steps)
 
     def _concatenate(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim, start = eqn.params["dimension"], 0
         parts: list[Form] = []
         for atom in eqn.invars:
             size = atom.aval.shape[dim]
-            first, last = max(box[dim][0], start), min(box[dim][1], start + size)
+            first, last = max(box.edges[dim][0], start), min(box.edges[dim][1], start + size)
             if first < last:
-                inner = tuple((first - start, last - start) if k == dim else item for k, item in enumerate(box))
-                parts.append(self._form(atom, inner, steps))
+                parts.append(self._form(atom, box.with_edge(dim, (first - start, last - start)), steps))
             start += size
         return _joined(dim, parts)
 
     def _stack(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim = eqn.params["axis"]
-        inner: Box = (*box[:dim], *box[dim + 1 :])
-        parts: list[Form] = []
-        sizes = tuple(b - a for a, b in inner)
-        for k in range(*box[dim]):
-            form = self._form(eqn.invars[k], inner, steps)
-            parts.append(View("reshape", ((*sizes[:dim], 1, *sizes[dim:]),), form))
-        return _joined(dim, parts)
+        edges = box.edges
+        inner = Box.between((*edges[:dim], *edges[dim + 1 :]))
+        size = (*inner.size[:dim], 1, *inner.size[dim:])
+        forms = (self._form(eqn.invars[k], inner, steps) for k in range(*edges[dim]))
+        return _joined(dim, [View("reshape", (size,), form) for form in forms])
 
     def _unstack(self, eqn: Any, number: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim = eqn.params["axis"]
-        inner: Box = (*box[:dim], (number, number + 1), *box[dim:])
-        return View("reshape", (tuple(b - a for a, b in box),), self._form(eqn.invars[0], inner, steps))
+        inner = Box.between((*box.edges[:dim], (number, number + 1), *box.edges[dim:]))
+        return View("reshape", (box.size,), self._form(eqn.invars[0], inner, steps))
 
     def _tile(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...], dim: int = 0) -> Form:
-        if dim == len(box):
+        if dim == len(box.size):
             return self._form(eqn.invars[0], box, steps)
-        size, (start, stop) = eqn.invars[0].aval.shape[dim], box[dim]
+        size, (start, stop) = eqn.invars[0].aval.shape[dim], box.edges[dim]
         parts: list[Form] = []
         while start < stop:
             end = min(stop, (start // size + 1) * size)
             first = start % size
-            inner = (*box[:dim], (first, first + end - start), *box[dim + 1 :])
+            inner = box.with_edge(dim, (first, first + end - start))
             parts.append(self._tile(eqn, _, inner, steps, dim + 1))
             start = end
         return _joined(dim, parts)
 
     def _rev(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dims, shape = eqn.params["dimensions"], eqn.invars[0].aval.shape
-        inner = tuple((shape[k] - b, shape[k] - a) if k in dims else (a, b) for k, (a, b) in enumerate(box))
+        edges = enumerate(box.edges)
+        inner = Box.between((shape[k] - b, shape[k] - a) if k in dims else (a, b) for k, (a, b) in edges)
         return View("rev", (tuple(dims),), self._form(eqn.invars[0], inner, steps))
 
     def _broadcast_in_dim(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dims, shape = eqn.params["broadcast_dimensions"], eqn.invars[0].aval.shape
         full = eqn.outvars[0].aval.shape
-        inner = tuple(
-            box[dim] if size == full[dim] else (0, min(1, box[dim][1] - box[dim][0]) or 1)
-            for size, dim in zip(shape, dims, strict=True)
-        )
-        sizes = tuple(b - a for a, b in box)
-        return View("broadcast", (sizes, tuple(dims)), self._form(eqn.invars[0], inner, steps))
+        # A dimension of one element is repeated along the result's.
+        edges = box.edges
+        inner = Box.between(edges[dim] if size == full[dim] else (0, 1) for size, dim in zip(shape, dims, strict=True))
+        return View("broadcast", (box.size, tuple(dims)), self._form(eqn.invars[0], inner, steps))
 
     def _copy(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         return self._form(eqn.invars[0], box, steps)
@@ -262,15 +251,15 @@ class Backwards:
         if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
             raise ThroughError("reshape", "a reshape in another order of dimensions; transpose first")
         groups = dimension_groups(before, after)
-        return self._regrouped(eqn, groups, len(groups), (), box, steps)
+        return self._regrouped(eqn, groups, len(groups), (), box.edges, steps)
 
     def _regrouped(
         self,
         eqn: Any,
         groups: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
         count: int,
-        inner: Box,
-        box: Box,
+        inner: Edges,
+        box: Edges,
         steps: tuple[ElementwiseStep, ...],
     ) -> Form:
         """A box of which the dimensions of the first groups are those of the result, and of the others the operand's.
@@ -278,26 +267,24 @@ class Backwards:
         Args:
             groups: sizes of dimensions before and after, whose products are equal.
             count: how many groups are as in the result.
-            inner: the box along the dimensions of the operand that belong to the other groups.
-            box: the box along the dimensions of the result that belong to these.
+            inner: the box's edges along the dimensions of the operand that belong to the other groups.
+            box: its edges along the dimensions of the result that belong to these.
         """
         if count == 0:
-            return self._form(eqn.invars[0], inner, steps)
+            return self._form(eqn.invars[0], Box.between(inner), steps)
         before, after = groups[count - 1]
         outer, part = box[: len(box) - len(after)], box[len(box) - len(after) :]
         if before == after:
             return self._regrouped(eqn, groups, count - 1, (*part, *inner), outer, steps)
-        pieces = [piece for run in flat_runs(after, part) for piece in boxes_of_run(before, *run)]
+        starts, length = runs_of(after, Box.between(part))
+        pieces = [piece for start in starts.tolist() for piece in boxes_of_run(before, start, start + length)]
         self._require_few(eqn, len(pieces))
-        heads = tuple(b - a for a, b in outer)
-        tails = tuple(b - a for a, b in inner)
+        heads, middle, tails = (Box.between(edges).size for edges in (outer, part, inner))
         forms = []
         for piece in pieces:
             form = self._regrouped(eqn, groups, count - 1, (*piece, *inner), outer, steps)
-            size = math.prod(b - a for a, b in piece)
-            forms.append(View("reshape", ((*heads, size, *tails),), form))
-        sizes = (*heads, *(b - a for a, b in part), *tails)
-        return View("reshape", (sizes,), _joined(len(heads), forms))
+            forms.append(View("reshape", ((*heads, Box.between(piece).volume, *tails),), form))
+        return View("reshape", ((*heads, *middle, *tails),), _joined(len(heads), forms))
 
     def _shown(self, eqn: Any) -> str:
         """A primitive, and the line that it comes from."""
@@ -315,20 +302,17 @@ class Backwards:
         config, shape = eqn.params["padding_config"], eqn.invars[0].aval.shape
         if any(inside or low < 0 or high < 0 for low, high, inside in config):
             raise ThroughError("pad", "padding between elements, or less than none; take jnp.concatenate and slices")
-        inner = tuple(
-            (min(max(a - low, 0), size), min(max(b - low, 0), size))
-            for (a, b), (low, _, _), size in zip(box, config, shape, strict=True)
-        )
+        inner = box.moved(tuple(-low for low, _, _ in config)).cut_to(shape)
 
         def filled(sizes: Sequence[int]) -> Form:
-            return View("broadcast", (tuple(sizes), ()), self._form(eqn.invars[1], (), steps))
+            return View("broadcast", (tuple(sizes), ()), self._form(eqn.invars[1], Box((), ()), steps))
 
-        if any(a == b for a, b in inner):
-            return filled([b - a for a, b in box])
+        if 0 in inner.size:
+            return filled(box.size)
         form = self._form(eqn.invars[0], inner, steps)
-        sizes = [b - a for a, b in inner]
-        for dim, ((a, b), (low, _, _)) in enumerate(zip(box, config, strict=True)):
-            front, back = inner[dim][0] + low - a, b - (inner[dim][1] + low)
+        sizes = [*inner.size]
+        for dim, ((a, b), (first, last), (low, _, _)) in enumerate(zip(box.edges, inner.edges, config, strict=True)):
+            front, back = first + low - a, b - (last + low)
             parts = [filled([*sizes[:dim], front, *sizes[dim + 1 :]])] if front else []
             parts.append(form)
             parts += [filled([*sizes[:dim], back, *sizes[dim + 1 :]])] if back else []
@@ -338,8 +322,8 @@ class Backwards:
 
     def _reduce_sum(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         axes, shape = eqn.params["axes"], eqn.invars[0].aval.shape
-        rest = iter(box)
-        inner = tuple((0, size) if k in axes else next(rest) for k, size in enumerate(shape))
+        rest = iter(box.edges)
+        inner = Box.between((0, size) if k in axes else next(rest) for k, size in enumerate(shape))
         form = self._form(eqn.invars[0], inner, ())
         return Combination(eqn.primitive, tuple(eqn.params.items()), (None,), (form,), steps)
 
@@ -355,7 +339,7 @@ def _of_number(number: Number, steps: tuple[ElementwiseStep, ...]) -> Form:
 
 def _empty(box: Box, dtype: Any) -> Number:
     """A box without elements."""
-    return Number.of(np.zeros([b - a for a, b in box], dtype))
+    return Number.of(np.zeros(box.size, dtype))
 
 
 def _joined(dim: int, parts: Sequence[Form]) -> Form:

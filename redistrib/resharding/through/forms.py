@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-Box: TypeAlias = tuple[tuple[int, int], ...]
+from redistrib.theory.boxes import Box
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ import jax.numpy as jnp
 
 from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.through.forms import Box, ElementwiseStep, Fetch, Form, fetches
+from redistrib.resharding.through.forms import ElementwiseStep, Fetch, Form, fetches
 from redistrib.synthesis.rounds import edge_colouring
+from redistrib.theory.boxes import Box
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,6 @@ class BoxMessage:
     receiver: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the box."""
-        return tuple(stop - start for start, stop in self.box)
-
-    @property
-    def elements(self) -> int:
-        """Elements of the box."""
-        return math.prod(self.shape)
-
-    @property
     def wire(self) -> str:
         """The type as which elements travel."""
         return wire_of(self.dtype)
@@ -53,12 +43,12 @@ class BoxMessage:
     @property
     def nbytes(self) -> int:
         """Bytes of the box."""
-        return self.elements * itemsize_of(self.dtype)
+        return self.box.volume * itemsize_of(self.dtype)
 
     @property
     def form(self) -> tuple[Any, ...]:
         """The common properties of messages that are cut out in the same way."""
-        return self.leaf, self.shape, self.steps, self.dtype
+        return self.leaf, self.box.size, self.steps, self.dtype
 
 
 @dataclass(frozen=True)
@@ -155,15 +145,15 @@ class Senders:
         of its process, else that which sends least."""
         result = []
         for whole, holders in self._holders[leaf].items():
-            part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, whole, strict=True))
-            if any(a >= b for a, b in part):
+            part = box.meet(whole)
+            if not part.volume:
                 continue
             if receiver in holders:
                 sender = receiver
             else:
                 local = [device for device in holders if self._process[device] == self._process[receiver]]
                 sender = min(local or holders, key=lambda device: (self._sent[device], device))
-                self._sent[sender] += itemsize * math.prod(b - a for a, b in part)
+                self._sent[sender] += itemsize * part.volume
             result.append((part, sender))
         return result
 
@@ -207,18 +197,18 @@ def scheduled(
         for fetch in several:
             if not senders.have(fetch.leaf):
                 turn, first = places_of[receiver, fetch.leaf, fetch.box]
-                whole = (len(rounds) + turn, first, tuple(b - a for a, b in fetch.box))
-                origin = (0,) * len(fetch.box)
+                whole = (len(rounds) + turn, first, fetch.box.size)
+                origin = (0,) * len(fetch.box.size)
                 arrivals[receiver][fetch] = Arrival(fetch, 0, dtypes[fetch.leaf], (whole,), (origin,))
                 continue
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             inside = [
                 message
                 for message in sent_to[receiver, fetch.leaf, fetch.steps[:early]]
-                if all(a <= c and d <= b for (a, b), (c, d) in zip(fetch.box, message.box, strict=True))
+                if message.box.lies_in(fetch.box)
             ]
-            parts = tuple((*where[messages[message]], message.shape) for message in inside)
-            places = tuple(tuple(c - a for (a, _), (c, _) in zip(fetch.box, m.box, strict=True)) for m in inside)
+            parts = tuple((*where[messages[message]], message.box.size) for message in inside)
+            places = tuple(message.box.offset_in(fetch.box) for message in inside)
             arrivals[receiver][fetch] = Arrival(fetch, early, dtype, parts, places)
     return list(messages), rounds, constants, arrivals
 
@@ -237,7 +227,7 @@ def _constants(
             wire = wire_of(dtypes[leaf])
             boxes.setdefault(wire, defaultdict(list))[receiver].append((leaf, box))
             starts[receiver, leaf, box] = list(boxes).index(wire), sizes[wire, receiver]
-            sizes[wire, receiver] += math.prod(b - a for a, b in box)
+            sizes[wire, receiver] += box.volume
     most = {wire: max(sizes[wire, receiver] for receiver in entry) for wire, entry in boxes.items()}
     return [
         ConstantBoxes(wire, most[wire], {receiver: tuple(several) for receiver, several in entry.items()})
@@ -252,7 +242,7 @@ def _rounds(messages: Sequence[BoxMessage]) -> list[BoxRound]:
         pairs[message.wire, message.sender, message.receiver].append(number)
     alike: dict[tuple[str, int, bool], list[tuple[int, int]]] = defaultdict(list)
     for (wire, sender, receiver), numbers in pairs.items():
-        size = sum(messages[number].elements for number in numbers)
+        size = sum(messages[number].box.volume for number in numbers)
         alike[wire, size, sender == receiver].append((sender, receiver))
     rounds = []
     for (wire, size, _), candidates in alike.items():
@@ -268,7 +258,7 @@ def _offsets(numbers: Sequence[int], messages: Sequence[BoxMessage]) -> Iterator
     start = 0
     for number in numbers:
         yield number, start
-        start += messages[number].elements
+        start += messages[number].box.volume
 
 
 def received(messages: Sequence[BoxMessage]) -> int:

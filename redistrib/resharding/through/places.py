@@ -14,6 +14,7 @@ import numpy as np
 
 from redistrib.resharding.through.forms import Fetch, Form, with_fetches
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
+from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Int64
 
 
@@ -134,6 +135,6 @@ class RelativeResults:
             relative.append(RelativeArrival(arrival.early, arrival.dtype, tuple(parts), arrival.places))
 
         def at_origin(fetch: Fetch) -> Fetch:
-            return replace(fetch, leaf=number[fetch], box=tuple((0, b - a) for a, b in fetch.box))
+            return replace(fetch, leaf=number[fetch], box=Box.whole(fetch.box.size))
 
         return RelativeResults(tuple(with_fetches(form, at_origin) for form in forms), tuple(relative), tuple(starts))

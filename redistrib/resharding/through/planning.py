@@ -5,7 +5,6 @@ Models repeat themselves, so results are dealt into buckets with equally many of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +20,12 @@ from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.packing.buckets import pack_into_buckets
 from redistrib.resharding.through.boxes import Backwards
-from redistrib.resharding.through.forms import Box, Fetch, Form, fetches, renumbered, scalars_of
+from redistrib.resharding.through.forms import Fetch, Form, fetches, renumbered, scalars_of
 from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, Senders, scheduled
 from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
+from redistrib.theory.boxes import Box, boxes_of
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class _Array:
     @property
     def largest_tile_bytes(self) -> int:
         """Bytes of the largest tile."""
-        return max(math.prod(_size(box)) for box in self.boxes.values()) * itemsize_of(self.dtype)
+        return max(box.volume for box in self.boxes.values()) * itemsize_of(self.dtype)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tiles."""
-        return sum(math.prod(_size(box)) for box in self.boxes.values()) * itemsize_of(self.dtype)
+        return sum(box.volume for box in self.boxes.values()) * itemsize_of(self.dtype)
 
     @property
     def is_away(self) -> bool:
@@ -68,7 +68,7 @@ class _Array:
     def account(self, alive: dict[Any, int], sign: int = 1) -> None:
         """Add its tiles to the bytes of each device, or take them off."""
         for device, box in self.boxes.items():
-            alive[device] = alive.get(device, 0) + sign * math.prod(_size(box)) * itemsize_of(self.dtype)
+            alive[device] = alive.get(device, 0) + sign * box.volume * itemsize_of(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,9 @@ class _Result(_Array):
     constants: tuple[int, ...]
 
 
-def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
-    return {
-        device: tuple(part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True))
-        for device, index in sharding.devices_indices_map(shape).items()
-    }
-
-
 def _input(array: Any) -> _Array:
     shape, sharding = tuple(array.shape), array.sharding
-    return _Array(shape, str(array.dtype), sharding.shard_shape(shape), _boxes(sharding, shape), _kinds(sharding))
+    return _Array(shape, str(array.dtype), sharding.shard_shape(shape), boxes_of(sharding, shape), _kinds(sharding))
 
 
 def _kinds(sharding: Sharding) -> tuple[str, str]:
@@ -109,11 +102,11 @@ def _kinds(sharding: Sharding) -> tuple[str, str]:
 def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inputs: int) -> _Result:
     shape = tuple(leaf.value.shape)
     try:
-        boxes = _boxes(target, shape)
+        boxes = boxes_of(target, shape)
     except ValueError as error:
         raise LeafError(leaf.path, str(error)) from None
     forms = {device: backwards.form(number, box) for device, box in boxes.items()}
-    tile, used = _size(next(iter(boxes.values()))), _in_order_of_use(forms.values())
+    tile, used = next(iter(boxes.values())).size, _in_order_of_use(forms.values())
     reads, constants = tuple(k for k in used if k < inputs), tuple(k for k in used if k >= inputs)
     weak = bool(leaf.value.weak_type)
     kinds = _kinds(target)
@@ -171,7 +164,7 @@ def plan_of(
     devices = {device for array in (*sources, *results) for device in array.boxes}
     processes = tuple(sorted({device.process_index for device in devices}))
     text = [str(function.flat()[0]), *(f"{array.shape} {array.dtype}" for array in sources), donate]
-    text += [sorted((device.id, box) for device, box in array.boxes.items()) for array in (*sources, *results)]
+    text += [sorted((device.id, box.edges) for device, box in array.boxes.items()) for array in (*sources, *results)]
     text += [array.kinds[0] for array in (*sources, *results)]
     loads = [sources[k] for bucket in buckets for k in bucket.inputs if sources[k].is_away]
     stores = [result for result in results if result.is_away]
@@ -316,42 +309,29 @@ def _program(
     senders = Senders(tiles, {k: device.process_index for k, device in enumerate(devices)})
     messages, rounds, constants, arrivals = scheduled(forms, dtypes, senders)
     scalars = sorted({leaf for results in forms.values() for form in results for leaf in scalars_of(form)})
-    origins = [{device: [a for a, _ in box] for device, box in boxes.items()} for boxes in tiles]
     program = ThroughProgram(
-        devices, source, target, origins, messages, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
+        devices, source, target, tiles, messages, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
     )
-    return tuple(messages), tuple(rounds), program, _lacking(forms, arrivals, tiles)
+    return tuple(messages), tuple(rounds), program, _lacking(arrivals, tiles)
 
 
 def _place(device: Any) -> tuple[int, int]:
     return device.process_index, device.id
 
 
-def _size(box: Box) -> tuple[int, ...]:
-    return tuple(b - a for a, b in box)
-
-
-def _lacking(
-    forms: Mapping[int, Sequence[Form]],
-    arrivals: Mapping[int, Mapping[Fetch, Arrival]],
-    tiles: Sequence[Mapping[int, Box]],
-) -> int:
+def _lacking(arrivals: Mapping[int, Mapping[Fetch, Arrival]], tiles: Sequence[Mapping[int, Box]]) -> int:
     """Bytes of the boxes that devices need and do not have, each box once, in the type in which it is sent.
 
     The bytes that devices need count, not the bytes sent.
     """
+    needed = {
+        (device, fetch.leaf, fetch.box, fetch.steps[: arrival.early], arrival.dtype)
+        for device, several in arrivals.items()
+        for fetch, arrival in several.items()
+        if fetch.leaf < len(tiles)
+    }
     total = 0
-    for device in forms:
-        needed: dict[Any, set[Box]] = {}
-        for fetch, arrival in arrivals[device].items():
-            if fetch.leaf < len(tiles):
-                needed.setdefault((fetch.leaf, fetch.steps[: arrival.early], arrival.dtype), set()).add(fetch.box)
-        for (leaf, _, dtype), boxes in needed.items():
-            tile = tiles[leaf].get(device)
-            for box in boxes:
-                size = math.prod(_size(box))
-                if tile is not None:
-                    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, tile, strict=True)]
-                    size -= math.prod(max(0, b - a) for a, b in common)
-                total += size * itemsize_of(dtype)
+    for device, leaf, box, _, dtype in needed:
+        tile = tiles[leaf].get(device)
+        total += (box.volume - (0 if tile is None else box.meet(tile).volume)) * itemsize_of(dtype)
     return total

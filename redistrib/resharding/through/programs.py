@@ -32,6 +32,7 @@ from redistrib.resharding.through.branches import Branches
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
 from redistrib.resharding.through.places import ReceivedBuffers, RelativeResults, SentBuffers
+from redistrib.theory.boxes import Box
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
 Starts: TypeAlias = Any  # an array of offsets: traced, or of numbers of Python
@@ -74,7 +75,7 @@ class ThroughProgram:
     Args:
         devices: of inputs and results, in the order of their numbers.
         source, target: the inputs' and the results' side.
-        origins: for each input the first element of each device's tile.
+        held: for each input the box of each device.
         messages, rounds: the messages, and their order.
         constants: boxes that the host puts on receivers.
         arrivals, forms: for each receiver its arrivals, and the forms of its results.
@@ -87,7 +88,7 @@ class ThroughProgram:
         devices: Sequence[Any],
         source: ThroughSide,
         target: ThroughSide,
-        origins: Sequence[Mapping[int, Sequence[int]]],
+        held: Sequence[Mapping[int, Box]],
         messages: Sequence[BoxMessage],
         rounds: Sequence[BoxRound],
         constants: Sequence[ConstantBoxes],
@@ -106,7 +107,7 @@ class ThroughProgram:
         every = [*map(source.rows, source.tiles), *map(target.rows, target.tiles), *buffers]
         exists = all_can_exist(every)
         if source.here and rounds and exists:
-            lowered["pack"] = partial(self._packing, origins)
+            lowered["pack"] = partial(self._packing, held)
         if rounds and exists:
             lowered["exchange"] = self._exchanging
         if target.here and exists:
@@ -185,8 +186,8 @@ class ThroughProgram:
             receiver = self._target.numbers[(index[0].start or 0) // constants.size]
             flat = np.zeros(constants.size, constants.wire)
             start = 0
-            for leaf, bounds in constants.boxes.get(receiver, ()):
-                part = np.ascontiguousarray(values[leaf][tuple(slice(*ends) for ends in bounds)]).reshape(-1)
+            for leaf, inside in constants.boxes.get(receiver, ()):
+                part = np.ascontiguousarray(values[leaf][inside.slices()]).reshape(-1)
                 flat[start : start + part.size] = part.view(constants.wire)
                 start += part.size
             return flat
@@ -210,19 +211,18 @@ class ThroughProgram:
         """All devices."""
         return ThroughSide(self._devices, tuple(range(len(self._devices))), ())
 
-    def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> CompiledMove:
+    def _packing(self, held: Sequence[Mapping[int, Box]]) -> CompiledMove:
         """The data that each device sends, with the steps that come before the move."""
         bundles = [self._sent.bundles.get(number, ()) for number in self._source.numbers]
-        rank = max((len(message.box) for message in self._messages), default=0)
+        rank = max((len(message.box.size) for message in self._messages), default=0)
         most = max(sum(len(bundle.messages) for bundle in each) for each in bundles)
         table = np.zeros((len(bundles), max(most, 1), max(rank, 1)), np.int64)
         branches = Branches(table, self._largest_index)
         for k, (device, bundles_of_device) in enumerate(zip(self._source.numbers, bundles, strict=True)):
             messages = [self._messages[number] for bundle in bundles_of_device for number in bundle.messages]
             for place, message in enumerate(messages):
-                origin = origins[message.leaf][device]
-                starts = [start - first for (start, _), first in zip(message.box, origin, strict=True)]
-                table[k, place, : len(starts)] = starts
+                start = message.box.offset_in(held[message.leaf][device])
+                table[k, place, : len(start)] = start
             branches.add(k, tuple(message.form for message in messages), partial(self._cutting, messages))
 
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
@@ -241,13 +241,14 @@ class ThroughProgram:
                 tile = tiles[message.leaf]
                 bits = None if message.steps else bits_of(tile.dtype)
                 part = as_dtype(tile, bits)
-                if part.shape != message.shape:
-                    part = box(part, [starts[place, k] for k in range(len(message.shape))], message.shape)
+                size = message.box.size
+                if part.shape != size:
+                    part = box(part, [starts[place, k] for k in range(len(size))], size)
                 for step in message.steps:
                     part = step(part, scalars)
                 part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
                 # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
-                flat[message.wire].append(lax.reshape(lax.optimization_barrier(part), (message.elements,)))
+                flat[message.wire].append(lax.reshape(lax.optimization_barrier(part), (message.box.volume,)))
             return tuple(
                 _filled(parts, size, wire)
                 for (wire, size), parts in zip(self._sent.sizes.items(), flat.values(), strict=True)
@@ -308,7 +309,7 @@ class ThroughProgram:
 
             def fetched(fetch: Fetch) -> jax.Array:
                 arrival = results.arrivals[fetch.leaf]
-                shape = tuple(b - a for a, b in fetch.box)
+                shape = fetch.box.size
                 parts = [
                     lax.reshape(box(buffers[part.buffer], [starts[part.number]], (math.prod(part.shape),)), part.shape)
                     for part in arrival.parts

@@ -1,11 +1,11 @@
-"""Boxes through a reshape: a box as runs of elements, row by row, and a run as boxes of another shape."""
+"""Boxes through a reshape: the dimensions that belong together, and a run of elements as boxes of another shape."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from redistrib.resharding.through.forms import Box
+from redistrib.theory.boxes import Edges
 
 
 def dimension_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -32,24 +32,8 @@ def dimension_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[
     return groups
 
 
-def flat_runs(shape: Sequence[int], box: Box) -> list[tuple[int, int]]:
-    """The runs of a box in an array that lies row by row: the first element, and the one behind the last."""
-    whole = len(shape)
-    while whole and box[whole - 1] == (0, shape[whole - 1]):
-        whole -= 1
-    last = max(0, whole - 1)
-    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-    starts = [0]
-    for k in range(last):
-        starts = [start + place * strides[k] for start in starts for place in range(*box[k])]
-    if not shape:
-        return [(0, 1)]
-    first, stop = box[last]
-    return [(start + first * strides[last], start + stop * strides[last]) for start in starts]
-
-
-def boxes_of_run(shape: Sequence[int], start: int, stop: int) -> list[Box]:
-    """A run of an array that lies row by row, as boxes one behind the other.
+def boxes_of_run(shape: Sequence[int], start: int, stop: int) -> list[Edges]:
+    """A run of an array that lies row by row, as the edges of boxes one behind the other.
 
     >>> boxes_of_run((4, 6), 8, 21)
     [((1, 2), (2, 6)), ((2, 3), (0, 6)), ((3, 4), (0, 3))]
@@ -67,7 +51,7 @@ def boxes_of_run(shape: Sequence[int], start: int, stop: int) -> list[Box]:
         return [((last, last + 1), *box) for box in boxes_of_run(shape[1:], start - last * row, stop - last * row)]
     head = boxes_of_run(shape[1:], start - (first - 1) * row, row) if start < first * row else []
     tail = boxes_of_run(shape[1:], 0, stop - last * row) if stop > last * row else []
-    result: list[Box] = [((first - 1, first), *box) for box in head]
+    result: list[Edges] = [((first - 1, first), *box) for box in head]
     if first < last:
         result.append(((first, last), *whole))
     return result + [((last, last + 1), *box) for box in tail]

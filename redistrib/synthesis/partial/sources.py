@@ -12,7 +12,7 @@ from redistrib.plans.shares import Shares
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
 from redistrib.synthesis import limits
-from redistrib.synthesis.exchange import missing_boxes, touched_tiles
+from redistrib.synthesis.exchange import missing_boxes, tiles_touched
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.partial.numbering import assigned, even_splits, matched, overlap, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, reducing, times
@@ -117,7 +117,7 @@ def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...],
     begin, end = split[after.label], split[after.label + 1]
     tiles = after.boxes
     needed = Boxes(np.hstack([begin, tiles.start]), np.hstack([end - begin, tiles.size]))
-    if touched_tiles(stack, needed) - after.devices > most:  # a device holds one slab
+    if tiles_touched(stack, needed) - after.devices > most:  # a device holds one slab
         return None
     missing = missing_boxes(stack, needed)
     # Partial sums of one box come one after the other.

@@ -15,13 +15,13 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 from jax.sharding import Sharding
 
-Box: TypeAlias = tuple[tuple[int, int], ...]  # start and stop in each dimension
+from redistrib.theory.boxes import Box, boxes_of
 
 SHARED_BYTES = 64 * 1024  # of a tile, from which JAX takes the buffer instead of copying it
 WHOLE_BYTES = 2**20  # of an array that may be assembled whole
@@ -88,22 +88,19 @@ class TileCopies:
 
     def __init__(self, shape: tuple[int, ...], source: Sharding, target: Sharding) -> None:
         self.shape, self.target = shape, target
-        before, after = _boxes(source, shape), _boxes(target, shape)
+        before, after = boxes_of(source, shape), boxes_of(target, shape)
         holders = {box: device for device, box in before.items()}
         numbers = {device: number for number, device in enumerate(source.addressable_devices_indices_map(shape))}
         self._shards = [numbers[device] for device in holders.values()]
         numbered = list(enumerate(holders))
         self._tiles = {box: _tile(box, numbered) for box in dict.fromkeys(after.values())}
-        self._places = [tuple(slice(*edge) for edge in box) for box in holders]
+        self._places = [box.slices() for box in holders]
         self.boxes = sum(len(tile.parts) for tile in self._tiles.values())
         self._few_by_whole = self.boxes > len(holders) + len(self._tiles)
-        self.written = sum(map(_volume, self._tiles))
-        self.arriving = sum(map(_volume, after.values()))
-        lacking = 0
-        for device, box in after.items():
-            kept = _common(box, before[device]) if device in before else None
-            lacking += _volume(box) - (0 if kept is None else _volume(kept))
-        self.received = lacking
+        self.written = sum(box.volume for box in self._tiles)
+        self.arriving = sum(box.volume for box in after.values())
+        kept = (box.meet(before[device]).volume for device, box in after.items() if device in before)
+        self.received = self.arriving - sum(kept)
 
     def __call__(self, array: jax.Array) -> jax.Array:
         """The array on the target; waits for the source. Its type is not weak."""
@@ -117,49 +114,24 @@ class TileCopies:
                 whole[place] = view
             return jax.make_array_from_callback(self.shape, self.target, whole.__getitem__)
         if self.written * dtype.itemsize < _PARALLEL_BYTES or len(self._tiles) == 1:
-            tiles = {box: _assembled(tile, views, dtype) for box, tile in self._tiles.items()}
+            tiles = [_assembled(tile, views, dtype) for tile in self._tiles.values()]
         else:
-            assembled = _POOL.map(lambda tile: _assembled(tile, views, dtype), self._tiles.values())
-            tiles = dict(zip(self._tiles, assembled, strict=True))
-        shape = self.shape
-        return jax.make_array_from_callback(shape, self.target, lambda index: tiles[_box(index, shape)])
+            tiles = list(_POOL.map(lambda tile: _assembled(tile, views, dtype), self._tiles.values()))
+        # Tiles of a sharding that are not the same begin at different elements. Boxes would take longer to make.
+        by_start = dict(zip((box.start for box in self._tiles), tiles, strict=True))
+        return jax.make_array_from_callback(
+            self.shape, self.target, lambda index: by_start[tuple([part.start or 0 for part in index or ()])]
+        )
 
 
 # Of this module's copies alone. Starts threads when it is used.
 _POOL = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
 
 
-def _boxes(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Box]:
-    return {device: _box(index, shape) for device, index in sharding.devices_indices_map(shape).items()}
-
-
-def _box(index: Any, shape: tuple[int, ...]) -> Box:
-    return tuple(
-        (0 if part.start is None else part.start, size if part.stop is None else part.stop)
-        for part, size in zip(index, shape, strict=True)
-    )
-
-
 def _tile(box: Box, sources: Sequence[tuple[int, Box]]) -> _Tile:
-    parts = []
-    for number, other in sources:
-        common = _common(box, other)
-        if common is not None:
-            parts.append((number, _within(common, other), _within(common, box)))
-    return _Tile(tuple(stop - start for start, stop in box), tuple(parts))
-
-
-def _common(one: Box, other: Box) -> Box | None:
-    both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
-    return both if all(start < stop for start, stop in both) else None
-
-
-def _within(box: Box, outer: Box) -> tuple[slice, ...]:
-    return tuple(slice(start - first, stop - first) for (start, stop), (first, _) in zip(box, outer, strict=True))
-
-
-def _volume(box: Box) -> int:
-    return math.prod(stop - start for start, stop in box)
+    common = [(number, box.meet(other), other) for number, other in sources]
+    parts = ((number, both.slices(other), both.slices(box)) for number, both, other in common if both.volume)
+    return _Tile(box.size, tuple(parts))
 
 
 def _assembled(tile: _Tile, views: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
