@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -173,13 +173,8 @@ def _deleted(values: np.ndarray) -> jax.Array:
 
 EXPLICIT = AxisType.Explicit
 INSIDE: dict[str, Function] = {**TRANSFORMATIONS, "shard_map": _with_rows_mapped}
-CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "its mesh": _set(("a", 2), ("b", 2)),
-    "its mesh of Explicit axes": _set(("a", 2), ("b", 2), kind=EXPLICIT),
-    "another mesh": _set(("z", 4)),
-    "another mesh of Explicit axes": _set(("z", 4), kind=EXPLICIT),
-    "a larger mesh": _set(("a", 4), ("b", 2)),
-    "a smaller mesh of Explicit axes": _set(("a", 2), kind=EXPLICIT),
+Context = Callable[[], AbstractContextManager[Any]]
+MODES: dict[str, Context] = {
     "transfer_guard": lambda: jax.transfer_guard("disallow"),
     "debug_nans": lambda: jax.debug_nans(True),
     "disable_jit": jax.disable_jit,
@@ -188,6 +183,15 @@ CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "numpy_dtype_promotion": lambda: jax.numpy_dtype_promotion("strict"),
     "threefry_partitionable": lambda: jax.threefry_partitionable(False),
     "x64": lambda: jax.enable_x64(True),
+}
+CONTEXTS: dict[str, Context] = {
+    "its mesh": _set(("a", 2), ("b", 2)),
+    "its mesh of Explicit axes": _set(("a", 2), ("b", 2), kind=EXPLICIT),
+    "another mesh": _set(("z", 4)),
+    "another mesh of Explicit axes": _set(("z", 4), kind=EXPLICIT),
+    "a larger mesh": _set(("a", 4), ("b", 2)),
+    "a smaller mesh of Explicit axes": _set(("a", 2), kind=EXPLICIT),
+    **MODES,
 }
 MEMORY = {
     f"{way} {kind}": Setting(**{part: sharding.with_memory_kind(kind)})
@@ -204,6 +208,12 @@ BESIDE: dict[str, Beside] = {
     "grad with shard_map inside": Beside(TRANSFORMATIONS["grad"], setting=Setting(_with_rows_mapped)),
     **{name: Beside(context=context) for name, context in CONTEXTS.items()},
     **{f"jit under {name}": Beside(jax.jit, context=context) for name, context in CONTEXTS.items()},
+    **{
+        f"{name} of vmap of grad under {context}": replace(under([name, "vmap", "grad"]), context=CONTEXTS[context])
+        for name in ("jit", "checkpoint")
+        for context in MODES
+        if (name, context) != ("checkpoint", "transfer_guard")  # JAX moves the numbers of its gradients itself there
+    },
     **{name: Beside(setting=setting) for name, setting in MEMORY.items()},
     **{f"jit {name}": Beside(jax.jit, setting=setting) for name, setting in MEMORY.items()},
     **{f"grad {name}": Beside(_gradient_on_devices, setting=setting) for name, setting in MEMORY.items()},

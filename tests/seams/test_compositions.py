@@ -84,7 +84,7 @@ def test_compositions_of_three(kind: AxisType, two_meshes: bool, first: str) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("call", [call for call in CALLS if call != "reshard"])
 def test_calls_under_compositions_of_three(call: str) -> None:
-    """Of all of two and a part of those of three: right, or refused as under the transformation alone that refuses it."""
+    """All of two and a part of those of three: right, or refused as under one of them alone."""
     failed = {}
     alone = {name: outcome(call, under([name])).partition(":")[0] for name in TRANSFORMATIONS}
     for k, names in enumerate(compositions(3)):
