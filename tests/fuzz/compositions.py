@@ -118,9 +118,18 @@ def check(seed: int, index: int) -> str:
             detail = f"{type(error).__name__}: {str(error)[:200]}"
             raise Failure("exception", detail, place(error), str(composition)) from error
     found = np.asarray(result)
-    if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-4, atol=1e-5):
+    if found.shape != expected.shape or not (
+        np.allclose(found, expected, rtol=1e-4, atol=1e-5) or _is_as_exact(found, expected, stays, values)
+    ):
         raise Failure("wrong", "other numbers", case=str(composition))
     return "agrees"
+
+
+def _is_as_exact(found: Any, expected: Any, stays: Function, values: Any) -> bool:
+    """Whether results are as near to those in float64 as the ones without moves: some functions lose digits."""
+    with jax.enable_x64(True):
+        exact = np.asarray(stays(values.astype(np.float64)))
+    return bool(abs(found - exact).max() <= 2 * abs(expected - exact).max())
 
 
 def _runs(function: Function, x: Any) -> bool:
