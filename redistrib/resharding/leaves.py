@@ -17,6 +17,7 @@ from redistrib.backends.jax.tree_paths import path_text
 from redistrib.cache import Cache
 from redistrib.errors import LeafError
 from redistrib.lang.mesh import Mesh as Axes
+from redistrib.lang.specs import spec_entries
 from redistrib.resharding.padding import Padding, is_shape, padding_of
 from redistrib.resharding.paths import is_by_path, is_static, spread_by_path, through_boxes
 
@@ -157,7 +158,7 @@ def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
             raise LeafError(
                 path, f"{value} names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh"
             )
-        axes = [axis for entry in value for axis in (entry if isinstance(entry, tuple) else (entry,))]
+        axes = [axis for entry in spec_entries(value) for axis in (entry if isinstance(entry, tuple) else (entry,))]
         axes = [axis for axis in axes if isinstance(axis, str)]
         for axis in axes:
             if axis not in mesh.axis_names:
