@@ -180,3 +180,18 @@ def test_partial_sums_are_added_before_they_leave_their_mesh() -> None:
     (result,) = f(*placed(f, [array]))
     np.testing.assert_array_equal(result, array.sum(0))
     assert result.sharding.shard_shape((4,)) == (2,)
+
+
+def test_a_call_that_reads_in_another_order_of_devices_is_refused_though_nothing_in_it_does() -> None:
+    """A program without operations passes its input on, where it says that the input is."""
+    turned = ir.Place(rd.Mesh.of("x=2"), (1, 0))
+    passes = ir.Builder("passes")
+    inner = passes.build(passes.input("a", "[4]", turned, "float32"))
+    outer = ir.Builder("outer")
+    x, y = (
+        outer.input("x", "[4]", ir.Place(rd.Mesh.of("x=2"), (0, 1)), "float32"),
+        outer.input("y", "[4]", FIRST, "float32"),
+    )
+    program = outer.build(outer.call(inner, x, names=["b"]), y)
+    with pytest.raises(ProgramError, match="arrays of JAX have one order of devices: move it to the place of the"):
+        rd.to_jax(program, EIGHT)

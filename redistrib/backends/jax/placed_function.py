@@ -6,7 +6,7 @@ place as they are, or cut anew, by `jax.device_put`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -29,9 +29,10 @@ from redistrib.backends.jax.program_function import (
 from redistrib.backends.jax.staged import mesh_of, sharding_of, staged
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.programs.check import check
+from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import with_steps
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
-from redistrib.programs.program import Compute, Loop, Place, Program, Value
+from redistrib.programs.program import Call, Compute, Loop, Place, Program, Value
 from redistrib.programs.reference import cropped
 
 _REDUCED: dict[str | None, Callable[..., jax.Array]] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
@@ -193,6 +194,15 @@ def require_program(program: Program) -> None:
         require_places(program)
 
 
+def _reads(program: ProgramData) -> Iterator[tuple[str, str, Place]]:
+    """For everything that an operation or a called program reads: its name, that of the value, and where it is read."""
+    for op in program.ops:
+        if isinstance(op, Compute):
+            yield from ((op.name, name, op.place) for _, name in op.ins)
+        elif isinstance(op, Call):
+            yield from ((op.program.name, name, at.place) for name, at in zip(op.ins, op.program.inputs, strict=True))
+
+
 def require_places(program: Program) -> list[Item]:
     """Refuse a program that JAX cannot run place by place, and return its launches.
 
@@ -206,12 +216,12 @@ def require_places(program: Program) -> list[Item]:
                 op.name, "", "Place", "a loop with a step on several places is no function that JAX compiles; unroll "
                 "it, or run the program by rd.to_mpi",
             )  # fmt: skip
-    for inner in with_steps(program):
-        for op in (op for op in inner.ops if isinstance(op, Compute)):
-            for name in (name for _, name in op.ins if inner.values[name].place != op.place):
-                where = f"it is on {inner.values[name].place}, and its reader on {op.place}"
+    for inner in (program, *with_steps(program)):  # a called program may have no operation that reads
+        for op_name, name, place in _reads(inner):
+            if inner.values[name].place != place:
+                where = f"it is on {inner.values[name].place}, and its reader on {place}"
                 why = f"{where}; arrays of JAX have one order of devices: move it to the place of the operation"
-                raise ProgramError(op.name, name, "Place", why)
+                raise ProgramError(op_name, name, "Place", why)
     items = launches(program)
     for item in items:
         for value in item.outs:
