@@ -96,12 +96,12 @@ def partition(
     operations, grids = in_blocks(operations, grids, groups or {})
     operations, padding = padded(operations, grids)
     by_array = isinstance(dtype, Mapping)
-    kinds = {array: _known(kind) for array, kind in dtype.items()} if by_array else _known(dtype)
+    kinds = {array: _element_type(kind) for array, kind in dtype.items()} if by_array else _element_type(dtype)
     options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact", padding)
     return partitioned(operations, grids, groups or {}, options)
 
 
-def _known(dtype: Any) -> str:
+def _element_type(dtype: Any) -> str:
     name = dtype_name(dtype)
     itemsize_of(name)  # refuses what is none
     return name

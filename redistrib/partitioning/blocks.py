@@ -40,9 +40,9 @@ def in_blocks(nests: Sequence[Nest], grids: _Grids, groups: Mapping[str, Sequenc
         sizes = dict(zip(nest.position, nest.sizes, strict=True))
         lengths = {name: math.gcd(sizes[name], -(-sizes[name] // count)) or 1 for name, count in cut.items()}
         of_blocks, of_results = nest.blocks(lengths)
-        rest = {name: count for name, count in parts.items() if name not in cut}
+        uncut = {name: count for name, count in parts.items() if name not in cut}
         of_cut = dict(zip(of_blocks.position, cut.values(), strict=False))  # the blocks stand first
-        schedule[of_blocks.name] = {**rest, **of_cut}
-        schedule[of_results.name] = {name: rest.get(name, 1) for name in of_results.position}
+        schedule[of_blocks.name] = {**uncut, **of_cut}
+        schedule[of_results.name] = {name: uncut.get(name, 1) for name in of_results.position}
         divided += [of_blocks, of_results]
     return divided, schedule

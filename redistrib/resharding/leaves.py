@@ -162,8 +162,8 @@ def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
         axes = [axis for axis in axes if isinstance(axis, str)]
         for axis in axes:
             if axis not in mesh.axis_names:
-                known = ", ".join(map(repr, mesh.axis_names))
-                raise LeafError(path, f"{value} names axis {axis!r}, and the mesh has {known}; give one of its axes")
+                names = ", ".join(map(repr, mesh.axis_names))
+                raise LeafError(path, f"{value} names axis {axis!r}, and the mesh has {names}; give one of its axes")
             if axes.count(axis) > 1:
                 raise LeafError(path, f"{value} has axis {axis!r} twice; an axis cuts one dimension, so drop one")
         try:

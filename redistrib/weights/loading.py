@@ -99,7 +99,8 @@ def load(
     """
     with raised_in_all("load", lambda: processes_of(shardings, mesh=mesh)):
         limit = None if memory_limit is None else parse_size(memory_limit)
-        shardings = asked_for(path_of(path), shardings, mesh, of_files=through is None)
+        headers = None if through else lambda: read_headers(path_of(path))
+        shardings = asked_for(headers, shardings, mesh)
         call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
         _devices(shardings)
     return call.run(progress) if through is None else call.run_through(through, progress)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from redistrib.resharding.leaves import matched
 from redistrib.resharding.paths import DEFAULT, is_by_path, spread_by_path
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.names import named_leaves
-from redistrib.weights.opening import WeightFiles, read_headers
+from redistrib.weights.opening import WeightFiles
 
 MOST_DIMENSIONS = 64  # of an array of NumPy
 
@@ -54,13 +53,12 @@ class TargetTree:
     places: tuple[int, ...]
 
 
-def asked_for(path: Path, shardings: Any, mesh: Any, *, of_files: bool = True) -> Any:
+def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: Any) -> Any:
     """The shardings of a call as a tree of names, without arrays and without partition specs over a given mesh.
 
     Args:
-        path: of the files, whose headers are read for patterns and for a function.
+        headers: reads those of the files, for patterns and for a function; None where these are of a result.
         shardings, mesh: as for `load`.
-        of_files: whether leaves are tensors of the files; else patterns are those of a result.
 
     Raises:
         WeightsFileError: as `read_headers` does.
@@ -73,14 +71,14 @@ def asked_for(path: Path, shardings: Any, mesh: Any, *, of_files: bool = True) -
         is_spec = isinstance(leaf, PartitionSpec) and mesh is not None
         return matched(0.0, leaf, mesh=mesh)[0][0].target if is_spec else leaf
 
-    if of_files and is_by_path(None, shardings):
-        files = read_headers(path)
+    if headers is not None and is_by_path(None, shardings):
+        files = headers()
         named = {name: _shape_of(files[name]) for name in sorted({*files.tensors, *files.tied})}
         if isinstance(shardings, Mapping):
-            found = spread_by_path(named, {DEFAULT: None, **shardings})
+            places = spread_by_path(named, {DEFAULT: None, **shardings})
         else:
-            found = [shardings(name, leaf) for name, leaf in named.items()]
-        shardings = {name: place for name, place in zip(named, found, strict=True) if place is not None}
+            places = [shardings(name, leaf) for name, leaf in named.items()]
+        shardings = {name: place for name, place in zip(named, places, strict=True) if place is not None}
     return jax.tree.map(placed, shardings, is_leaf=is_place)
 
 

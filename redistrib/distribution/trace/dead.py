@@ -63,10 +63,11 @@ def passed_on(eqn: Any) -> dict[int, int]:
     In its derivative the branch that needs an operand later returns it, and the others leave that result empty: what
     stands there is never read, so that it may be the operand as well, which has no reason to lie as the others do.
     """
+    by_result = zip(*(_sources(branch.jaxpr) for branch in eqn.params["branches"]), strict=True)
     passed = {}
-    for k in range(len(eqn.outvars)):
-        sources = {_source_of(branch.jaxpr, branch.jaxpr.outvars[k]) for branch in eqn.params["branches"]} - {_EMPTY}
-        if len(sources) == 1 and (number := sources.pop()) is not None:
+    for k, sources in enumerate(by_result):
+        arguments = {*sources} - {_EMPTY}
+        if len(arguments) == 1 and (number := arguments.pop()) is not None:
             passed[k] = number + 1  # after the number of the branch
     return passed
 
@@ -74,16 +75,11 @@ def passed_on(eqn: Any) -> dict[int, int]:
 _EMPTY = -1
 
 
-def _source_of(jaxpr: Any, var: Any) -> int | None:
-    """The number of the argument that a variable is, `_EMPTY` for one without a value, None for others."""
-    numbers = {id(argument): number for number, argument in enumerate(jaxpr.invars)}
-    if id(var) in numbers:
-        return numbers[id(var)]
-    made_by = {id(made): eqn for eqn in jaxpr.eqns for made in eqn.outvars}
-    while (eqn := made_by.get(id(var))) is not None:
-        if eqn.primitive.name in ("empty", "empty2"):
-            return _EMPTY
-        if eqn.primitive.name != "broadcast_in_dim":
-            return None
-        var = eqn.invars[0]
-    return None
+def _sources(jaxpr: Any) -> list[int | None]:
+    """For each result the number of the argument that it is, `_EMPTY` for one without a value, None for others."""
+    sources: dict[int, int | None] = {id(argument): number for number, argument in enumerate(jaxpr.invars)}
+    for eqn in jaxpr.eqns:
+        spreads = eqn.primitive.name == "broadcast_in_dim" and sources.get(id(eqn.invars[0])) == _EMPTY
+        if spreads or eqn.primitive.name in ("empty", "empty2"):
+            sources[id(eqn.outvars[0])] = _EMPTY
+    return [sources.get(id(var)) for var in jaxpr.outvars]

@@ -54,9 +54,8 @@ class Traced:
     def digest(self) -> str:
         """Of the equations with their numbers and of captured values, equal in processes that trace one function."""
         text = _ADDRESS.sub("", str(self.jaxpr))
-        text = _SET.sub(
-            lambda found: ", ".join(sorted(found[1].split(", "))), text
-        )  # the order of a set is the process's
+        # The order of a set is the process's.
+        text = _SET.sub(lambda members: ", ".join(sorted(members[1].split(", "))), text)
         return digest_of_parts([text, *map(digest_of_host_value, filter(is_of_host, self.constants))])
 
     def mode(self) -> AbstractContextManager[Any]:
