@@ -141,8 +141,8 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "other axes",
         "mesh of another size": "the current mesh has {current} devices, and inside a traced function nothing moves on "
         "{size}; call it under jax.set_mesh(mesh) with a mesh of the devices of the arrays, or under none",
-        "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
-        "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
+        "unknown source": "under jit on a mesh of Auto axes XLA chooses where this array lies, and {wanted} needs a "
+        "plan from there; say it with source=, a sharding or a tree of them, or use a mesh of Explicit axes",
         "memory kind": "under jit arrays lie in the devices' own memory or in {host}, and {kind} is neither; give one "
         "of these, or call redistrib.reshard outside",
         "memory of CPUs": "JAX {version} keeps no array of CPU devices in {kind} under jit; call redistrib.reshard "

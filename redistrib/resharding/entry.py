@@ -81,8 +81,9 @@ def reshard(
             `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` pass unchanged.
         mesh: of the partition specs, a mesh of JAX, or axes and sizes (`{"d": 2, "t": 4}`, an `rd.Mesh`) over the first
             devices; by default the mesh of `jax.set_mesh`.
-        source: the shardings of traced arrays, in the same form. Needed under `jit` on meshes of Auto axes, for arrays
-            from other operations than those that ask for a sharding; ignored for arrays that are not traced.
+        source: the shardings of traced arrays, in the same form. Under `jit` on meshes of Auto axes XLA moves arrays
+            without it that come from other operations than those that ask for a sharding, as
+            `jax.lax.with_sharding_constraint` does. Ignored for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
             its shape may differ; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. The source's padding
@@ -121,7 +122,8 @@ def reshard(
             is lost.
         MemoryLimitError: if no plan that was found fits the limit; with the fewest bytes of those found, and whether
             it is proved that no plan can fit.
-        TracedError: for a call that cannot be done under `jit`, and for a traced array on Auto axes without `source`.
+        TracedError: for a call that cannot be done under `jit`, and for what needs a plan of a traced array on Auto
+            axes, without `source`.
         ReplicaError: if `check` finds devices that differ.
         ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
     """

@@ -9,17 +9,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.names import REDISTRIBUTE
-from redistrib.errors import TracedError
 
 
 def known_source(array: Any, target: NamedSharding) -> Any:
-    """The sharding of a traced array, where it is known for certain.
+    """The sharding of a traced array, where it is known for certain, or None.
 
     Outside `jit`, a differentiated array has its value inside, with its sharding. Under `jit` on Auto axes XLA chooses
     the sharding of what other operations make than those that ask for one.
-
-    Raises:
-        TracedError: if it is unknown.
     """
     value = private.value_inside(array)
     if not isinstance(value, jax.core.Tracer):
@@ -27,10 +23,7 @@ def known_source(array: Any, target: NamedSharding) -> Any:
     sharding = jax.typeof(array).sharding
     if not sharding.mesh.empty and AxisType.Explicit in sharding.mesh.axis_types:
         return sharding
-    known = _asked_for(value, target)
-    if known is None:
-        raise TracedError("unknown source")
-    return known
+    return _asked_for(value, target)
 
 
 def _asked_for(array: Any, target: NamedSharding) -> NamedSharding | None:

@@ -17,6 +17,7 @@ from redistrib.backends.jax.sharding import check_names, constrained
 from redistrib.errors import SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.specs import from_named_sharding
 from redistrib.resharding.checks import HostValue, check_host_value, placing
 from redistrib.resharding.known_sources import known_source
 from redistrib.resharding.leaves import Leaf
@@ -114,11 +115,31 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         source: Any = _everywhere(target)
     else:
         source = leaf.source if leaf.source is not None else known_source(array, target)
+        if source is None:
+            return _left_to_xla(leaf, target, memory_limit)
     if not isinstance(source, NamedSharding):
         raise SpecError("sharding form", value=source)
     check_names(source.mesh)
     _check_order(source.mesh, target.mesh)
     return bind(array, TracedMove(source, target, leaf.padding, planner, memory_limit))
+
+
+def _left_to_xla(leaf: Leaf, target: NamedSharding, memory_limit: int | None) -> jax.Array:
+    """A traced leaf on its target, moved by XLA, which alone knows in the end where the leaf lies.
+
+    Raises:
+        SpecError, TypeFormError: for a sharding that no type describes.
+        TracedError: for what only a plan can do.
+    """
+    wants = {
+        "memory_limit=": memory_limit is not None,
+        "logical_shape=": leaf.padding is not None,
+        "a target with unreduced axes": bool(target.spec.unreduced),
+    }
+    if wanted := [name for name, is_wanted in wants.items() if is_wanted]:
+        raise TracedError("unknown source", wanted=" and ".join(wanted))
+    from_named_sharding(target, leaf.value.shape)
+    return constrained(leaf.value, target.mesh, target.spec)
 
 
 def _is_on_no_mesh(array: jax.Array) -> bool:

@@ -33,8 +33,8 @@ TO_MAX = (
 )
 NO_SUM = "elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"
 UNKNOWN = (
-    "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding or a "
-    "tree of them, or use a mesh of Explicit axes"
+    "under jit on a mesh of Auto axes XLA chooses where this array lies, and memory_limit= needs a plan from there; "
+    "say it with source=, a sharding or a tree of them, or use a mesh of Explicit axes"
 )
 
 
@@ -101,9 +101,11 @@ def test_reshard_refuses_sums_of_booleans() -> None:
 def test_summands_on_auto_axes_need_a_source() -> None:
     array = jax.device_put(np.ones(8, np.float32), on(AUTO))  # to JAX it is replicated; whether it is, nothing says
     with jax.set_mesh(AUTO):
-        refused(lambda: jax.jit(lambda a: rd.reshard(a, on(AUTO, "x")))(array), TracedError, UNKNOWN)
+        options: dict[str, Any] = {"memory_limit": "1MiB"}
+        refused(lambda: jax.jit(lambda a: rd.reshard(a, on(AUTO, "x"), **options))(array), TracedError, UNKNOWN)
         leaf = "leaf a: "
-        refused(lambda: jax.jit(lambda a: rd.reshard({"a": a}, on(AUTO, "x")))(array), LeafError, leaf + UNKNOWN)
+        told = leaf + UNKNOWN
+        refused(lambda: jax.jit(lambda a: rd.reshard({"a": a}, on(AUTO, "x"), **options))(array), LeafError, told)
         with pytest.raises(
             ValueError,
             match=exactly(

@@ -71,9 +71,27 @@ def test_numbers_made_from_nothing_are_not_sent(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_other_operations_leave_it_to_xla(name: str) -> None:
+@pytest.mark.parametrize("transformed", [False, True])
+def test_what_comes_from_elsewhere_is_moved_by_xla(name: str, transformed: bool) -> None:
+    """The program is that of a sharding constraint."""
+    programs = [
+        jax.jit(
+            jax.grad(lambda x, f=f: (f(UNKNOWN[name](x)) ** 2).sum())
+            if transformed
+            else lambda x, f=f: f(UNKNOWN[name](x))
+        )
+        for f in (lambda x: rd.reshard(x, THERE), lambda x: lax.with_sharding_constraint(x, THERE))
+    ]
+    array = jax.device_put(NUMBERS, on(AUTO, "y"))
+    ours, theirs = (inspect(program.lower(array).compile()) for program in programs)
+    assert ours.kinds == theirs.kinds
+    assert np.array_equal(programs[0](array), programs[1](array))
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_comes_from_elsewhere_has_no_plan(name: str) -> None:
     with pytest.raises(TracedError, match="say it with source="):
-        jax.jit(lambda x: rd.reshard(UNKNOWN[name](x), THERE))(NUMBERS)
+        jax.jit(lambda x: rd.reshard(UNKNOWN[name](x), THERE, memory_limit="1MiB"))(NUMBERS)
 
 
 def test_on_an_abstract_mesh_that_is_set() -> None:
@@ -90,4 +108,4 @@ def test_to_explicit_axes() -> None:
 def test_a_jax_that_does_not_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private, "operation_of", lambda array: None)
     with pytest.raises(TracedError, match="say it with source="):
-        jax.jit(lambda x: rd.reshard(MAKERS["jit"][0](x), THERE))(NUMBERS)
+        jax.jit(lambda x: rd.reshard(MAKERS["jit"][0](x), THERE, memory_limit="1MiB"))(NUMBERS)

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.errors import LeafError, MemoryLimitError, TracedError
+from redistrib.errors import LeafError, MemoryLimitError, RedistribError, TracedError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.resharding import entry, traced_move
 from redistrib.resharding.actions import SourceTarget
@@ -138,25 +138,32 @@ def test_eager_differentiation_needs_no_source() -> None:
     np.testing.assert_allclose(gradient, jax.grad(xla_loss)(setting.values), rtol=1e-6)
 
 
-def test_auto_axes_need_a_source() -> None:
+NEEDS_A_PLAN: dict[str, dict[str, Any]] = {
+    "memory_limit=": {"memory_limit": "1MiB"},
+    "logical_shape=": {"logical_shape": (7, 8)},
+    "memory_limit= and logical_shape=": {"memory_limit": "1MiB", "logical_shape": (7, 8)},
+}
+
+
+@pytest.mark.parametrize("wanted", NEEDS_A_PLAN)
+def test_what_needs_a_plan_needs_a_source_on_auto_axes(wanted: str) -> None:
     setting = Setting(AxisType.Auto, two_meshes=False)
-    with pytest.raises(
-        TracedError,
-        match=exactly(
-            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it "
-            "with source=, a sharding or a tree of them, or use a mesh of Explicit axes"
-        ),
-    ):
-        jax.jit(lambda x: rd.reshard(x, setting.target))(setting.array)
-    with pytest.raises(
-        LeafError,
-        match=exactly(
-            "leaf w: under jit on a mesh of Auto axes nothing says how a traced array is "
-            "placed; say it with source=, a sharding or a tree of them, or use a mesh of Explicit "
-            "axes"
-        ),
-    ):
-        jax.jit(lambda x: rd.reshard({"w": x}, setting.target))(setting.array)
+    told = (
+        f"under jit on a mesh of Auto axes XLA chooses where this array lies, and {wanted} needs a plan from there; "
+        "say it with source=, a sharding or a tree of them, or use a mesh of Explicit axes"
+    )
+    options = NEEDS_A_PLAN[wanted]
+    with pytest.raises(TracedError, match=exactly(told)):
+        jax.jit(lambda x: rd.reshard(x, setting.target, **options))(setting.array)
+    nested = {name: {"w": value} if name == "logical_shape" else value for name, value in options.items()}
+    with pytest.raises(LeafError, match=exactly("leaf w: " + told)):
+        jax.jit(lambda x: rd.reshard({"w": x}, setting.target, **nested))(setting.array)
+
+
+def test_an_uneven_target_is_refused_where_xla_moves_too() -> None:
+    setting = Setting(AxisType.Auto, two_meshes=False)
+    with pytest.raises(RedistribError, match="7"):
+        jax.jit(lambda x: rd.reshard(x[:7], setting.target))(setting.array)
 
 
 def test_trees_and_prefixes_inside_jit() -> None:

@@ -323,11 +323,12 @@ def test_inside_jit_on_auto_axes_source_may_say_it() -> None:
         with pytest.raises(
             TracedError,
             match=exactly(
-                "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it "
-                "with source=, a sharding or a tree of them, or use a mesh of Explicit axes"
+                "under jit on a mesh of Auto axes XLA chooses where this array lies, and a target with unreduced axes "
+                "needs a plan from there; say it with source=, a sharding or a tree of them, or use a mesh of Explicit "
+                "axes"
             ),
         ):
-            jax.jit(lambda x: rd.reshard(x, target))(array)
+            jax.jit(lambda x: rd.reshard(x, said))(array)
         with pytest.raises(
             TracedError,
             match=exactly(
