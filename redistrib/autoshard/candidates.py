@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
 
-from redistrib.autoshard.fusion import Kernel
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
-from redistrib.plans.dtypes import bits_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.pullback import windows_of
 from redistrib.programs.windows import Held, held_shape
-from redistrib.programs.work import work_of
+from redistrib.simulator.kernels.fusion import Kernel
+from redistrib.simulator.kernels.prices import seconds_of, stored_bytes
 from redistrib.simulator.machine import Machine
 
 Cut: TypeAlias = "str | int | None"  # an iteration dimension; the group of linear reads that carry summands; or neither
@@ -141,7 +140,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
         if kernel is None:
             size = _bytes(machine, propagation, operation, signature.ins, signature.outs, windows)
         else:
-            size = _stored(operation, signature.ins, signature.outs, kernel)
+            size = stored_bytes(operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
         flops = int(part.cut.local_size * part.nest.flops)
         if kernel is not None and kernel.again != 1:
@@ -154,37 +153,6 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
         seconds = seconds_of(machine, operation, kernel, dtypes, size, flops, held)
     share = part.cut.local_size / max(1, part.nest.points)
     return Option((), signature.ins, signature.outs, seconds, share, windows if any(windows) else ())
-
-
-def seconds_of(
-    machine: Machine,
-    operation: Operation,
-    kernel: Kernel | None,
-    dtypes: Iterable[str],
-    size: int,
-    flops: int,
-    held: Callable[[int], int],
-) -> float:
-    """Seconds of a device's part of an operation.
-
-    Args:
-        machine: the machine.
-        operation: the operation, none at the edge of a loop.
-        kernel: its compiled kernel; None where every operation is one.
-        dtypes: element types of the operands.
-        size: bytes that the device reads and writes for it.
-        flops: its floating-point operations.
-        held: bytes of the device's tile of a read, by number.
-    """
-    work, rates = work_of(operation.kind, operation.nest), machine.rates_of(operation.name, dtypes)
-    is_turned = kernel is not None and kernel.strides and "transpose" in rates.classes
-    turning = rates.inside(2 * held(0), "transpose") if is_turned else 0.0
-    if kernel is not None and not kernel.runs:
-        return turning if work == "transpose" else rates.inside(flops, work)
-    launch = 0.0 if kernel is None or kernel.launches else rates.launch
-    if work == "transpose":
-        return rates.seconds(0 if is_turned else size, flops) + turning - launch
-    return rates.seconds(size, flops, work) + turning - launch
 
 
 def _option(
@@ -220,17 +188,6 @@ def _bytes(
         machine.bytes_of(math.prod(held_shape(form.local_shape, windows)), propagation.arrays[name].dtype)
         for name, form, windows in chain(read, written)
     )
-
-
-def _stored(operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel) -> int:
-    """Bytes that a device reads and writes for a kernel; of an array that is read inside it, the share of the read."""
-    read = sum(r.size * ins[r.number].local_size // max(1, ins[r.number].global_size) for r in kernel.reads)
-    if not kernel.written:
-        return read
-    sizes = [bits_of(array.dtype) for array in operation.outs]
-    whole = sum(size * form.global_size for size, form in zip(sizes, outs, strict=True))
-    part = sum(size * form.local_size for size, form in zip(sizes, outs, strict=True))
-    return read + kernel.written * part // max(1, whole)
 
 
 def of_array(

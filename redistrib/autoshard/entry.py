@@ -88,7 +88,7 @@ def search(
         state: arguments, by name, each with the number of the result that takes its place in the next call; the two
             have equal layouts. `{"params": 0}` is that of a training step.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted. On a machine whose
-            compiler fuses operations, those of its kernels, see `Candidate.memory`; a printed result has both.
+            compiler fuses operations, those of its kernels, see `Candidate.memory`.
         profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
             machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
             dimensions is searched.
@@ -135,6 +135,7 @@ def search(
             batch is not None or microbatches is not None, batch is not None, bool(donate), objective, overlap, flash,
             hardware,
         )  # fmt: skip
+        hardware = replace(hardware, flash=flash or hardware.flash)
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
@@ -148,7 +149,7 @@ def search(
         def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:
             problem = problem_of(prepared, candidate_mesh, pins, tied(fn, prepared, state or {}), way, objective)
             donated = donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs)
-            return replace(problem, overlap=overlap, flash=flash, donated=donated)
+            return replace(problem, overlap=overlap, donated=donated)
 
         def searched() -> list[FeasibleResult | None]:
             results: list[FeasibleResult | None] = []

@@ -13,6 +13,7 @@ from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import SearchResult, bounded, program_of, searched
 from redistrib.autoshard.evaluation import Evaluation, evaluated, walked
 from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.moves import PLANNED
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, is_spread, starting
 from redistrib.autoshard.walk_tasks import Overlap
@@ -23,7 +24,8 @@ from redistrib.errors import MemoryLimitError
 from redistrib.programs.data import Compute, Loop, ProgramData
 from redistrib.programs.live import moments, steps_of
 from redistrib.programs.program import Program
-from redistrib.simulator.entry import simulate
+from redistrib.simulator.entry import simulate, simulated_issued
+from redistrib.simulator.result import Simulation
 
 STEEP = 8.0  # how much dearer a byte becomes where too much is held
 STEPS = 8  # in which it does
@@ -69,6 +71,27 @@ class FeasibleResult:
             program = gathered_ahead(program, self.overlap.ahead)
         return scattered_behind(program, self.overlap.behind) if self.overlap and self.overlap.behind else program
 
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program on the machine of the search, its moves beside operations as far as was found."""
+        machine = self.problem.machine
+        if self.overlap is None:
+            return simulate(self.program, machine, record=False)
+        return simulated_issued(self.program, machine, self.overlap.window, record=False)
+
+    def as_built(self) -> FeasibleResult:
+        """With the figures of the program, whose moves have plans; on many devices planning takes too long."""
+        if self.evaluation is None or self.problem.moves.mesh.size > PLANNED:
+            return self
+        memory, busy = max(self.simulation.peak_bytes.values(), default=0), dict[str, float]()
+        for (_, stream), seconds in self.simulation.run.busy.items():
+            busy[stream] = max(busy.get(stream, 0.0), seconds)
+        seconds, computing = self.simulation.seconds, self.evaluation.computing
+        moving = seconds - computing if self.overlap is None else busy.get("moves", 0.0)
+        received = self.program.received_bytes
+        evaluation = self.evaluation._replace(seconds=seconds, moving=moving, received=received, memory=memory)
+        return replace(self, evaluation=evaluation)
+
     @property
     def overlap(self) -> Overlap | None:
         """How far moves run beside operations; None where they do not."""
@@ -81,7 +104,7 @@ class FeasibleResult:
             return self.evaluation.price(self.problem.moves.objective)
         if self.problem.moves.objective == "bytes":
             return float(self.program.received_bytes)
-        return simulate(self.program, self.problem.machine, record=False).seconds
+        return self.simulation.seconds
 
 
 def feasible_result(
@@ -139,28 +162,27 @@ def _with_all_layers(
             return _beside(problem, name, limit, deadline, report_progress)
         return _anytime(searched_anytime(problem, name, limit, deadline, report_progress), name)
 
-    found = search(most)
-    if most is None:
-        return found
-    limit, least = most, 0
-    while (evaluation := _with_all(found, most)).memory > most:
-        memory = evaluation.memory
+    found = _with_all(search(most), most)
+    limit, least = most or 0, 0
+    while most is not None and found.evaluation is not None and (memory := found.evaluation.memory) > most:
         limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
         report_progress(f"with all layers {memory:,} bytes, above the limit")
         try:
-            found = search(limit)
+            found = _with_all(search(limit), most)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return replace(found, evaluation=evaluation)
+    return found
 
 
-def _with_all(found: FeasibleResult, most: int) -> Evaluation:
-    """Time and memory of a schedule, of all its layers if they may come near the limit."""
+def _with_all(found: FeasibleResult, most: int | None) -> FeasibleResult:
+    """A result with time and memory of its program, or of all its layers if they may come near the limit."""
     assert found.evaluation is not None
-    if found.evaluation.memory < NEAR * most or found.problem.folded is None:
-        return found.evaluation
+    if (built := found.as_built()) is not found:
+        return built
+    if most is None or found.evaluation.memory < NEAR * most or found.problem.folded is None:
+        return found
     problem, result = found.whole
-    return evaluated(problem, result.decisions, result.sources, problem.keep, most)
+    return replace(found, evaluation=evaluated(problem, result.decisions, result.sources, problem.keep, most))
 
 
 def _beside(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from redistrib.autoshard.kinds import identity
 from redistrib.cache import Key
 from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.simulator.kernels.kinds import identity
 
 NEAR = 3  # steps from operation to operation
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from redistrib.autoshard.attention import attentions
-from redistrib.autoshard.candidates import Option, of_decided, seconds_of, summed
+from redistrib.autoshard.candidates import Option, of_decided, summed
 from redistrib.autoshard.folding import Folded
-from redistrib.autoshard.fusion import Kernel, kernels_of, mark, renamed
 from redistrib.autoshard.isomorphism import isomorphism_classes
 from redistrib.autoshard.moves import Moves
 from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.versions import Plans
 from redistrib.programs.graph import Graph
+from redistrib.simulator.kernels.attention import attentions
+from redistrib.simulator.kernels.fusion import Kernel, kernels_of, mark, renamed
+from redistrib.simulator.kernels.prices import seconds_of
 from redistrib.simulator.machine import Machine
 
 _T = TypeVar("_T")
@@ -46,7 +47,6 @@ class SearchProblem:
         keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
         overlap: whether moves run beside operations, on a second stream.
-        flash: whether attentions are flash kernels, see `redistrib.autoshard.attention`.
         weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
         folded: the whole graph, where repeated layers were taken out of this one.
         whole: the problem without folding, where there is one.
@@ -68,7 +68,6 @@ class SearchProblem:
     keep: int | None = None
     donated: tuple[str, ...] = ()
     overlap: bool = False
-    flash: bool = False
     weights: tuple[float, float] = (1.0, 1.0)
     folded: Folded | None = None
     whole: SearchProblem | None = None
@@ -189,13 +188,13 @@ class SearchProblem:
     def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
             on = self.machine
-            return kernels_of(self.graph, flash=self.flash, products=on.fuses_products, several=on.several_results)
+            return kernels_of(self.graph, flash=on.flash, products=on.fuses_products, several=on.several_results)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
     @property
     def pass_ends(self) -> dict[int, int]:
         """For operations of flash kernels, by number, the last operation of their pass, whose operands are all held."""
-        return self._fact("pass ends", self._pass_ends) if self.flash else {}
+        return self._fact("pass ends", self._pass_ends) if self.machine.flash else {}
 
     def _pass_ends(self) -> dict[int, int]:
         passes = (numbers for attention in attentions(self.graph) for numbers in attention.passes)

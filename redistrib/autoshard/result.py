@@ -24,10 +24,8 @@ from redistrib.distribution.distributed import Distributed
 from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
 from redistrib.partitioning.schedule import Schedule
-from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks, counted, rendered, status_shown
-from redistrib.simulator.entry import simulated_issued
 from redistrib.simulator.result import Simulation
 from redistrib.simulator.torus_layout import described
 
@@ -67,12 +65,10 @@ class Candidate(Timed):
         evaluation = self.feasible.evaluation
         return super().seconds if evaluation is None else evaluation.seconds
 
-    @cached_property
+    @property
     def simulation(self) -> Simulation:
         """The program, timed on the machine that was searched for; its moves beside operations as far as was found."""
-        if (overlap := self.feasible.overlap) is None:
-            return super().simulation
-        return simulated_issued(self.program, self.machine, overlap.window, record=False)
+        return self.feasible.simulation
 
     @property
     def received_bytes(self) -> int:
@@ -117,23 +113,20 @@ class Candidate(Timed):
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
         propagation, short = self.feasible.whole[1].decisions.propagation, self.problem.keep is not None
-        return Distributed(self.program, self.prepared, propagation, meshes(self.mesh)[0], in_order=short)
+        mesh, overlap = meshes(self.mesh)[0], self.feasible.overlap
+        window = None if overlap is None else (overlap.window,)
+        return Distributed(self.program, self.prepared, propagation, mesh, self.machine, in_order=short, window=window)
 
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment; donated arguments end with their last use.
 
         Where the machine's compiler fuses operations, these are the bytes of its kernels: what is made and read inside
-        one is not stored. `Distributed.memory` counts every result, `memory_unfused`.
+        one is not stored.
         """
         if self.feasible.evaluation is not None:
             return self.feasible.evaluation.memory
         return max(self.simulation.peak_bytes.values(), default=0)
-
-    @cached_property
-    def memory_unfused(self) -> int:
-        """The same where every result of an operation is stored, as `Distributed.memory` counts."""
-        return highest_peak_bytes(self.program)
 
     @property
     def bound(self) -> float:
@@ -176,17 +169,8 @@ class Candidate(Timed):
         stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
         listed = self.decisions
         mattered = table(listed, self.problem.moves.objective) if listed or not self.stopped else ""
-        lines = [self.summary(), self._memory_rule(), beside, stopped, *self._bounds(), mattered]
+        lines = [self.summary(), beside, stopped, *self._bounds(), mattered]
         return "\n".join(filter(None, lines))
-
-    def _memory_rule(self) -> str:
-        """By which rule the bytes under a limit are, where there are two; empty where operations are kernels."""
-        if self.most is None or not self.machine.fuses or self.feasible.evaluation is None:
-            return ""
-        return (
-            f"the limit of {self.most:,} bytes is held against the kernels into which {self.machine.name} fuses "
-            f"operations; with each result stored, as f.memory counts, it is {self.memory_unfused:,} bytes"
-        )
 
     def _beside(self) -> str:
         """The operations that run beside each other; empty where moves were not searched beside operations."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh, over_first_devices
-from redistrib.cost.presets import preset_of
+from redistrib.cost.model import CostModel
+from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
+from redistrib.simulator.constants import MACHINES, machine
+from redistrib.simulator.machine import Machine
 
 
 def meshes(mesh: Any) -> tuple[JaxMesh, Mesh]:
@@ -40,6 +43,13 @@ def require_devices(name: str, mesh: JaxMesh) -> jax.sharding.Mesh:
     )  # fmt: skip
 
 
-def platform_of(mesh: JaxMesh) -> str:
-    """The platform of the devices, as presets are called; of an abstract mesh that of the default backend."""
-    return preset_of(Platform.of(mesh).name)
+def machine_on(given: Machine | CostModel | str | None, platform: str) -> Machine:
+    """The machine for which time and memory are predicted: the one that is given, or the preset of a platform, with
+    other links if only these are given."""
+    preset = machine(preset_of(platform))
+    if given is None:
+        return preset
+    if isinstance(given, Machine) or (isinstance(given, str) and given in MACHINES):
+        return machine(given)
+    links = cost_model(given)
+    return replace(preset, links=links) if links.unit == "seconds" else preset

@@ -17,9 +17,10 @@ from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.sharding import JaxMesh, text_of
+from redistrib.cost.presets import preset_of
 from redistrib.digests import digest_of_parts
 from redistrib.distribution.arguments import forms_of, leaves_like, lies_at, put
-from redistrib.distribution.devices import platform_of, require_devices
+from redistrib.distribution.devices import require_devices
 from redistrib.distribution.prepared import Prepared
 from redistrib.distribution.received import compiled_received_bytes
 from redistrib.distribution.trace.shard_maps import REGION
@@ -28,9 +29,10 @@ from redistrib.partitioning.conflicts import replicated_operations
 from redistrib.partitioning.decisions import Choice
 from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.buffers import compiled_peak_bytes
-from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Program
-from redistrib.simulator.entry import simulate
+from redistrib.simulator.entry import peak_on, simulate, simulated_issued
+from redistrib.simulator.machine import Machine
+from redistrib.simulator.result import Simulation
 
 _FUNCTION = "distribute"
 
@@ -40,9 +42,10 @@ class Cost(NamedTuple):
 
     Attributes:
         flops: floating-point operations of one device, of the operations that have some.
-        received_bytes: bytes that all devices together receive from others, as the platform's compiler moves them: XLA
-            for CPUs adds bfloat16 in float32 (`program.received_bytes` counts elements as they are).
-        seconds: on devices and links as the preset of the platform has them.
+        received_bytes: bytes that all devices together receive from others, on the platform's own machine as its
+            compiler moves them: XLA for CPUs adds bfloat16 in float32 (`program.received_bytes` counts elements as they
+            are).
+        seconds: on the machine of `Distributed.machine`.
     """
 
     flops: int
@@ -56,6 +59,7 @@ class Distributed:
     Attributes:
         program: the program of every device; print it for a table.
         mesh: the JAX mesh; abstract where there are too few devices to run it.
+        machine: on which `cost` and `memory` are predicted: as it was given, or the preset of the devices' platform.
         choices: where propagation had to choose, and the reason for its choice; and where a cut ends.
         opaque: operations that every device runs whole, since nothing is known of them.
     """
@@ -66,10 +70,25 @@ class Distributed:
         prepared: Prepared,
         propagation: Propagation,
         mesh: JaxMesh,
+        machine: Machine,
         *,
         in_order: bool,
+        window: tuple[int | None] | None = None,
     ) -> None:
-        self.program, self.mesh, self._in_order = program, mesh, in_order
+        """A function of a program.
+
+        Args:
+            program: of every device.
+            prepared: the function.
+            propagation: its cuts.
+            mesh: its devices.
+            machine: on which `cost` and `memory` are predicted.
+            in_order: whether XLA keeps the order of its operations.
+            window: where its moves run beside computations, the computations by which they are issued early at most, as
+                of `redistrib.simulator.entry.simulated_issued`; None where they do not.
+        """
+        self.program, self.mesh, self.machine = program, mesh, machine
+        self._in_order, self._window = in_order, window
         self._is_agreed = False  # all processes have compared the program
         traced = prepared.traced
         self.choices: tuple[Choice, ...] = (*propagation.choices, *replicated_operations(propagation))
@@ -167,13 +186,23 @@ class Distributed:
     @cached_property
     def cost(self) -> Cost:
         """Time and memory of a call, as the program predicts."""
-        received = compiled_received_bytes(self.program, Platform.of(self.mesh))
-        return Cost(self.program.flops, received, simulate(self.program, platform_of(self.mesh)).seconds)
+        platform = Platform.of(self.mesh)
+        own = self.machine.name == preset_of(platform.name)
+        received = compiled_received_bytes(self.program, platform) if own else self.program.received_bytes
+        return Cost(self.program.flops, received, self._simulation.seconds)
 
     @cached_property
     def memory(self) -> int:
-        """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return highest_peak_bytes(self.program)
+        """Bytes that the fullest device holds at the worst moment, as the program predicts for its machine."""
+        if self._window is None:
+            return peak_on(self.machine, self.program)
+        return max(self._simulation.peak_bytes.values(), default=0)
+
+    @cached_property
+    def _simulation(self) -> Simulation:
+        if self._window is None:
+            return simulate(self.program, self.machine, record=False)
+        return simulated_issued(self.program, self.machine, *self._window, record=False)
 
     @cached_property
     def compiled_memory(self) -> int:

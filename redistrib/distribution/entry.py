@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.cost.model import CostModel
 from redistrib.distribution.ahead import gathered_ahead
-from redistrib.distribution.devices import platform_of
+from redistrib.distribution.devices import machine_on
 from redistrib.distribution.distributed import Distributed
 from redistrib.distribution.divided import along_cuts
 from redistrib.distribution.prepared import Prepared
@@ -24,8 +25,8 @@ from redistrib.partitioning.schedule import Schedule
 from redistrib.partitioning.tactics import apply, matching, names_no_operations, together
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.graph import Array
-from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Program
+from redistrib.simulator.entry import peak_on
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
 
@@ -69,7 +70,8 @@ def distributed(
             reshard_instead(propagation, axis)
         for axis in axes.names:
             carry_whole(propagation, axis)
-    model = cost_model or platform_of(mesh)
+    machine = machine_on(cost_model, Platform.of(mesh).name)
+    model = cost_model if isinstance(cost_model, CostModel) else machine.links
     donated = donated_by(donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:
@@ -79,17 +81,17 @@ def distributed(
 
     program = built(None)
     tight = False
-    if memory_limit is not None and (needed := highest_peak_bytes(program)) > memory_limit:
+    if memory_limit is not None and (needed := peak_on(machine, program)) > memory_limit:
         tight = True
         program = built(KEPT)
-        if (least := highest_peak_bytes(program)) > memory_limit:
+        if (least := peak_on(machine, program)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
                 f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
                 f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, prepared, propagation, mesh, in_order=tight)
+    return Distributed(program, prepared, propagation, mesh, machine, in_order=tight)
 
 
 def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:

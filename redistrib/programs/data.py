@@ -130,6 +130,46 @@ class Loop:
         return (self.program,) if self.condition is None else (self.program, self.condition)
 
 
+@dataclass(frozen=True)
+class KernelPart(Compute):
+    """The part of an operation in a kernel, in a program that is timed and not run.
+
+    Attributes:
+        seconds: that it takes, on each device.
+        holds: values that are in memory until it is done, besides those that it waits for.
+        stores: values that are in memory from its start on, besides its results.
+    """
+
+    seconds: float = 0.0
+    holds: tuple[str, ...] = ()
+    stores: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelMove(Move):
+    """A move between kernels, in a program that is timed and not run.
+
+    Attributes:
+        reads: values that it waits for: what its operand is computed from, where no kernel has made it before.
+        holds, stores: as of `KernelPart`.
+    """
+
+    reads: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    stores: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelLoop(Loop):
+    """A loop of kernels, in a program that is timed and not run.
+
+    Attributes:
+        holds: as of `KernelPart`, by the kernels of its steps.
+    """
+
+    holds: tuple[str, ...] = ()
+
+
 Op: TypeAlias = Compute | Move | Call | Loop
 
 
@@ -159,7 +199,7 @@ class ProgramData:
 
     def _results(self) -> Iterator[Value]:
         for op in self.ops:
-            yield from made_by(op)
+            yield from stored_by(op)
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
@@ -242,6 +282,11 @@ def made_by(op: Op) -> Iterable[Value]:
             return op.outs
 
 
+def stored_by(op: Op) -> Iterable[Value]:
+    """The values that an operation defines or, as a part of a kernel, puts into memory."""
+    return (*made_by(op), *op.stores) if isinstance(op, KernelPart | KernelMove) else made_by(op)
+
+
 def called_by(op: Op) -> tuple[ProgramData, ...]:
     """The programs that an operation runs: that of a call, the step and the condition of a loop."""
     match op:
@@ -271,5 +316,12 @@ def used_by(op: Op) -> Iterable[str]:
             return [name for _, name in op.ins]
         case Call() | Loop():
             return op.ins
+        case KernelMove():
+            return op.reads
         case Move():
             return [op.value]
+
+
+def held_by(op: Op) -> Iterable[str]:
+    """The values that an operation reads or, as a part of a kernel, holds."""
+    return (*used_by(op), *op.holds) if isinstance(op, KernelPart | KernelMove | KernelLoop) else used_by(op)

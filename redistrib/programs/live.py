@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from redistrib.plans.dtypes import packed_bytes
-from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, held_by, stored_by
 from redistrib.programs.groups import group_of
 from redistrib.programs.value import Value
 
@@ -79,7 +79,7 @@ class Liveness:
             self.programs.append(program)
             first = {value.name: value.name for value in program.inputs}
             for op in program.ops:
-                first |= {value.name: value.name for value in made_by(op)}
+                first |= {value.name: value.name for value in stored_by(op)}
                 if isinstance(op, Move) and renames(op, program):
                     first[op.out.name] = first[op.value]
                 elif isinstance(op, Call):
@@ -107,7 +107,7 @@ class Liveness:
 
     def _read_by(self, op: Op) -> Iterable[str]:
         """The values that an operation uses; of a call, those that the called program does."""
-        return [op.ins[k] for k in self.reads(op.program)] if isinstance(op, Call) else used_by(op)
+        return [op.ins[k] for k in self.reads(op.program)] if isinstance(op, Call) else held_by(op)
 
     def lifetimes(self, program: ProgramData) -> Lifetimes:
         """Of a program without callers."""
@@ -135,7 +135,7 @@ class Liveness:
         """Lifetimes where `stays` outlive the program."""
         last: dict[str, int] = {}
         for k, op in enumerate(program.ops):
-            for value in made_by(op):
+            for value in stored_by(op):
                 last[first[value.name]] = k
             for name in self._read_by(op):
                 last[first[name]] = k
@@ -157,7 +157,7 @@ class Liveness:
                 contexts[k] = _context(op, first, {value.name for value in died[k]})
                 changes.append(_NOTHING)
             else:
-                born = tuple(value for value in made_by(op) if first[value.name] == value.name)
+                born = tuple(value for value in stored_by(op) if first[value.name] == value.name)
                 changes.append(Change(born, scratch_bytes(op, program), tuple(died[k])))
         return Lifetimes(tuple(changes), contexts, tuple(died[count]))
 

@@ -23,8 +23,10 @@ from redistrib.programs.data import (
     Move,
     Op,
     ProgramData,
+    held_by,
     made_by,
     name_of,
+    stored_by,
     used_by,
 )
 from redistrib.programs.live import Change, Context, Liveness, devices_of, renames, steps_of
@@ -312,7 +314,8 @@ class _Simulator:
         """For the bytes of every value, by their first name, the operations that make or read them."""
         first, users = self.cache.liveness.aliases(program), defaultdict[str, list[int]](list)
         for k, op in enumerate(program.ops):
-            for name in dict.fromkeys(first[name] for name in (*used_by(op), *(value.name for value in made_by(op)))):
+            names = (*held_by(op), *(value.name for value in stored_by(op)))
+            for name in dict.fromkeys(first[name] for name in names):
                 users[name].append(k)
         return users
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError, ProgramError
 from redistrib.plans.plan import Plan
+from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Move, Op, Program
 from redistrib.simulator.clocks import run
 from redistrib.simulator.constants import machine
 from redistrib.simulator.issue import issued
+from redistrib.simulator.kernels.compiled import compiled
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation, program_of
 
@@ -23,13 +24,15 @@ def simulate(
     *,
     streams: Callable[[Op], str] | Literal["moves"] | None = None,
     overlap: bool = False,
+    window: int | None = None,
     record: bool = True,
 ) -> Simulation:
     """Time a program on a machine, and count the live bytes of every device, without running it.
 
     Operations are taken in the order of the program. A computation runs on each of its devices as soon as that device
     is free; a move starts when all devices that take part are free, and blocks them. The machine's cost model prices
-    moves, step by step, on the links between their devices.
+    moves, step by step, on the links between their devices. Where its compiler fuses operations, its kernels are timed,
+    and what stays inside one takes no memory; see `redistrib.simulator.kernels.fusion`.
 
     Args:
         program: a program that was checked, or a plan, which is a program of one move.
@@ -40,6 +43,8 @@ def simulate(
             for its stream and for its operands.
         overlap: whether moves run beside computations: a device has two streams, and its moves are issued as early as
             that hides them, and no earlier, see `redistrib.simulator.two_streams`. Never slower than without.
+        window: with `overlap`, the computations by which a move that takes memory is issued early at most; None for any
+            number.
         record: whether to keep every operation for the trace; leave it out where thousands of programs are compared.
 
     Returns:
@@ -65,8 +70,16 @@ def simulate(
     if overlap:
         if streams is not None:
             raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")
-        return simulated_issued(to_run, named, record=record)
-    return Simulation(to_run, named, run(to_run, named, by_kind if streams == "moves" else streams, record=record))
+        return simulated_issued(to_run, named, window, record=record)
+    if window is not None:
+        raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
+    kernels = compiled(to_run, named)
+    return Simulation(to_run, named, run(kernels, named, by_kind if streams == "moves" else streams, record=record))
+
+
+def peak_on(machine: Machine, program: Program) -> int:
+    """Bytes that the fullest device holds at the worst moment, operations one after the other."""
+    return highest_peak_bytes(compiled(program, machine))
 
 
 def simulated_issued(program: Program, machine: Machine, window: int | None = None, *, record: bool) -> Simulation:
@@ -77,11 +90,12 @@ def simulated_issued(program: Program, machine: Machine, window: int | None = No
         program, machine, record: as for `simulate`.
         window: see `redistrib.simulator.issue.issued`.
     """
-    simulations = [
-        Simulation(ordered, machine, run(ordered, machine, by_kind, record=record, in_order=True))
-        for ordered in (issued(program, machine, window), program)
-    ]
-    return replace(min(simulations, key=lambda simulation: simulation.seconds), program=program)
+    kernels = compiled(program, machine)
+    runs = (
+        run(ordered, machine, by_kind, record=record, in_order=True)
+        for ordered in (issued(kernels, machine, window), kernels)
+    )
+    return min((Simulation(program, machine, one) for one in runs), key=lambda simulation: simulation.seconds)
 
 
 def by_kind(op: Op) -> str:

@@ -104,6 +104,7 @@ class Machine:
             for GPUs and for CPUs calls a library for most products, and computes scatters alone, copies entries of
             stacked arrays for both, and fills the stacked results of a loop with zeros.
         several_results: whether a kernel may have several results, as XLA has it for all but CPUs.
+        flash: whether each pass of an attention is one kernel, see `redistrib.simulator.kernels.attention`.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
     """
@@ -117,6 +118,7 @@ class Machine:
     fuses: bool = False
     fuses_products: bool = True
     several_results: bool = True
+    flash: bool = False
     layout: Mapping[str, int] = field(default_factory=dict, hash=False)
     source: str = ""
 

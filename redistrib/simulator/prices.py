@@ -19,7 +19,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
-from redistrib.programs.data import Compute, Move, ProgramData
+from redistrib.programs.data import Compute, KernelPart, Move, ProgramData
 from redistrib.programs.direct import direct_transfers, gathering, scattering
 from redistrib.programs.halos import halo_rounds
 from redistrib.programs.live import renames
@@ -56,6 +56,8 @@ class PricedStage:
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
     """A computation, its arrays read and written once. Fused operations have no class of work, nor has a copy."""
+    if isinstance(op, KernelPart):
+        return [PricedStage(op.name, op.seconds)]
     read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(value.tile_bytes for _, value in op.outs)
     dtypes = (program.values[name].dtype for _, name in op.ins)

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import pytest
 
 import redistrib as rd
-from redistrib.autoshard.fusion import Kernel, kernels_of
 from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.constants import machine
+from redistrib.simulator.kernels.fusion import Kernel, kernels_of
 from redistrib.simulator.machine import Machine, Rates
 
 N = 256

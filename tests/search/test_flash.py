@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import pytest
 
 import redistrib as rd
-from redistrib.autoshard.attention import attentions
-from redistrib.autoshard.fusion import kernels_of
 from redistrib.cost.chips import CHIPS
 from redistrib.distribution.prepared import prepare
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Graph
 from redistrib.simulator.constants import machine
+from redistrib.simulator.kernels.attention import attentions
+from redistrib.simulator.kernels.fusion import kernels_of
 
 B, S, H, D = 2, 512, 4, 64
 Q = B * S * H * D * 2  # bytes of queries, keys, values or results, in bfloat16

@@ -18,13 +18,13 @@ from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.descent import SearchResult
 from redistrib.autoshard.entry import problem_of, tied
 from redistrib.autoshard.evaluation import evaluated
-from redistrib.autoshard.fusion import grouped, kernels_of
 from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.starting import starting
 from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Graph
 from redistrib.simulator.constants import machine
+from redistrib.simulator.kernels.fusion import grouped, kernels_of
 from tests.search import models, oracle
 
 X = jax.ShapeDtypeStruct((256, 512), np.float32)

@@ -20,12 +20,12 @@ from redistrib.autoshard.classes import classes_of
 from redistrib.autoshard.descent import SearchResult, program_of
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.fitting import peak
-from redistrib.autoshard.fusion import kernels_of
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.problem import Decisions, SearchProblem
 from redistrib.autoshard.starting import estimate, starting
 from redistrib.programs.program import Loop, Program
 from redistrib.simulator.entry import simulate
+from redistrib.simulator.kernels.fusion import kernels_of
 from tests.search import oracle
 
 LAYERS = 6

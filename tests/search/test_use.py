@@ -423,17 +423,3 @@ def test_what_cannot_be_run_is_not_measured() -> None:
         best.measure()
     with pytest.raises(ProgramError, match="top is 0; give a positive number"):
         best.measure((np.ones((8, 8), np.float32),), top=0)
-
-
-def test_a_result_under_a_limit_says_by_which_rule_its_bytes_are() -> None:
-    def function(x: Any, w: Any) -> Any:
-        return jnp.tanh(jnp.tanh(x @ w) * 2 + 1).sum()
-
-    args = (jnp.ones((64, 16)), jnp.ones((16, 32)))
-    found = rd.search(jax.grad(function, 1), args, {"d": 2}, profile="v5p", memory_limit="10KiB")
-    stored = rd.distribute(jax.grad(function, 1), args, {"d": 2}, schedule=found.schedule).memory
-    assert found[0].memory <= 10240 < stored == found[0].memory_unfused
-    assert (
-        "the limit of 10,240 bytes is held against the kernels into which v5p fuses operations; with each result "
-        f"stored, as f.memory counts, it is {stored:,} bytes"
-    ) in str(found)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from redistrib.autoshard.kinds import MOVING, is_loop, is_product, is_reduction
 from redistrib.programs.graph import Graph, Operation
+from redistrib.simulator.kernels.kinds import MOVING, is_loop, is_product, is_reduction
 
 _BETWEEN = {"convert_element_type", "copy", "select_n"}  # between the exponential of a softmax and its sum
 ROW = 4  # bytes of the number that a forward pass leaves for each row

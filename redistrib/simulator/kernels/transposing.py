@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redistrib.autoshard.kinds import is_product
 from redistrib.programs.graph import Graph
 from redistrib.programs.work import is_by_vector, turns, work_of
+from redistrib.simulator.kernels.kinds import is_product
 
 
 def strides(graph: Graph, number: int, inside: set[int]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from redistrib.autoshard.kinds import is_loop, is_reduction, slices
 from redistrib.programs.graph import Graph, Operation
+from redistrib.simulator.kernels.kinds import is_loop, is_reduction, slices
 
 
 class Read(NamedTuple):

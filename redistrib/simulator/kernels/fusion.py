@@ -33,13 +33,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from redistrib.autoshard.attention import Attention, attentions, computes_again
-from redistrib.autoshard.grouping import Root, alone, groups_of, without_products
-from redistrib.autoshard.kinds import Kind, is_product, kinds_of, slices
-from redistrib.autoshard.reads import Read, is_stacked, update_of, updates, with_copies
-from redistrib.autoshard.transposing import follows_product, strides
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.simulator.kernels.attention import Attention, attentions, computes_again
+from redistrib.simulator.kernels.grouping import Root, alone, groups_of, without_products
+from redistrib.simulator.kernels.kinds import Kind, is_product, kinds_of, slices
+from redistrib.simulator.kernels.reads import Read, is_stacked, update_of, updates, with_copies
+from redistrib.simulator.kernels.transposing import follows_product, strides
 
 _RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
 WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
@@ -56,7 +56,7 @@ class Kernel(NamedTuple):
         written: bytes that are written, on one device that has all of the work.
         again: how often its arithmetic is done: more than once where a pass of a flash kernel computes scores again.
         strides: whether its first operand is transposed element by element, which costs where kernels have one result;
-            see `redistrib.autoshard.transposing`.
+            see `redistrib.simulator.kernels.transposing`.
     """
 
     runs: bool
