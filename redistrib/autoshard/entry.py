@@ -17,8 +17,7 @@ from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
 from redistrib.autoshard.told import call_digest, searched_by_the_first
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
-from redistrib.cost.model import CostModel
-from redistrib.cost.presets import preset_of
+from redistrib.cost.presets import MachineLike, preset_of
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.entry import donated_by
 from redistrib.distribution.prepared import Prepared, prepare
@@ -26,8 +25,9 @@ from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramErr
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import Along, Work
+from redistrib.renamed import renamed
 from redistrib.report import status_shown
-from redistrib.simulator.constants import machine
+from redistrib.simulator.constants import machine as machine_of
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.torus_layout import laid
 from redistrib.sizes import parse_size
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LEAST = 0.2  # of the limit in seconds, that there is for schedules however long it takes to trace the function
 
 
+@renamed("profile", "machine")
 def search(
     fn: Callable[..., Any],
     args: Sequence[Any],
@@ -53,7 +54,7 @@ def search(
     pins: Any = (),
     state: Mapping[str, int] | None = None,
     memory_limit: int | str | None = None,
-    profile: Machine | CostModel | str | None = None,
+    machine: MachineLike | None = None,
     objective: Objective = "seconds",
     overlap: bool = False,
     flash: bool = False,
@@ -89,7 +90,7 @@ def search(
             have equal layouts. `{"params": 0}` is that of a training step.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted. On a machine whose
             compiler fuses operations, those of its kernels, see `Candidate.memory`; a printed result has both.
-        profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
+        machine: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
             machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
             dimensions is searched.
         objective: `"seconds"`, or `"bytes"` for the bytes that all devices receive, every product being cut by every
@@ -129,7 +130,7 @@ def search(
             from redistrib.pipelines.grid import family_of
 
             family = family_of("powers of two" if pipeline is True else pipeline)
-        hardware = profile_of(profile, mesh)
+        hardware = _hardware(machine, mesh)
         _require(
             mesh, devices, in_shardings is not None or out_shardings is not None or bool(pins), family is not None,
             batch is not None or microbatches is not None, batch is not None, bool(donate), objective, overlap, flash,
@@ -232,7 +233,7 @@ def _require(
     if flash and not hardware.fuses:
         raise ProgramError(
             "", "", "Flash", f"on {hardware.name!r} every operation is a kernel; leave flash= out, or name a machine "
-            f"whose kernels are counted, such as profile='h100'",
+            f"whose kernels are counted, such as machine='h100'",
         )  # fmt: skip
 
 
@@ -252,12 +253,14 @@ def _no_pipeline(name: str, most: int, least: int) -> str:
     )
 
 
-def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
+def _hardware(given: MachineLike | None, mesh: Any) -> Machine:
     """The machine of the arguments, or the preset of the devices, with other links if only these are given."""
-    if profile is not None and not isinstance(profile, CostModel):
-        return machine(profile)
-    preset = machine(preset_of(_platform(mesh)))
-    return preset if profile is None else replace(preset, links=profile)
+    if given is not None:
+        named = machine_of(given)
+        if named.rates is not None or named is given:
+            return named
+    preset = machine_of(preset_of(_platform(mesh)))
+    return preset if given is None else replace(preset, links=named.links)
 
 
 def _platform(mesh: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from redistrib.backends.jax.sharding import JaxMesh
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike, cost_model
 from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.devices import platform_of
 from redistrib.distribution.distributed import Distributed
@@ -35,7 +35,7 @@ def distributed(
     mesh: JaxMesh,
     axes: Mesh,
     schedule: Any,
-    cost_model: CostModel | str | None,
+    machine: MachineLike | None,
     *,
     donate: Sequence[str],
     memory_limit: int | None,
@@ -47,7 +47,7 @@ def distributed(
         given: the function, with types over the axes of the mesh.
         mesh, axes: the devices, as JAX has them and as ours.
         schedule: tactics, or the schedule of a search.
-        cost_model: the objective of the plans of moves; None: the preset of the devices' platform.
+        machine: the machine of moves, see `rd.synthesize`; None: the preset of the devices' platform.
         donate: arguments, by name.
         memory_limit: bytes on a device.
         ahead: whether steps of loops gather the operands of the next one.
@@ -69,7 +69,7 @@ def distributed(
             reshard_instead(propagation, axis)
         for axis in axes.names:
             carry_whole(propagation, axis)
-    model = cost_model or platform_of(mesh)
+    model = cost_model(machine or platform_of(mesh))
     donated = donated_by(donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:

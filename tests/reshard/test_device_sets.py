@@ -45,21 +45,21 @@ def _check(source: jax.Array, target: NamedSharding, **options: Any) -> jax.Arra
 
 
 def _check_at_the_bound(array: jax.Array, target: NamedSharding) -> None:
-    plan = rd.reshard_plan(array, target, cost_model="exact")
+    plan = rd.reshard_plan(array, target, machine="exact")
     if plan.put:  # whole tiles are copied to other devices
         assert np.array_equal(rd.reshard(array, target), array)
     else:
         assert plan.received_bytes == plan.lower_bound_bytes
-        _check(array, target, cost_model="exact")
+        _check(array, target, machine="exact")
 
 
 @pytest.mark.parametrize("name", MOVED)
 def test_pairs_move_at_the_bound_without_the_host(name: str) -> None:
     shape, source, target = _ends(name)
     array = jax.device_put(_values(shape, jnp.float32), source)
-    plan = rd.reshard_plan(array, target, cost_model="exact")
+    plan = rd.reshard_plan(array, target, machine="exact")
     assert not plan.put and plan.received_bytes == plan.lower_bound_bytes
-    _check(array, target, cost_model="exact", donate=name == MOVED[0])
+    _check(array, target, machine="exact", donate=name == MOVED[0])
     assert array.is_deleted() == (name == MOVED[0])
 
 
