@@ -1,4 +1,4 @@
-"""Arguments under the names that they had in the last release, with a hint."""
+"""Arguments and attributes under the names that they had in the last release, with a hint."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ def renamed(earlier: str, name: str) -> Callable[[_Function], _Function]:
         return cast(_Function, called)
 
     return decorate
+
+
+def renamed_attribute(earlier: str, name: str) -> Any:
+    """The attribute `name` under its earlier name, which warns."""
+
+    def read(value: Any) -> Any:
+        told = f"{type(value).__name__}.{earlier} is named {name} now; write {name}"
+        warn(told, DeprecationWarning, stacklevel=2)
+        return getattr(value, name)
+
+    return property(read, doc=f"`{name}`, under its earlier name.")

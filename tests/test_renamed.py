@@ -90,5 +90,16 @@ def test_an_earlier_option_is_taken_with_a_hint(
     assert (told.out, told.err) == (expected, f"redistrib: {earlier} is now --machine\n")
 
 
+def test_an_earlier_attribute_is_read_with_a_hint() -> None:
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+    plan = rd.reshard_plan({"a": np.ones((0, 2)), "b": np.ones((8, 2))}, NamedSharding(mesh, PartitionSpec()))
+    for earlier, name in {"put": "by_device_put", "made": "empty"}.items():
+        with pytest.warns(
+            DeprecationWarning, match=f"^TreePlan.{earlier} is named {name} now; write {name}$"
+        ) as caught:
+            assert getattr(plan, earlier) is getattr(plan, name)
+        assert caught[0].filename == __file__
+
+
 def test_presets_are_machines() -> None:
     assert {name: rd.synthesize(*ENDS, machine=name).cost_model for name in PRESETS} == {name: name for name in PRESETS}

@@ -130,10 +130,10 @@ def reshard(
     call = _TreeCall(tree, shardings, mesh)
     with raised_in_all("reshard", call.processes):
         planner = Planner(machine, None if accumulate is None else dtype_name(accumulate), order)
-        limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+        memory_limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
         if through is None:
             run: Callable[[bool | None], Any] = call.prepared(
-                planner, source, logical_shape, donate=donate, memory_limit=limit, check=check, via=chosen
+                planner, source, logical_shape, donate=donate, memory_limit=memory_limit, check=check, via=chosen
             )
         else:
             _refuse_with_through(source, logical_shape)
@@ -143,7 +143,7 @@ def reshard(
                 )
             if check:
                 check_replicas(tree)
-            prepared = _prepared_through(tree, shardings, through, mesh, donate, limit)
+            prepared = _prepared_through(tree, shardings, through, mesh, donate, memory_limit)
             prepared.require_values()
             run = prepared.run
     return run(progress)
@@ -201,7 +201,7 @@ class _TreeCall:
         self._leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
         if check:
             check_replicas(tree)
-        self._leaves = leaves = [traced.staged(on_devices(present(leaf))) for leaf in self._leaves]
+        self._leaves = leaves = [traced.as_constant(on_devices(present(leaf))) for leaf in self._leaves]
         inside = [traced.is_traced(leaf.value) for leaf in leaves]
         if donate and any(inside):
             raise TracedError("traced donation")
@@ -272,16 +272,16 @@ def reshard_plan(
         LeafError, MemoryLimitError: as `reshard` does.
     """
     planner = Planner(machine, None if accumulate is None else dtype_name(accumulate), order)
-    limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+    memory_limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
     if mesh is not None and not isinstance(mesh, jax.sharding.Mesh | AbstractMesh):
         mesh = Mesh.of(mesh)
     tree, shardings, mesh = over_virtual_devices(tree, shardings, mesh)
     if through is not None:
         _refuse_with_through(None, logical_shape)
-        return _prepared_through(tree, shardings, through, mesh, donate, limit).plan
+        return _prepared_through(tree, shardings, through, mesh, donate, memory_limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     with mode_of(list(map(on_devices, leaves))) as ready:
-        return PreparedReshard(ready, planner, donate=donate, memory_limit=limit, via=chosen).plan
+        return PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=chosen).plan
 
 
 def _prepared_through(

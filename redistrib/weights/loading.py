@@ -187,8 +187,8 @@ class _LoadCall:
             if self.dtype is None or not isinstance(self.dtype, Mapping)
             else {name: kind for name, kind in self.dtype.items() if name in chosen}
         )
-        staged = replace(self, shardings=chosen, dtype=self.dtype if types is None else types)
-        return staged._arrays(meeting, weights, progress), of_chosen
+        of_sources = replace(self, shardings=chosen, dtype=self.dtype if types is None else types)
+        return of_sources._arrays(meeting, weights, progress), of_chosen
 
     def _without_shards(self) -> Any:
         """The result in a process that owns none of the devices: arrays without shards."""

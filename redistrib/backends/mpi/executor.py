@@ -216,8 +216,8 @@ class Executor(CommunicatorOwner):
         # private `out`.
         behind = self._target_bytes
         room = shared.free_shared_memory()
-        staged = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
-        needed = self._groups.host.size * (2 * self._target_bytes + middle + staged) if stages else 0
+        in_staging = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
+        needed = self._groups.host.size * (2 * self._target_bytes + middle + in_staging) if stages else 0
         fits = self._lasting and self.comm.allreduce(room is None or needed * 1.1 < room, MPI.LAND)
         rows = np.zeros((len(stages), 6), np.int64)
         for k, stage in enumerate(stages):
