@@ -63,7 +63,7 @@ def scratch_of(stage: Stage, transport: str) -> int:
 
 
 class TypedSum(TypeOwner, Runner):
-    """Point-to-point messages, each reduced when it arrives, in ascending order; one box in staging memory at a time."""
+    """Point-to-point messages, each reduced when it arrives, in ascending order, box by box."""
 
     name = "datatypes"
 
