@@ -39,6 +39,7 @@ COMMANDS = {
         "seconds of programs on an accelerator, and predictions",
     ),
     "cpu-seconds": ("bench.cpu_seconds", "processor seconds of programs on one core, measured and predicted"),
+    "features": ("bench.features", "predicted seconds that features of planning save, by kinds of hosts"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "eager": ("bench.eager", "a layer of GPT-2 175B on a GPU where Python starts every operation, as DistIR ran it"),

@@ -77,7 +77,7 @@ def sharded_data(dims: int) -> str:
     low, high = 256, 4096
     while high - low > 16:
         middle = (low + high) // 2
-        bound = is_bound(searched(step, step_args(64 * middle), {"a": 64}, state=STATE, profile=on_torus(a=dims)))
+        bound = is_bound(searched(step, step_args(64 * middle), {"a": 64}, state=STATE, machine=on_torus(a=dims)))
         low, high = (middle, high) if bound else (low, middle)
     return f"{high:,} tokens"
 
@@ -85,7 +85,7 @@ def sharded_data(dims: int) -> str:
 def tensor(dims: int) -> str:
     """Chips, powers of two, that 2,304 tokens are cut over without being bound by links."""
     powers = [2**k for k in range(1, 8)]
-    by_chips = {n: searched(step, step_args(2304), {"a": n}, state=STATE, profile=on_torus(a=dims)) for n in powers}
+    by_chips = {n: searched(step, step_args(2304), {"a": n}, state=STATE, machine=on_torus(a=dims)) for n in powers}
     return f"{max(n for n in powers if not is_bound(by_chips[n]))} chips"
 
 
@@ -103,13 +103,13 @@ def on_split(data: int, tokens: int) -> Candidate:
     """Tokens cut by an axis on two dimensions of the torus of 64 chips, and anything by the others on the third."""
     how: dict[str, Any] = {"state": STATE, "pins": [rd.along("data", {"x": 0, "slope": 0})]}
     mesh, links = {"data": data, "model": 64 // data}, on_torus(data=2, model=1)
-    return searched(step, step_args(tokens), mesh, profile=links, **how)
+    return searched(step, step_args(tokens), mesh, machine=links, **how)
 
 
 def on_cube(data: int) -> list[Candidate]:
     """48,000 tokens on 4 x 4 x 4 chips: every way to lay the mesh, tokens cut by its axis `data`."""
     mesh = {name: size for name, size in (("data", data), ("model", 64 // data)) if size > 1}
-    how: dict[str, Any] = {"state": STATE, "profile": "v5p", "pins": [rd.along("data", {"x": 0, "slope": 0})]}
+    how: dict[str, Any] = {"state": STATE, "machine": "v5p", "pins": [rd.along("data", {"x": 0, "slope": 0})]}
     listed: Any = rd.search(step, step_args(48_000), mesh, overlap=True, limit=SECONDS, progress=False, **how)
     return list(listed)
 
@@ -127,7 +127,7 @@ def decoding(dtype: str, chips: int, batch: int) -> Candidate | None:
     weights = jax.tree.map(lambda leaf: form(*leaf.shape, dtype=dtype), LLAMA_70B.parameters(stacked=True))
     cache = (form(80, batch, 8, 2048, 128),) * 2
     args = (weights, cache, form(batch, dtype="int32"), form(dtype="int32"))
-    how: dict[str, Any] = {"profile": "v5e", "memory_limit": 16 * 2**30, "state": {"cache": 0}, "donate": ("cache",)}
+    how: dict[str, Any] = {"machine": "v5e", "memory_limit": 16 * 2**30, "state": {"cache": 0}, "donate": ("cache",)}
     try:
         return searched(decode, args, {"model": chips}, overlap=False, **how)
     except MemoryLimitError:
@@ -172,7 +172,7 @@ def stationary(mesh: dict[str, int], tokens: int, layers: int) -> str:
     Memory has no room for a second copy of the weights, so that an axis that cuts tokens is one that gathers weights.
     """
     args = (form(layers, 18432, 73728), form(layers, 73728, 18432)), form(tokens, 18432)
-    candidate = searched(stack, args, mesh, overlap=False, profile="v4", memory_limit=32 * 2**30, state={"x": 0})
+    candidate = searched(stack, args, mesh, overlap=False, machine="v4", memory_limit=32 * 2**30, state={"x": 0})
     cuts = candidate.schedule.cuts["dot_general"]
     gathered = 1
     for axis, size in mesh.items():

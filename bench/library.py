@@ -29,7 +29,7 @@ def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd
     """
     chosen = {key: options[key] for key in ("cost_model", "topology") if options and options.get(key)}
     if "cost_model" in chosen:
-        chosen["cost_model"] = model_of(chosen["cost_model"])
+        chosen["machine"] = model_of(chosen.pop("cost_model"))
     start = time.process_time()
     plan = rd.synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
     return plan, time.process_time() - start

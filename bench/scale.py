@@ -75,7 +75,7 @@ function, args = models.training(model, problem["sequences"], problem["tokens"],
 def search(limit):
     start, processor = time.perf_counter(), time.process_time()
     result = rd.search(
-        function, args, problem["mesh"], state={"params": 0}, profile=problem["profile"], limit=limit,
+        function, args, problem["mesh"], state={"params": 0}, machine=problem["profile"], limit=limit,
         memory_limit=problem["memory_limit"] or None, progress=False,
     )[0]
     return result, time.perf_counter() - start, time.process_time() - processor

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.benchmark(warmup=False)
 
 PASSES = 3
 MESHES = ((16, 16, 16), (8, 8, 8, 8), (4,) * 6, (2,) * 12, (64, 64))  # 4,096 devices each
-WAYS: dict[str, dict[str, str]] = {"default": {}, "exact": {"cost_model": "exact"}, "paper": {"algorithm": "paper"}}
+WAYS: dict[str, dict[str, str]] = {"default": {}, "exact": {"machine": "exact"}, "paper": {"algorithm": "paper"}}
 
 
 def measure(benchmark: Any, problems: list[Problem], way: str) -> None:

@@ -74,7 +74,7 @@ def test_simulate(benchmark: Any) -> None:
 
 def test_search(benchmark: Any) -> None:
     def search() -> Any:
-        return rd.search(MLP.function, MLP.args, MLP.mesh, profile="cpu", limit=60.0, progress=False)
+        return rd.search(MLP.function, MLP.args, MLP.mesh, machine="cpu", limit=60.0, progress=False)
 
     assert benchmark.pedantic(search, rounds=1)
 

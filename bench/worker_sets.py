@@ -130,7 +130,7 @@ def way(name: str, case: Case, model: str) -> Callable[[jax.Array], jax.Array]:
     if name == SOCKETS:
         return lambda x: jax.device_put(x, case.target)
     chosen = OneExchange() if name == DIRECT else model_of(model)
-    return lambda x: rd.reshard(x, case.target, cost_model=chosen)
+    return lambda x: rd.reshard(x, case.target, machine=chosen)
 
 
 def all_arrived() -> None:
@@ -146,7 +146,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
     case = Case(*CASES[task["case"]], task["side"])
     x = case.array()
     for name, model in (("plan", model_of(task["cost_model"])), ("direct plan", OneExchange())):
-        batches = rd.reshard_plan(x, case.target, cost_model=model).batches
+        batches = rd.reshard_plan(x, case.target, machine=model).batches
         if not batches:  # neither side has a device of this process
             continue
         plan = batches[0].program.entries[0].plan

@@ -57,7 +57,7 @@ def moved(way: str, x: DTensor, target: list[Any], task: dict[str, Any]) -> torc
     """The local tensor after the move, by the method `way`."""
     if way == OURS:
         model = model_of(task["cost_model"])
-        return rd.torch.redistribute(x, None, target, cost_model=model, topology=task["hosts"]).to_local()
+        return rd.torch.redistribute(x, None, target, machine=model, topology=task["hosts"]).to_local()
     _redistribute._gen_transform_infos = planner(way.startswith("dijkstra"))
     placement_types.shard_dim_alltoall = GATHERING if way.endswith("gathering") else real_all_to_all
     local = x.redistribute(placements=target).to_local()

@@ -56,7 +56,7 @@ def one_host_reads(path: Path, targets: dict[str, NamedSharding], model: Any) ->
     """The first host reads every tensor, and sends it to the others."""
     first = Mesh(np.array(jax.local_devices(process_index=0)[:1]), ("host",))
     on_one = {name: NamedSharding(first, PartitionSpec()) for name in targets}
-    return rd.reshard(rd.load(path, on_one), targets, donate=True, cost_model=model)
+    return rd.reshard(rd.load(path, on_one), targets, donate=True, machine=model)
 
 
 def loads(path: Path, layout: str, model: Any) -> Ways:
@@ -65,7 +65,7 @@ def loads(path: Path, layout: str, model: Any) -> Ways:
     targets = shardings(names, layout)
     open_files.open_file = SlowFile
     return {
-        OURS: lambda: rd.load(path, targets, cost_model=model),
+        OURS: lambda: rd.load(path, targets, machine=model),
         EACH: lambda: rd.load(path, targets, local=True),
         ONE: lambda: one_host_reads(path, targets, model),
     }

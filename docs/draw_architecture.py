@@ -1,9 +1,10 @@
-"""Draw docs/architecture.png: the rooms of the package by layer, with an arrow from each to what it imports.
+"""Draw docs/architecture.png and docs/moving.png: rooms by layer, with an arrow from each to what it imports.
 
     python docs/draw_architecture.py
 
-Rooms and layers are those of the first import contract in pyproject.toml; arrows are those of the import graph that no
-longer path implies. The picture carries the whole graph as text, so that a test can hold it against the code.
+The first has the rooms of the package, in the layers of the first import contract in pyproject.toml. The second has
+the rooms that move arrays, those inside `backends` apart, each above all that it imports. Arrows are those of the
+import graph that no longer path implies. A picture carries its whole graph as text: a test holds it against the code.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -27,10 +29,14 @@ from matplotlib.patches import Rectangle
 
 ROOT = Path(__file__).parents[1]
 PICTURE = Path(__file__).with_name("architecture.png")
+MOVING = Path(__file__).with_name("moving.png")
+MOVERS = ("weights", "dtensor", "resharding", "launches", "synthesis", "cost", "plans", "theory")
+BACKENDS = ("jax", "mpi", "torch", "ranks", "stages", "single_steps", "digests", "refusals")
 # Inches: between layers, of a box, between boxes, of a letter, and of the place of an arrow that passes a layer.
 LAYER, BOX, GAP, LETTER, PASSAGE = 0.52, 0.26, 0.16, 0.085, 0.02
 SWEEPS = 60  # over all layers: places follow their neighbours, and in the first half may change their order
 
+Graph: TypeAlias = dict[str, list[str]]
 Place: TypeAlias = tuple[str, int]  # of a room, or of the arrows to it, in a layer
 
 
@@ -43,16 +49,35 @@ def layers() -> list[list[str]]:
     return [[room.strip() for room in row.replace(":", "|").split("|")] for row in rows]
 
 
-def imports() -> dict[str, list[str]]:
-    """For every room the rooms that it imports, both in alphabetical order."""
+def imports(rooms: Sequence[str]) -> Graph:
+    """For every room, by its path in the package, the rooms that it imports, both in alphabetical order."""
     graph = grimp.build_graph("redistrib")
-    found: dict[str, set[str]] = {room: set() for row in layers() for room in row}
+    found: dict[str, set[str]] = {room: set() for room in rooms}
+
+    def room_of(module: str) -> str:
+        parts = module.split(".")[1:]
+        return next((room for n in (2, 1) if (room := ".".join(parts[:n])) in found), "")
+
     for module in graph.modules:
         for other in graph.find_modules_directly_imported_by(module):
-            here, there = (name.split(".")[1] if "." in name else "" for name in (module, other))
-            if here in found and there in found and here != there:
+            here, there = room_of(module), room_of(other)
+            if here and there and here != there:
                 found[here].add(there)
     return {room: sorted(found[room]) for room in sorted(found)}
+
+
+def of_the_package() -> tuple[list[list[str]], Graph]:
+    """The rooms of the package by layer, and their imports."""
+    rows = layers()
+    return rows, imports([room for row in rows for room in row])
+
+
+def of_moving() -> tuple[list[list[str]], Graph]:
+    """The rooms that move arrays, each above all that it imports, and their imports."""
+    edges = imports(
+        [*(room for row in layers() for room in row if room in MOVERS), *(f"backends.{k}" for k in BACKENDS)]
+    )
+    return [sorted(row) for row in nx.topological_generations(nx.DiGraph(edges))], edges
 
 
 class Drawing(NamedTuple):
@@ -67,9 +92,8 @@ class Drawing(NamedTuple):
     arrows: dict[tuple[str, str], list[tuple[float, float]]]
 
 
-def placed() -> Drawing:
+def placed(rows: list[list[str]], edges: Graph) -> Drawing:
     """Rooms by layer, as Sugiyama draws graphs: an arrow has a place of its own in every layer that it passes."""
-    rows, edges = layers(), imports()
     level = {room: number for number, row in enumerate(rows) for room in row}
     direct = nx.transitive_reduction(nx.DiGraph([(room, other) for room in edges for other in edges[room]])).edges
     passing = {(other, at) for room, other in direct for at in range(level[room] + 1, level[other])}
@@ -113,8 +137,8 @@ def placed() -> Drawing:
     return Drawing(boxes, arrows)
 
 
-def draw(path: Path) -> None:
-    drawing = placed()
+def draw(path: Path, rows: list[list[str]], edges: Graph) -> None:
+    drawing = placed(rows, edges)
     width = max(x + w for x, _, w, _ in drawing.boxes.values())
     width = max(width, *[x for corners in drawing.arrows.values() for x, _ in corners])
     height = max(y + h for _, y, _, h in drawing.boxes.values()) + BOX / 2
@@ -129,10 +153,11 @@ def draw(path: Path) -> None:
         axes.text(x + w / 2, y + h / 2 - 0.01, room, ha="center", va="center", fontsize=10, zorder=4)
     axes.set(xlim=(-0.1, width + 0.1), ylim=(-BOX / 2 - 0.1, height - BOX / 2 + 0.1), aspect="equal")
     axes.axis("off")
-    figure.savefig(path, dpi=110, metadata={"Description": json.dumps(imports(), sort_keys=True)})
+    figure.savefig(path, dpi=110, metadata={"Description": json.dumps(edges, sort_keys=True)})
     plt.close(figure)
 
 
 if __name__ == "__main__":
-    draw(PICTURE)
-    print(f"wrote {PICTURE.relative_to(ROOT)}")
+    for path, graph in {PICTURE: of_the_package, MOVING: of_moving}.items():
+        draw(path, *graph())
+        print(f"wrote {path.relative_to(ROOT)}")

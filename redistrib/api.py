@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redistrib.arguments import dtype_name, has_devices, is_sharding, numbered, numbered_ranks, require_mesh_of, typed
+from redistrib.cost.presets import cost_model
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
@@ -18,13 +19,14 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify as verify_plan
 from redistrib.programs.data import ProgramData
 from redistrib.programs.verify import verify_program
+from redistrib.renamed import renamed
 from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 from redistrib.theory.topology import Topology, topology_of_mesh
 
 if TYPE_CHECKING:
     from redistrib.cost.fit import Fit
-    from redistrib.cost.model import CostModel
+    from redistrib.cost.presets import MachineLike
     from redistrib.distribution.distributed import Distributed
     from redistrib.programs.program import Program
     from redistrib.simulator.fit import OperationSample, RatesFit
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _Verified = TypeVar("_Verified", bound="Plan | Program")
 
 
+@renamed("cost_model", "machine")
 def synthesize(
     source: Any,
     target: Any,
@@ -41,7 +44,7 @@ def synthesize(
     target_mesh: Mesh | Mapping[str, int] | str | Any | None = None,
     shape: Sequence[int] | None = None,
     dtype: Any = "float32",
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
     algorithm: str = "best",
     over_partition: bool = True,
     memory_limit: int | str | None = None,
@@ -63,8 +66,9 @@ def synthesize(
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
         shape: global shape in elements, for shardings.
         dtype: element type: a name, or anything with one.
-        cost_model: the objective: a `CostModel` or one of `"exact"` (elements received), `"paper"` (Figure 11),
-            or a latency-bandwidth preset, `"tpu"` (the default), `"gpu"`, `"cpu"`.
+        machine: what the plan is made for: a name, `"tpu"` (the default), `"gpu"`, `"cpu"`, `"h100"`, `"v5e"` and more,
+            the path of a profile that `redistrib calibrate` wrote, a `CostModel`, or a machine of the simulator. Or
+            what to count in place of seconds: `"exact"`, elements received, or `"paper"`, the prices of Figure 11.
         algorithm: `"best"`, or `"paper"` for the paper's search and lowering alone.
         over_partition: whether the paper's search may slice along replicated axes (Figure 12).
         memory_limit: bytes per device that source, target and scratch may take together: an integer or a text such as
@@ -84,7 +88,7 @@ def synthesize(
         RedistribError: one subclass for each fault of the arguments; `MemoryLimitError` if no plan fits the
             limit.
 
-    >>> plan = synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, cost_model="exact")
+    >>> plan = synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
     >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
     (6, True)
     """
@@ -106,7 +110,7 @@ def synthesize(
         target_type,
         other_mesh,
         dtype=dtype_name(dtype),
-        model=DEFAULT_COST_MODEL if cost_model is None else cost_model,
+        model=cost_model(DEFAULT_MACHINE if machine is None else machine),
         algorithm=algorithm,
         over_partition=over_partition,
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
@@ -121,7 +125,7 @@ def synthesize(
     return plan
 
 
-DEFAULT_COST_MODEL = "tpu"
+DEFAULT_MACHINE = "tpu"
 
 
 def to_jax(plan: Plan | Program, mesh: Any, **options: Any) -> Any:
@@ -165,6 +169,7 @@ def _plan_or_program(plan: Any, verb: str = "runs") -> Any:
     return plan
 
 
+@renamed("profile", "machine")
 def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
     """A persistent executor of a plan or a program on an `mpi4py` communicator.
 
@@ -252,6 +257,7 @@ def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: F
     return RatesFit(fit_rates(samples, form), tuple(samples))
 
 
+@renamed("cost_model", "machine")
 def distribute(
     fn: Callable[..., Any],
     args: Sequence[Any],
@@ -261,7 +267,7 @@ def distribute(
     in_shardings: Any = None,
     out_shardings: Any = None,
     memory_limit: int | str | None = None,
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
     rules: Mapping[str, Any] | None = None,
     donate: Sequence[str] = (),
     exact: bool = False,
@@ -286,7 +292,7 @@ def distribute(
         in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
             them or a prefix of one; None leaves the choice to the schedule. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
-        cost_model: the objective of the plans of moves; by default the preset of the devices' platform.
+        machine: the machine of moves, see `synthesize`; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.distribution.trace.equation.Equation`)
             to a `Nest`, or None to leave it whole; or `rd.rule(...)`, or `rd.proxy(...)`. They come before those of the
             library.
@@ -333,7 +339,7 @@ def distribute(
             in_shardings=in_shardings,
             out_shardings=out_shardings,
             memory_limit=memory_limit,
-            profile=cost_model,
+            machine=machine,
             rules=rules,
             donate=donate,
             exact=exact,
@@ -348,4 +354,4 @@ def distribute(
     prepared = prepare(fn, args, axes, in_shardings, out_shardings, rules, **how)
     names = (donate,) if isinstance(donate, str) else donate
     options: dict[str, Any] = {"donate": names, "memory_limit": limit, "ahead": ahead}
-    return distributed(prepared, jax_mesh, axes, schedule, cost_model, **options)
+    return distributed(prepared, jax_mesh, axes, schedule, machine, **options)

@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
         help="module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two types",
     )  # fmt: skip
     simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; passed to a function that takes a mesh")
-    simulate.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu, or a profile's JSON file")
+    _add_machine(simulate, "--profile")
     simulate.add_argument("--rates", type=Path, metavar="FILE", help="rates of operations that `redistrib rates` wrote")
     simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
     simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
@@ -133,7 +133,7 @@ def parser() -> argparse.ArgumentParser:
     machine_size = search.add_mutually_exclusive_group(required=True)
     machine_size.add_argument("--devices", type=int, help="search all meshes of this number of devices")
     machine_size.add_argument("--mesh", help="axes and sizes, such as data=2,model=4")
-    search.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu")
+    _add_machine(search, "--profile")
     search.add_argument("--memory-limit", help="bytes per device that the program may hold, such as 16GiB")
     search.add_argument("--limit", type=float, metavar="SECONDS", help="stop the search after this time")
     search.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
@@ -159,7 +159,7 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("--mesh", required=True, help="axes and sizes, such as fsdp=4,tp=2; each cuts what it divides")
     load.add_argument("--hosts", type=int, help="hosts to which the devices belong, in order; default: one")
     load.add_argument("--dtype", help="element type of floating-point tensors; default: as in the file")
-    load.add_argument("--profile", help="gpu (default), tpu or cpu, or a profile's JSON file")
+    _add_machine(load, "--profile", default="gpu")
     load.set_defaults(command=_load)
 
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
@@ -184,14 +184,24 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def _add_machine(command: argparse.ArgumentParser, earlier: str, default: str = "tpu", first: str = "") -> None:
+    def hinted(value: str) -> str:
+        print(f"redistrib: {earlier} is now --machine", file=sys.stderr)
+        return value
+
+    told = f"{first}h100, {default} (default) or another, or a profile's JSON file"
+    command.add_argument("--machine", default=default, help=told)
+    command.add_argument(earlier, dest="machine", type=hinted, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
 def _add_problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("source", help="type at the start, such as '[3{x}12, 2{y}12]'")
     command.add_argument("target", help="type at the end")
     command.add_argument("--mesh", required=True, help="axes and sizes, such as x=4,y=6")
     command.add_argument("--target-mesh", help="mesh of the target type, if it is another one")
     command.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
-    command.add_argument("--cost-model", help="exact, paper, tpu (default), gpu, cpu, or a profile's JSON file")
-    command.add_argument("--hosts", help="host of every device, such as a,a,b,b; default: as the cost model assumes")
+    _add_machine(command, "--cost-model", first="exact, paper, ")
+    command.add_argument("--hosts", help="host of every device, such as a,a,b,b; default: as the machine assumes")
     command.add_argument("--algorithm", choices=("best", "paper"), default="best")
     command.add_argument("--no-over-partition", action="store_true", help="no slicing along replicated axes in between")
     command.add_argument("--memory-limit", help="bytes per device for source, target and scratch, such as 2GiB")
@@ -205,30 +215,22 @@ def _add_problem(command: argparse.ArgumentParser) -> None:
 
 
 def _synthesize(options: argparse.Namespace, topology: Any = None) -> Any:
-    from redistrib.api import load_profile, synthesize
+    from redistrib.api import synthesize
 
-    model = options.cost_model
-    if model is not None and model.endswith(".json"):
-        model = load_profile(Path(model))
     return synthesize(
         options.source,
         options.target,
         options.mesh,
         target_mesh=options.target_mesh,
         dtype=options.dtype,
-        cost_model=model,
+        machine=options.machine,
         algorithm=options.algorithm,
         over_partition=not options.no_over_partition,
         memory_limit=options.memory_limit,
         accumulate=options.accumulate,
         order=options.order,
-        topology=_hosts(options) or topology,
+        topology=topology if options.hosts is None else [host.strip() for host in options.hosts.split(",")],
     )
-
-
-def _hosts(options: argparse.Namespace) -> Any:
-    """The host of every device from `--hosts`; None without that option."""
-    return None if options.hosts is None else [host.strip() for host in options.hosts.split(",")]
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -248,10 +250,8 @@ def _explain(options: argparse.Namespace) -> int:
         options.parser.error("--graph draws a picture; say where with -o graph.png")
     plan = _synthesize(options)
     draw = draw_graph if options.graph else picture
-    path = None if options.output is None else draw(plan, options.output)
-    print(f"{plan}\n\n{explain(plan)}")
-    if path is not None:
-        print(f"drew {path}")
+    drawn = "" if options.output is None else f"\ndrew {draw(plan, options.output)}"
+    print(f"{plan}\n\n{explain(plan)}{drawn}")
     return 0
 
 
@@ -275,7 +275,6 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    from redistrib.api import load_profile
     from redistrib.errors import PictureError
     from redistrib.simulator.constants import machine
     from redistrib.simulator.entry import simulate
@@ -285,11 +284,11 @@ def _simulate(options: argparse.Namespace) -> int:
     for path in options.output:
         if path.suffix not in (".json", ".png", ".pdf", ".svg"):
             raise PictureError(f"{path} is neither a trace (.json) nor a picture (.png, .pdf, .svg)")
-    profile = machine(load_profile(Path(options.profile)) if options.profile.endswith(".json") else options.profile)
+    chosen = machine(options.machine)
     if options.rates is not None:
-        profile = replace(profile, rates=load_rates(options.rates), operations={}, flops={})
-    program = _loaded_or_planned(options, load, "program or plan", dtype=options.dtype, cost_model=profile.links)
-    simulation = simulate(program, profile, streams=options.streams, overlap=options.overlap)
+        chosen = replace(chosen, rates=load_rates(options.rates), operations={}, flops={})
+    program = _loaded_or_planned(options, load, "program or plan", dtype=options.dtype, machine=chosen)
+    simulation = simulate(program, chosen, streams=options.streams, overlap=options.overlap)
     for path in options.output:
         (simulation.to_chrome if path.suffix == ".json" else simulation.draw)(path)
     print(simulation)
@@ -339,7 +338,7 @@ def _search(options: argparse.Namespace) -> int:
         {"state": options.state, "batch": options.batch},
         mesh=options.mesh,
         devices=options.devices,
-        profile=options.profile,
+        machine=options.machine,
         memory_limit=options.memory_limit,
         limit=options.limit,
         objective=options.objective,
@@ -368,7 +367,7 @@ def _completion(options: argparse.Namespace) -> int:
 def _load(options: argparse.Namespace) -> int:
     from redistrib.weights.planning import command
 
-    print(command(options.path, options.mesh, options.hosts, options.dtype, options.profile))
+    print(command(options.path, options.mesh, options.hosts, options.dtype, options.machine))
     return 0
 
 

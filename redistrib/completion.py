@@ -31,6 +31,7 @@ def _options(command: argparse.ArgumentParser) -> dict[str, list[str]]:
     return {
         flag: [str(choice) for choice in action.choices or ()]
         for action in command._actions
+        if action.help != argparse.SUPPRESS
         for flag in action.option_strings
         if flag.startswith("--")
     }

@@ -228,7 +228,7 @@ def run(progress: bool = True) -> DemoResult:
 def example() -> str:
     """A text with the plan of the paper's Example 3.1, the hard case."""
     source, target, mesh = EXAMPLE
-    plan = synthesize(source, target, mesh, cost_model="exact")
+    plan = synthesize(source, target, mesh, machine="exact")
     return f"Behind it is one plan for each pair of layouts. The hard case, Example 3.1 of the paper:\n\n{plan}"
 
 

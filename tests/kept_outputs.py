@@ -41,7 +41,7 @@ def plans() -> dict[str, rd.Plan]:
     """Plans of every kind that `explain` tells apart."""
     low, high = rd.Mesh.of("x=4", range(4)), rd.Mesh.of("x=4", range(4, 8))
     swap = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
-    plain, exact = {"cost_model": "paper", "algorithm": "paper"}, {"cost_model": "exact"}
+    plain, exact = {"machine": "paper", "algorithm": "paper"}, {"machine": "exact"}
     return {
         "swap, exact": rd.synthesize(*swap, **exact),
         "swap, paper": rd.synthesize(*swap, **plain),
@@ -55,7 +55,7 @@ def plans() -> dict[str, rd.Plan]:
         "summands by halves": rd.synthesize("[4{x}16, 8] sum{y}", "[16, 8]", TAKE, order="fixed"),
         "other devices": rd.synthesize("[2{x}8, 8]", "[8, 2{x}8]", low, target_mesh=high),
         "other devices, replicated": rd.synthesize("[2{x}8, 8]", "[8, 8]", low, target_mesh=high),
-        "other devices, small": rd.synthesize("[2{x}8]", "[8]", low, target_mesh=high, cost_model="tpu"),
+        "other devices, small": rd.synthesize("[2{x}8]", "[8]", low, target_mesh=high, machine="tpu"),
         "to summands": rd.synthesize("[16]", "[16] sum{x}", {"x": 4, "y": 2}),
         "summands anew": rd.synthesize("[4{x}16] sum{y}", "[8{y}16] sum{x}", {"x": 4, "y": 2}),
         "there and back": hand.plan("[8{x}32]", "[8{x}32]", "x=4", *there_and_back()),

@@ -38,22 +38,22 @@ def test_types_meshes_and_their_notation_mean_the_same() -> None:
 
 def test_the_default_cost_model_is_the_tpu_preset() -> None:
     assert rd.synthesize(SOURCE, TARGET, MESH).cost_model == "tpu"
-    assert rd.synthesize(SOURCE, TARGET, MESH) == rd.synthesize(SOURCE, TARGET, MESH, cost_model=PRESETS["tpu"])
+    assert rd.synthesize(SOURCE, TARGET, MESH) == rd.synthesize(SOURCE, TARGET, MESH, machine=PRESETS["tpu"])
 
 
 def test_another_mesh_over_the_same_devices() -> None:
-    plan = rd.synthesize("[2{a}16, 8]", "[8{p}16, 2{q}8]", {"a": 8}, target_mesh={"p": 2, "q": 4}, cost_model="exact")
+    plan = rd.synthesize("[2{a}16, 8]", "[8{p}16, 2{q}8]", {"a": 8}, target_mesh={"p": 2, "q": 4}, machine="exact")
     assert plan.target_mesh == rd.Mesh.of({"p": 2, "q": 4})
     assert sum(plan.received) == sum(plan.lower_bound)
 
 
 def test_another_device_order_is_part_of_the_plan() -> None:
     turned = rd.Mesh(rd.Mesh.of({"a": 4}).axes, (3, 2, 1, 0))
-    plan = rd.synthesize("[2{a}8]", "[2{a}8]", {"a": 4}, target_mesh=turned, cost_model="exact")
+    plan = rd.synthesize("[2{a}8]", "[2{a}8]", {"a": 4}, target_mesh=turned, machine="exact")
     assert [step.kind for step in plan.steps] == ["allpermute"]
     assert sorted(map(tuple, plan.steps[0].pairs.tolist())) == [(0, 3), (1, 2), (2, 1), (3, 0)]  # type: ignore[union-attr]
     # a replicated source needs no permute for it: every device holds its tile already
-    plan = rd.synthesize("[8]", "[2{a}8]", {"a": 4}, target_mesh=turned, cost_model="exact")
+    plan = rd.synthesize("[8]", "[2{a}8]", {"a": 4}, target_mesh=turned, machine="exact")
     assert [step.kind for step in plan.steps] == ["dynslice"]
 
 
@@ -69,7 +69,7 @@ def test_a_mesh_of_jax_says_which_devices_share_a_host() -> None:
         device_kind: str = ""
 
     def asked(mesh: Any, **keywords: Any) -> rd.Plan:
-        return rd.synthesize("[512{y}1024, 64]", "[1024, 64]", mesh, cost_model="gpu", **keywords)
+        return rd.synthesize("[512{y}1024, 64]", "[1024, 64]", mesh, machine="gpu", **keywords)
 
     devices = np.array([Device(k, k // 2) for k in range(8)]).reshape(2, 2, 2)
     found = asked(jax.sharding.Mesh(devices, ("x", "y", "z")))
@@ -172,9 +172,11 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ),
     (
         ("[2{x}8]", "[8]", {"x": 4}),
-        {"cost_model": "fast"},
+        {"machine": "fast"},
         errors.ChoiceError,
-        "no cost model 'fast'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu', 'gloo'",
+        "no machine 'fast'; give a cost model, the path of a profile, or one of the names 'paper', 'exact', 'tpu', "
+        "'gpu', 'cpu', 'gloo', 'v100', 'a100', 'h100', 'h200', 'b200', 'gb200', 'mi300x', 'v4', 'v5e', 'v5p' and 2 "
+        "more",
     ),
     (
         ("[2{x}8]", "[8]", {"x": 4}),
@@ -274,7 +276,7 @@ def test_a_plan_never_gets_worse_when_the_memory_limit_grows() -> None:
 def test_no_plan_for_arrays_larger_than_64_bits_can_count() -> None:
     plan = rd.synthesize(
         "[" + ", ".join(["4096"] * 5) + ", 512{x}4096]", "[512{x}4096, " + ", ".join(["4096"] * 5) + "]", {"x": 8},
-        cost_model="exact",
+        machine="exact",
     )  # fmt: skip
     assert sum(plan.received) == sum(plan.lower_bound) == 7 * 2**72 // 8
 
@@ -282,7 +284,7 @@ def test_no_plan_for_arrays_larger_than_64_bits_can_count() -> None:
 @pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
 @pytest.mark.parametrize("algorithm", ["best", "paper"])
 def test_arrays_without_elements_have_plans(model: str, algorithm: str) -> None:
-    plan = rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", "x=2,y=2", cost_model=model, algorithm=algorithm)
+    plan = rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", "x=2,y=2", machine=model, algorithm=algorithm)
     assert sum(plan.received) == 0
     assert rd.Plan.from_json(plan.to_json()) == plan
 
@@ -291,11 +293,11 @@ def test_an_exchange_in_one_call_costs_one_latency() -> None:
     import dataclasses
 
     one_call = dataclasses.replace(PRESETS["tpu"], name="mpi", fused_exchange=True)
-    plan = rd.synthesize(SOURCE, TARGET, MESH, cost_model=one_call)
+    plan = rd.synthesize(SOURCE, TARGET, MESH, machine=one_call)
     (step,) = plan.steps
     assert isinstance(step, Exchange)
     assert step.implementation == "ragged"
-    assert plan.cost < rd.synthesize(SOURCE, TARGET, MESH, cost_model="tpu").cost
+    assert plan.cost < rd.synthesize(SOURCE, TARGET, MESH, machine="tpu").cost
     assert type(one_call).from_json(one_call.to_json()) == one_call
 
 
@@ -349,7 +351,7 @@ def test_shardings_over_other_devices_are_numbered(
     square = jax.sharding.Mesh(every[[1, 0, 2, 3]].reshape(2, 2), ("x", "y"))
     line = jax.sharding.Mesh(every[list(there)], ("z",))
     ends = [jax.NamedSharding(mesh, jax.P(*spec)) for mesh, spec in ((square, ("x", "y")), (line, ("z",)))]
-    plan = rd.synthesize(*ends, shape=(8, 8), cost_model="exact")
+    plan = rd.synthesize(*ends, shape=(8, 8), machine="exact")
     alike = set(there) == {0, 1, 2, 3}
     turned = tuple({0: 1, 1: 0}.get(number, number) for number in numbers) if alike else numbers
     assert plan.source_mesh.devices == ((0, 1, 2, 3) if alike else (1, 0, 2, 3))
@@ -385,7 +387,7 @@ def test_a_mesh_beside_shardings_over_another_is_refused() -> None:
     [
         ({"order": "fixd"}, PlanFormError),
         ({"accumulate": "float99"}, DtypeError),
-        ({"cost_model": "warp"}, ChoiceError),
+        ({"machine": "warp"}, ChoiceError),
     ],
 )
 def test_arguments_of_reshard_are_looked_at_where_nothing_moves_too(options: Any, error: Any) -> None:

@@ -24,21 +24,21 @@ PROBLEM = ["[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "--mesh", "x=4,y=6"]
 
 
 def test_plan_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *PROBLEM, "--cost-model", "exact"]) == 0
+    assert main(["plan", *PROBLEM, "--machine", "exact"]) == 0
     out = capsys.readouterr().out
     assert "exchange" in out
     assert "received is 1.00 times the bound" in out
 
 
 def test_plan_prints_json_that_loads(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *PROBLEM, "--json", "--algorithm", "paper", "--cost-model", "paper"]) == 0
+    assert main(["plan", *PROBLEM, "--json", "--algorithm", "paper", "--machine", "paper"]) == 0
     plan = Plan.from_json(capsys.readouterr().out)
     assert plan.algorithm == "paper"
     assert plan.cost == 18
 
 
 def test_sums_are_planned_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    problem = ["[4{x}16, 8] sum{y}", "[16, 1{x,y}8]", "--mesh", "x=4,y=2", "--cost-model", "exact"]
+    problem = ["[4{x}16, 8] sum{y}", "[16, 1{x,y}8]", "--mesh", "x=4,y=2", "--machine", "exact"]
     asked = ["--dtype", "bfloat16", "--order", "fixed", "--accumulate", "float64"]
     assert main(["plan", *problem, *asked, "--json"]) == 0
     plan = Plan.from_json(capsys.readouterr().out)
@@ -71,8 +71,8 @@ HELP = {
         "--mesh MESH": "axes and sizes, such as x=4,y=6",
         "--target-mesh TARGET_MESH": "mesh of the target type, if it is another one",
         "--dtype DTYPE": "element type (default: float32)",
-        "--hosts HOSTS": "host of every device, such as a,a,b,b; default: as the cost model assumes",
-        "--cost-model COST_MODEL": "exact, paper, tpu (default), gpu, cpu, or a profile's JSON file",
+        "--hosts HOSTS": "host of every device, such as a,a,b,b; default: as the machine assumes",
+        "--machine MACHINE": "exact, paper, h100, tpu (default) or another, or a profile's JSON file",
         "--no-over-partition": "no slicing along replicated axes in between",
         "--memory-limit MEMORY_LIMIT": "bytes per device for source, target and scratch, such as 2GiB",
         "--accumulate ACCUMULATE": "element type to add partial sums in; default: float32 for bfloat16, float16",
@@ -92,7 +92,7 @@ HELP = {
         "WHAT": "module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two "
         "types",
         "--mesh MESH": "axes and sizes, such as x=4,y=6; passed to a function that takes a mesh",
-        "--profile PROFILE": "v100, gpu, tpu (default) or cpu, or a profile's JSON file",
+        "--machine MACHINE": "h100, tpu (default) or another, or a profile's JSON file",
         "--dtype DTYPE": "element type, of two types (default: float32)",
         "--streams {moves}": "give every device a second stream, for moves",
         "--overlap": "run moves beside computations, issued ahead",
@@ -136,7 +136,7 @@ def test_over_partitioning_can_be_switched_off(capsys: pytest.CaptureFixture[str
     figure_12 = ["[1{y,x}8, 8, 8, 4]", "[8, 4{y}8, 2{x}8, 4]", "--mesh", "x=4,y=2,z=4"]
     costs = []
     for extra in ([], ["--no-over-partition"]):
-        assert main(["plan", *figure_12, "--json", "--algorithm", "paper", "--cost-model", "paper", *extra]) == 0
+        assert main(["plan", *figure_12, "--json", "--algorithm", "paper", "--machine", "paper", *extra]) == 0
         costs.append(json.loads(capsys.readouterr().out)["cost"])
     assert costs == [384, 512]
 
@@ -145,7 +145,7 @@ def test_hosts_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     """Where both members of each pair are on one host, a gather takes less than where none are."""
     seconds = []
     for hosts in ("a,b,a,b,c,d,c,d", "a,a,b,b,c,c,d,d"):
-        asked = ["[512{y}1024, 64]", "[1024, 64]", "--mesh", "x=2,y=2,z=2", "--cost-model", "gpu", "--hosts", hosts]
+        asked = ["[512{y}1024, 64]", "[1024, 64]", "--mesh", "x=2,y=2,z=2", "--machine", "gpu", "--hosts", hosts]
         assert main(["plan", *asked, "--json"]) == 0
         seconds.append(json.loads(capsys.readouterr().out)["cost"])
     assert seconds[0] < seconds[1]
@@ -172,15 +172,15 @@ def test_bad_input_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) 
 def test_a_profile_is_a_cost_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile = tmp_path / "mine.json"
     profile.write_text(PRESETS["gpu"].to_json())
-    assert main(["plan", *PROBLEM, "--cost-model", str(profile), "--json"]) == 0
+    assert main(["plan", *PROBLEM, "--machine", str(profile), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cost_model"] == "gpu"
-    assert main(["plan", *PROBLEM, "--cost-model", str(tmp_path / "none.json")]) == 2
+    assert main(["plan", *PROBLEM, "--machine", str(tmp_path / "none.json")]) == 2
     assert "cannot read the profile" in capsys.readouterr().err
 
 
 def test_run_checks_every_element(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jax")
-    assert main(["run", "[4{x}8, 8]", "[8, 4{x}8]", "--mesh", "x=2", "--json", "--cost-model", "exact"]) == 0
+    assert main(["run", "[4{x}8, 8]", "[8, 4{x}8]", "--mesh", "x=2", "--json", "--machine", "exact"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["compared"] == 64
     assert report["ours"] == {
@@ -202,7 +202,7 @@ def test_run_checks_every_element(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_run_checks_summands(source: str, target: str, with_xla: bool, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jax")
-    assert main(["run", source, target, "--mesh", "x=2,y=2", "--json", "--cost-model", "exact"]) == 0
+    assert main(["run", source, target, "--mesh", "x=2,y=2", "--json", "--machine", "exact"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["ours"]["wrong_elements"] == 0
     assert report["ours"]["received_bytes"] == report["bound_bytes"]

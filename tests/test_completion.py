@@ -24,7 +24,7 @@ def completed(words: list[str]) -> list[str]:
 def test_commands_options_and_choices_complete() -> None:
     assert completed(["redistrib", "pl"]) == ["plan"]
     assert completed(["redistrib", "--v"]) == ["--version"]
-    assert completed(["redistrib", "plan", "--cost"]) == ["--cost-model"]
+    assert completed(["redistrib", "plan", "--mac"]) == ["--machine"]
     assert set(completed(["redistrib", "plan", "--algorithm", ""])) == {"best", "paper"}
     assert set(completed(["redistrib", "completion", "--h"])) == {"--help"}
 
@@ -33,7 +33,7 @@ def test_commands_options_and_choices_complete() -> None:
 def test_every_command_is_in_every_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out
-    assert all(command in text for command in ("plan", "view", "simulate", "calibrate", "cost-model"))
+    assert all(command in text for command in ("plan", "view", "simulate", "calibrate", "machine"))
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=text, text=True, check=True)
 

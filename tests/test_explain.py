@@ -20,7 +20,7 @@ SWAP = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
 @pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
 def test_every_received_element_is_accounted_for(algorithm: str, model: str) -> None:
     for problem in (SWAP, ("[2{x}16, 8{y}16]", "[16, 2{x}16]", {"x": 8, "y": 2}), ("[16]", "[2{x}16]", {"x": 8})):
-        plan = rd.synthesize(*problem, cost_model=model, algorithm=algorithm)
+        plan = rd.synthesize(*problem, machine=model, algorithm=algorithm)
         entries = traffic(plan)
         for entry in entries:
             assert entry.needed + entry.passing + entry.again + entry.padding == sum(entry.step.received())
@@ -29,13 +29,13 @@ def test_every_received_element_is_accounted_for(algorithm: str, model: str) -> 
 
 
 def test_a_plan_at_the_bound_carries_nothing_in_vain() -> None:
-    plan = rd.synthesize(*SWAP, cost_model="exact")
+    plan = rd.synthesize(*SWAP, machine="exact")
     assert [(entry.needed, entry.passing, entry.again, entry.padding) for entry in traffic(plan)] == [(124, 0, 0, 0)]
     assert explain(plan).endswith("The plan receives exactly the lower bound: no plan can receive less.")
 
 
 def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
-    plan = rd.synthesize(*SWAP, cost_model="paper", algorithm="paper")
+    plan = rd.synthesize(*SWAP, machine="paper", algorithm="paper")
     lines = explain(plan).splitlines()
     assert lines[-1] == (
         "The plan receives 264 elements, 2.13 times the lower bound of 124; the cost model 'paper' prices fewer or "
@@ -48,7 +48,7 @@ def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
 
 
 def test_padding_is_named() -> None:
-    found = rd.synthesize(*SWAP, cost_model="exact")
+    found = rd.synthesize(*SWAP, machine="exact")
     *_, padded = in_rounds(Problem.plain(found.before, found.after))
     plan = replace(found, steps=tuple(padded))
     assert [(entry.needed, entry.passing, entry.again, entry.padding) for entry in traffic(plan)] == [(124, 0, 0, 32)]
@@ -70,7 +70,7 @@ def test_pictures_are_for_rank_one_and_two(tmp_path: object) -> None:
 
 
 def test_what_is_added_is_told_from_what_is_kept() -> None:
-    text = explain(rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", cost_model="exact"))
+    text = explain(rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", machine="exact"))
     assert text.splitlines()[0].strip() == "elements received, all devices"
     assert [line.split()[-3:] for line in text.splitlines()[3:6]] == [
         ["0", "0", "0"],
@@ -78,9 +78,9 @@ def test_what_is_added_is_told_from_what_is_kept() -> None:
         ["896", "896", "0"],
     ]
     assert text.endswith("exactly the lower bound from 4 partial sums to whole tiles: no plan can receive less.")
-    reduced = explain(rd.synthesize("[7] sum{x}", "[7]", "x=8", cost_model="exact"))
+    reduced = explain(rd.synthesize("[7] sum{x}", "[7]", "x=8", machine="exact"))
     assert reduced.splitlines()[3].split()[-3:] == ["98", "49", "49"]
-    moved = explain(rd.synthesize("[4] sum{x}", "[4] sum{y}", "x=2,y=2", cost_model="exact"))
+    moved = explain(rd.synthesize("[4] sum{x}", "[4] sum{y}", "x=2,y=2", machine="exact"))
     assert "receives 8 elements; the lower bound is 0, from 2 partial sums to 2 partial sums" in moved
     assert moved.endswith("That bound need not be reached where several devices hold one partial sum of the target.")
 
@@ -95,7 +95,7 @@ def test_a_picture_has_a_panel_for_each_placement(tmp_path: Path, monkeypatch: p
 
     panels: list[int] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: panels.append(len(figure.axes)))
-    plan = rd.synthesize("[16] sum{x}", "[16]", "x=8", cost_model="exact")
+    plan = rd.synthesize("[16] sum{x}", "[16]", "x=8", machine="exact")
     picture(plan, tmp_path / "panels.png")
     assert panels == [1 + len(plan.steps)]
     product = rd.nest("ij,jk->ik", (16, 16, 16))

@@ -48,7 +48,7 @@ class Pair:
         return {OURS: self._ours, XLA: self._xla}
 
     def _ours(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
-        f = self.case.distributed(self.mesh, cost_model=model_of(options["cost_model"]))
+        f = self.case.distributed(self.mesh, machine=model_of(options["cost_model"]))
         compiled = f.lower().compile()
         entry = {
             "predicted": f.cost.received_bytes,

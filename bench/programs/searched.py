@@ -28,7 +28,7 @@ def measure(names: list[str], settings: Settings, limit: float) -> Generator[Rec
         case = programs[name]
         result = rd.search(
             case.function, case.args, case.mesh, in_shardings=case.ins, out_shardings=case.outs,
-            objective="bytes", profile=settings["profile"], limit=limit, progress=False,
+            objective="bytes", machine=settings["profile"], limit=limit, progress=False,
         )[0]  # fmt: skip
         yield {
             "name": name,

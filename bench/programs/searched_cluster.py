@@ -56,7 +56,7 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
             case.mesh,
             out_shardings=ends,
             state=state,
-            profile=chip,
+            machine=chip,
             limit=limit,
             progress=False,
         )[0]
@@ -68,7 +68,7 @@ def search(names: list[str], size: str, limit: float) -> Generator[Record]:
                 laid.mesh,
                 in_shardings=laid.ins,
                 out_shardings=laid.outs,
-                cost_model=chip.links,
+                machine=chip.links,
             )
             simulated = rd.simulate(f.program, chip, record=False)
             predicted[layout] = {

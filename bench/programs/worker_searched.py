@@ -33,7 +33,7 @@ class Layouts(Pair):
     def _searched(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
         schedule = Schedule.from_json(options["schedule"])
         model = links(self.case.devices)
-        f = rd.distribute(self.case.function, self.case.args, self.mesh, schedule=schedule, cost_model=model)
+        f = rd.distribute(self.case.function, self.case.args, self.mesh, schedule=schedule, machine=model)
         compiled = f.lower().compile()
         self.starts[SEARCHED] = f.in_shardings
         return compiled, {}, lambda args: compiled(*jax.tree.leaves(args[SEARCHED]))

@@ -92,16 +92,14 @@ def _plans(rng: random.Random) -> Iterator[tuple[Plan, int]]:
     while True:
         mesh, target_mesh, source, target = problem(rng)
         algorithm, model = rng.choice(SEARCHES)
-        plan = synthesize(
-            str(source), str(target), mesh, target_mesh=target_mesh, algorithm=algorithm, cost_model=model
-        )
+        plan = synthesize(str(source), str(target), mesh, target_mesh=target_mesh, algorithm=algorithm, machine=model)
         larger = larger_end(plan)
         yield plan, larger
         limit = int(plan.peak_bytes * rng.choice((0.6, 0.7, 0.8, 2, 4, 16)))
         if rng.random() < 0.4 and any(plan.received) and limit < LARGEST_LIMIT:
             try:
                 limited = synthesize(
-                    str(source), str(target), mesh, target_mesh=target_mesh, cost_model=model, memory_limit=limit
+                    str(source), str(target), mesh, target_mesh=target_mesh, machine=model, memory_limit=limit
                 )
             except MemoryLimitError:
                 continue

@@ -37,7 +37,7 @@ def _plans(rng: random.Random) -> Iterator[Plan]:
         if 0 in source.global_shape or not any(end.partial for end in ends):
             continue
         model = rng.choice([model for algorithm, model in SEARCHES if algorithm == "best"])
-        yield synthesize(str(ends[0]), str(ends[1]), mesh, target_mesh=target_mesh, cost_model=model)
+        yield synthesize(str(ends[0]), str(ends[1]), mesh, target_mesh=target_mesh, machine=model)
 
 
 def _partial(rng: random.Random, dist_type: DistType, mesh: Mesh, reduction: str, odds: float) -> DistType:

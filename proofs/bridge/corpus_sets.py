@@ -49,7 +49,7 @@ def _plans(rng: random.Random) -> Iterator[Plan]:
             there = Mesh(there.axes, tuple(rng.sample(here.devices, there.size)))
         if here.size == there.size == max(here.span, there.span):
             continue
-        yield synthesize(str(source), str(target), here, target_mesh=there, cost_model=rng.choice(MODELS))
+        yield synthesize(str(source), str(target), here, target_mesh=there, machine=rng.choice(MODELS))
 
 
 def set_ways_of(plan: Plan) -> frozenset[str]:

@@ -17,17 +17,18 @@ from redistrib.autoshard.problem import SearchProblem
 from redistrib.autoshard.result import Candidate, Searched
 from redistrib.autoshard.told import call_digest, searched_by_the_first
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
-from redistrib.cost.model import CostModel
-from redistrib.cost.presets import preset_of
+from redistrib.cost.presets import MachineLike
 from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.devices import machine_on
 from redistrib.distribution.entry import donated_by
 from redistrib.distribution.prepared import Prepared, prepare
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import Along, Work
+from redistrib.renamed import renamed
 from redistrib.report import status_shown
-from redistrib.simulator.constants import machine
+from redistrib.simulator.constants import machine as machine_of
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.torus_layout import laid
 from redistrib.sizes import parse_size
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 LEAST = 0.2  # of the limit in seconds, that there is for schedules however long it takes to trace the function
 
 
+@renamed("profile", "machine")
 def search(
     fn: Callable[..., Any],
     args: Sequence[Any],
@@ -53,7 +55,7 @@ def search(
     pins: Any = (),
     state: Mapping[str, int] | None = None,
     memory_limit: int | str | None = None,
-    profile: Machine | CostModel | str | None = None,
+    machine: MachineLike | None = None,
     objective: Objective = "seconds",
     overlap: bool = False,
     flash: bool = False,
@@ -89,7 +91,7 @@ def search(
             have equal layouts. `{"params": 0}` is that of a training step.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted. On a machine whose
             compiler fuses operations, those of its kernels, see `Candidate.memory`.
-        profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
+        machine: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
             machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
             dimensions is searched.
         objective: `"seconds"`, or `"bytes"` for the bytes that all devices receive, every product being cut by every
@@ -129,7 +131,9 @@ def search(
             from redistrib.pipelines.grid import family_of
 
             family = family_of("powers of two" if pipeline is True else pipeline)
-        hardware = profile_of(profile, mesh)
+        if machine is not None:
+            machine_of(machine)  # refuses what counts no seconds
+        hardware = machine_on(machine, _platform(mesh))
         _require(
             mesh, devices, in_shardings is not None or out_shardings is not None or bool(pins), family is not None,
             batch is not None or microbatches is not None, batch is not None, bool(donate), objective, overlap, flash,
@@ -233,7 +237,7 @@ def _require(
     if flash and not hardware.fuses:
         raise ProgramError(
             "", "", "Flash", f"on {hardware.name!r} every operation is a kernel; leave flash= out, or name a machine "
-            f"whose kernels are counted, such as profile='h100'",
+            f"whose kernels are counted, such as machine='h100'",
         )  # fmt: skip
 
 
@@ -251,14 +255,6 @@ def _no_pipeline(name: str, most: int, least: int) -> str:
         f"no schedule and no pipeline of {name} that fits in {most:,} bytes on a device was found; the smallest "
         f"of those found takes {least:,} bytes"
     )
-
-
-def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
-    """The machine of the arguments, or the preset of the devices, with other links if only these are given."""
-    if profile is not None and not isinstance(profile, CostModel):
-        return machine(profile)
-    preset = machine(preset_of(_platform(mesh)))
-    return preset if profile is None else replace(preset, links=profile)
 
 
 def _platform(mesh: Any) -> str:

@@ -18,6 +18,18 @@ TPU_LAUNCH = 2e-6
 GPU_LATENCY = Latency(12e-6, 1e-7)  # of a collective, round figures for groups of up to thousands
 TPU_LATENCY = Latency(5e-6, 1e-7)
 
+# NVIDIA V100 in a DGX-2, the machine of DistIR's evaluation (section 5).
+V100_BANDWIDTH = 900e9  # bytes per second of HBM2, data sheet
+V100_LINK = 50e9  # bytes per second to another device; NVLink through the switch, a third of 150e9 on the data sheet
+V100_LAUNCH = 10e-6  # seconds for a kernel or a collective, a round figure
+V100 = LatencyBandwidth(
+    name="v100",
+    latency={kind: Latency(V100_LAUNCH) for kind in KINDS},
+    bandwidth=V100_LINK,
+    memory_bandwidth=V100_BANDWIDTH,
+    source="NVIDIA V100 data sheet; links and launches as in redistrib/cost/chips.py",
+)
+
 
 class Chip(NamedTuple):
     """The figures of an accelerator.

@@ -1,4 +1,4 @@
-"""Models by name: two that count elements, and latency-bandwidth profiles as defaults.
+"""Machines by name, as far as moves go: two models that count elements, and latency-bandwidth profiles as defaults.
 
 `redistrib calibrate` measures better profiles than these.
 
@@ -8,10 +8,17 @@ libraries show on such links; they only decide between few large and many small 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from os import PathLike, sep
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from redistrib.cost.chips import CHIPS, V100, links_of
 from redistrib.cost.exact import ExactCost
 from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.cost.model import CostModel
 from redistrib.cost.paper import PaperCost
+from redistrib.cost.profiles import load_profile, profile_in
 from redistrib.errors import ChoiceError
 
 PRESETS: dict[str, LatencyBandwidth] = {
@@ -73,7 +80,23 @@ PRESETS: dict[str, LatencyBandwidth] = {
     ),
 }
 
-MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost(), **PRESETS}
+MODELS: dict[str, CostModel] = {
+    "paper": PaperCost(),
+    "exact": ExactCost(),
+    **PRESETS,
+    "v100": V100,
+    **{name: links_of(name, chip) for name, chip in CHIPS.items()},
+}
+
+
+class HasLinks(Protocol):
+    """A machine of the simulator, as far as moves go."""
+
+    @property
+    def links(self) -> CostModel: ...
+
+
+MachineLike: TypeAlias = CostModel | HasLinks | str | PathLike[str] | Mapping[str, Any]
 
 
 def preset_of(platform: str) -> str:
@@ -81,14 +104,24 @@ def preset_of(platform: str) -> str:
     return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
 
 
-def cost_model(model: CostModel | str) -> CostModel:
-    """A cost model from itself or from its name.
+def cost_model(machine: MachineLike) -> CostModel:
+    """The cost model of a machine, which prices moves on its links.
+
+    Args:
+        machine: a cost model, or what has one as its links; a name; the path of a profile that `redistrib calibrate`
+            wrote, as a text one that ends in `.json` or has a separator; or the object in it.
 
     Raises:
-        ChoiceError: if no model has that name.
+        ChoiceError: if it is none of these.
+        ProfileError: if the file or the object is no profile.
     """
-    if isinstance(model, CostModel):
-        return model
-    if isinstance(model, str) and model in MODELS:
-        return MODELS[model]
-    raise ChoiceError("unknown cost model", value=model, known=tuple(MODELS))
+    if isinstance(machine, str) and machine in MODELS:
+        return MODELS[machine]
+    links = machine if isinstance(machine, CostModel) else getattr(machine, "links", None)
+    if isinstance(links, CostModel):
+        return links
+    if isinstance(machine, PathLike) or (isinstance(machine, str) and (machine.endswith(".json") or sep in machine)):
+        return load_profile(Path(machine))
+    if isinstance(machine, Mapping):
+        return profile_in(machine)
+    raise ChoiceError("unknown machine", value=machine, known=tuple(MODELS))

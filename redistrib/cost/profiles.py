@@ -1,10 +1,9 @@
-"""Latency-bandwidth profiles from values, files, or the JSON objects of files."""
+"""Latency-bandwidth profiles from files, or the JSON objects of files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +42,14 @@ def load_profile(path: Path) -> LatencyBandwidth:
     return LatencyBandwidth.from_json(text_of(path, "profile"))
 
 
-def profile_of(value: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str]) -> LatencyBandwidth:
-    """A profile from a profile, the path of its JSON, or the object of this JSON.
+def profile_in(value: Mapping[str, Any]) -> LatencyBandwidth:
+    """The profile in the object of a JSON file.
 
     Raises:
-        ProfileError: if it is none of these, or malformed.
+        ProfileError: if it is none.
     """
-    if isinstance(value, LatencyBandwidth):
-        return value
-    if isinstance(value, str | PathLike):
-        return load_profile(Path(value))
     try:
         text = json.dumps(dict(value))
     except (TypeError, ValueError):
-        raise ProfileError(
-            f"{shown(value)} is no profile; give a LatencyBandwidth, the path of its JSON, or the object in it"
-        ) from None
+        raise ProfileError(f"{shown(value)} is no profile; give what `redistrib calibrate` writes") from None
     return LatencyBandwidth.from_json(text)

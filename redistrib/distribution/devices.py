@@ -8,11 +8,10 @@ from typing import Any
 import jax
 
 from redistrib.backends.jax.sharding import JaxMesh, over_first_devices
-from redistrib.cost.model import CostModel
-from redistrib.cost.presets import cost_model, preset_of
+from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.simulator.constants import MACHINES, machine
+from redistrib.simulator.constants import machine as machine_of
 from redistrib.simulator.machine import Machine
 
 
@@ -43,13 +42,15 @@ def require_devices(name: str, mesh: JaxMesh) -> jax.sharding.Mesh:
     )  # fmt: skip
 
 
-def machine_on(given: Machine | CostModel | str | None, platform: str) -> Machine:
+def machine_on(given: MachineLike | None, platform: str) -> Machine:
     """The machine for which time and memory are predicted: the one that is given, or the preset of a platform, with
-    other links if only these are given."""
-    preset = machine(preset_of(platform))
-    if given is None:
+    other links if only these are given.
+
+    Raises:
+        ChoiceError, ProfileError: see `cost_model`.
+    """
+    preset = machine_of(preset_of(platform))
+    if given is None or cost_model(given).unit != "seconds":
         return preset
-    if isinstance(given, Machine) or (isinstance(given, str) and given in MACHINES):
-        return machine(given)
-    links = cost_model(given)
-    return replace(preset, links=links) if links.unit == "seconds" else preset
+    named = machine_of(given)
+    return named if named.rates is not None or named is given else replace(preset, links=named.links)

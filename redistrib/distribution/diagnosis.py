@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 from redistrib.backends.jax.sharding import partition_spec
 from redistrib.backends.jax.virtual import over_virtual_devices, virtual_mesh
 from redistrib.cost.model import CostModel
-from redistrib.cost.presets import preset_of
+from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.distribution.source_names import name_of
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.explain.profiling.annotations import Lines, dtype_of, label, mesh_named, sharded
@@ -26,6 +26,7 @@ from redistrib.explain.profiling.inspect import HloCollective, inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
+from redistrib.renamed import renamed
 from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.inverse import type_of
@@ -190,7 +191,8 @@ def _short(operation: str) -> str:
     return operation.rpartition("/")[2] if count == 1 else f"{count} together"
 
 
-def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | None = None) -> Diagnosis:
+@renamed("cost_model", "machine")
+def diagnose(fn: Callable[..., Any], *args: Any, machine: MachineLike | None = None) -> Diagnosis:
     """The collectives of a jitted function, as compiled, by source line, beside the bytes that our plans would receive.
 
     Args:
@@ -198,7 +200,7 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings. Those
             over an `AbstractMesh` need no devices: the function is compiled for as many virtual CPU devices. The same
             where `in_shardings`, or constraints inside, name an `AbstractMesh` of Auto axes, and arguments nothing.
-        cost_model: the objective of our plans; by default the preset of the devices' platform.
+        machine: the machine of our plans, see `rd.synthesize`; by default the preset of the devices' platform.
 
     Returns:
         Every collective with its source line, bytes received and largest temporary, the involuntary gathers first.
@@ -213,7 +215,7 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         for computation in module.computations.values()
         for name, instruction in computation.instructions.items()
     }
-    chosen = cost_model or preset_of(jax.default_backend())
+    chosen = cost_model(machine or preset_of(jax.default_backend()))
     groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
     for collective in seen.collectives:
         instruction = by_name[collective.name]

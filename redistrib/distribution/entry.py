@@ -8,7 +8,7 @@ from typing import Any
 
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.distribution.ahead import gathered_ahead
 from redistrib.distribution.devices import machine_on
 from redistrib.distribution.distributed import Distributed
@@ -36,7 +36,7 @@ def distributed(
     mesh: JaxMesh,
     axes: Mesh,
     schedule: Any,
-    cost_model: CostModel | str | None,
+    machine: MachineLike | None,
     *,
     donate: Sequence[str],
     memory_limit: int | None,
@@ -48,7 +48,7 @@ def distributed(
         given: the function, with types over the axes of the mesh.
         mesh, axes: the devices, as JAX has them and as ours.
         schedule: tactics, or the schedule of a search.
-        cost_model: the objective of the plans of moves; None: the preset of the devices' platform.
+        machine: the machine of moves, see `rd.synthesize`; None: the preset of the devices' platform.
         donate: arguments, by name.
         memory_limit: bytes on a device.
         ahead: whether steps of loops gather the operands of the next one.
@@ -70,8 +70,8 @@ def distributed(
             reshard_instead(propagation, axis)
         for axis in axes.names:
             carry_whole(propagation, axis)
-    machine = machine_on(cost_model, Platform.of(mesh).name)
-    model = cost_model if isinstance(cost_model, CostModel) else machine.links
+    model = cost_model(machine or preset_of(Platform.of(mesh).name))
+    hardware = machine_on(machine, Platform.of(mesh).name)
     donated = donated_by(donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:
@@ -81,17 +81,17 @@ def distributed(
 
     program = built(None)
     tight = False
-    if memory_limit is not None and (needed := peak_on(machine, program)) > memory_limit:
+    if memory_limit is not None and (needed := peak_on(hardware, program)) > memory_limit:
         tight = True
         program = built(KEPT)
-        if (least := peak_on(machine, program)) > memory_limit:
+        if (least := peak_on(hardware, program)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
                 f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
                 f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, prepared, propagation, mesh, machine, in_order=tight)
+    return Distributed(program, prepared, propagation, mesh, hardware, in_order=tight)
 
 
 def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:

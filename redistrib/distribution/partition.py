@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from redistrib.arguments import dtype_name
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike, cost_model
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.extras import need
@@ -17,8 +17,10 @@ from redistrib.partitioning.padding import padded
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Program
+from redistrib.renamed import renamed
 
 
+@renamed("cost_model", "machine")
 def partition(
     nests: Nest | Iterable[Nest] | Callable[..., Any],
     grids: Mapping[str, Sequence[int] | Mapping[str, int]] | Any,
@@ -30,7 +32,7 @@ def partition(
     outputs: Mapping[str, Any] | Sequence[str] = (),
     root: bool = False,
     dtype: Any = "float32",
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
 ) -> Program:
     """Cut the work of operations by grids, derive the types of their arrays, and move arrays between different types.
 
@@ -51,7 +53,7 @@ def partition(
         nests: the operations, in order; see `rd.nest`. Or a JAX function, with `args`.
         grids: for every operation the number of parts of each iteration dimension, in order or by name. For a function
             the mesh whose axes its annotations name, as `rd.distribute` takes it; no devices are needed.
-        args: of the function, as arrays or as `jax.ShapeDtypeStruct`; all other options but `cost_model` are for nests.
+        args: of the function, as arrays or as `jax.ShapeDtypeStruct`; all other options but `machine` are for nests.
         groups: operations that are fused, by the name of the kernel they become: nothing may move inside.
         ranks: devices of the machine; else as many as the largest grid takes. A grid that takes fewer has its work
             repeated on the others where it divides them, and else leaves them idle.
@@ -61,7 +63,7 @@ def partition(
         root: whether inputs begin and outputs end whole on device 0.
         dtype: element type of all arrays, a name or anything with one; or a mapping from arrays to theirs, float32 for
             missing ones.
-        cost_model: the objective of the plans of moves; by default `"exact"`, and for a function the preset of the
+        machine: the machine of moves, see `rd.synthesize`; by default `"exact"`, and for a function the preset of the
             platform.
 
     Returns:
@@ -88,7 +90,7 @@ def partition(
                 "needs args=, its arguments or their shapes" if args is None else f"takes no {extra[0]}=; leave it out"
             )
             raise ProgramError("", "", "Arguments", f"{shown(nests)} is a function: it {why}")
-        return _of_function(nests, args, grids, cost_model)
+        return _of_function(nests, args, grids, machine)
     if args is not None:
         raise ProgramError("", "", "Arguments", "args= are those of a function; nests have none, so leave it out")
     operations: Sequence[Nest] = (nests,) if isinstance(nests, Nest) else tuple(nests)
@@ -97,7 +99,7 @@ def partition(
     operations, padding = padded(operations, grids)
     by_array = isinstance(dtype, Mapping)
     kinds = {array: _element_type(kind) for array, kind in dtype.items()} if by_array else _element_type(dtype)
-    options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model or "exact", padding)
+    options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model(machine or "exact"), padding)
     return partitioned(operations, grids, groups or {}, options)
 
 
@@ -107,9 +109,7 @@ def _element_type(dtype: Any) -> str:
     return name
 
 
-def _of_function(
-    function: Callable[..., Any], args: Sequence[Any], mesh: Any, cost_model: CostModel | str | None
-) -> Program:
+def _of_function(function: Callable[..., Any], args: Sequence[Any], mesh: Any, machine: MachineLike | None) -> Program:
     """The program of a function that is cut by its annotations alone."""
     need("jax")
     from redistrib.backends.jax.platforms import Platform
@@ -119,4 +119,4 @@ def _of_function(
 
     jax_mesh, axes = meshes(mesh)
     prepared = prepare(function, args, axes, None, None, None, platform=Platform.of(jax_mesh).name)
-    return distributed(prepared, jax_mesh, axes, (), cost_model, memory_limit=None, donate=()).program
+    return distributed(prepared, jax_mesh, axes, (), machine, memory_limit=None, donate=()).program

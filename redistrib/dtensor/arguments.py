@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from redistrib.backends.torch.private import is_plain, local_of, strided_shard
-from redistrib.cost.presets import cost_model as named_cost_model
+from redistrib.cost.presets import cost_model
 from redistrib.dtensor.layouts import DTensorLayout, Options
 from redistrib.errors import DTensorError, LeafError
 from redistrib.errors.base import shown
@@ -20,7 +20,7 @@ from redistrib.sizes import parse_size
 ShardOrder = Mapping[int, Sequence[int | str]]
 
 
-def options_of(memory_limit: int | str | None, cost_model: Any, topology: Any) -> Options:
+def options_of(memory_limit: int | str | None, machine: Any, topology: Any) -> Options:
     """The options of a call.
 
     Raises:
@@ -33,7 +33,7 @@ def options_of(memory_limit: int | str | None, cost_model: Any, topology: Any) -
         if hosts is None or len(hosts) != ranks or not all(isinstance(host, Hashable) for host in hosts):
             raise DTensorError("hosts", value=topology, ranks=ranks)
     limit = None if memory_limit is None else parse_size(memory_limit)
-    return Options(limit, None if cost_model is None else named_cost_model(cost_model), hosts)
+    return Options(limit, None if machine is None else cost_model(machine), hosts)
 
 
 def require_dtensor(x: Any) -> None:

@@ -26,8 +26,10 @@ from redistrib.dtensor.layouts import gradient_layout, layout_of, spec_of_move
 from redistrib.dtensor.moves import PreparedRedistribute, move_of, tell
 from redistrib.errors import DTensorError, RedistribError
 from redistrib.lang.placements import from_device_mesh, from_placements, is_placement
+from redistrib.renamed import renamed
 
 
+@renamed("cost_model", "machine")
 def redistribute(
     x: DTensor,
     device_mesh: Any = None,
@@ -38,7 +40,7 @@ def redistribute(
     backward_dtype: torch.dtype | None = None,
     shard_order: ShardOrder | None = None,
     memory_limit: int | str | None = None,
-    cost_model: Any = None,
+    machine: Any = None,
     topology: Sequence[Hashable] | None = None,
     check: bool | None = None,
 ) -> DTensor:
@@ -59,7 +61,7 @@ def redistribute(
         shard_order: for each tensor dimension the mesh dimensions that shard it, by number or name, in the order in
             which they cut it; by default in the order of the mesh.
         memory_limit: bytes per rank for source, target and all memory between: an integer or a text such as "2GiB".
-        cost_model: what the plan minimises, as for `redistrib.synthesize`; by default the preset of the mesh's devices.
+        machine: as for `redistrib.synthesize`; by default the preset of the mesh's devices.
         topology: the host of every rank of the default group, where links between hosts are slower.
         check: whether all ranks compare their calls before data moves, by a short message between each pair. By
             default they compare a call the first time only. If a rank makes another call later, all ranks raise the
@@ -76,7 +78,7 @@ def redistribute(
         TilesError: on every rank, if the local tensor of a rank has another shape than its placements say.
         MemoryLimitError: on every rank, if no plan fits the limit.
     """
-    arguments = (device_mesh, placements, shard_order, memory_limit, cost_model, topology, forward_dtype)
+    arguments = (device_mesh, placements, shard_order, memory_limit, machine, topology, forward_dtype)
     compiling = torch.compiler.is_dynamo_compiling()
     if compiling or (isinstance(x, DTensor) and not is_plain(local_of(x))):
         plain = isinstance(x, DTensor) and (device_mesh is None or device_mesh == x.device_mesh)
@@ -124,12 +126,12 @@ def _move_of_call(x: DTensor, *arguments: Any) -> PreparedRedistribute:
         RedistribError: if an argument has no meaning.
     """
     spec = spec_of(x)
-    mesh, placements, shard_order, memory_limit, cost_model, topology, dtype = arguments
+    mesh, placements, shard_order, memory_limit, machine, topology, dtype = arguments
     try:
         order = None if shard_order is None else tuple((dim, tuple(dims)) for dim, dims in shard_order.items())
         hosts = None if topology is None else tuple(topology)
         ends = None if placements is None else tuple(placements)
-        key = Key((spec, mesh, ends, order, memory_limit, cost_model, hosts, dtype))
+        key = Key((spec, mesh, ends, order, memory_limit, machine, hosts, dtype))
     except (TypeError, AttributeError):  # an argument of another kind, which `_planned` refuses
         return _planned(x, *arguments)
     if not all(map(is_placement, x.placements)):  # they may have memory of their own, as `_MaskPartial`
@@ -143,7 +145,7 @@ def _planned(
     placements: Sequence[Any] | None,
     shard_order: ShardOrder | None,
     memory_limit: int | str | None,
-    cost_model: Any,
+    machine: Any,
     topology: Sequence[Hashable] | None,
     forward_dtype: torch.dtype | None,
 ) -> PreparedRedistribute:
@@ -154,7 +156,7 @@ def _planned(
         raise DTensorError("device type", source=x.device_mesh.device_type, target=mesh.device_type)
     if shard_order is not None:  # as boxes, or not at all
         from_placements(target.placements, tuple(x.shape), from_device_mesh(mesh))
-    options = options_of(memory_limit, cost_model, topology)
+    options = options_of(memory_limit, machine, topology)
     return move_of(spec_of_move(x, target, forward_dtype or x.dtype, options))
 
 

@@ -24,10 +24,12 @@ from redistrib.dtensor.leaves import StateLeaf, leaves_of
 from redistrib.dtensor.moves import move_of
 from redistrib.dtensor.tree_plans import LaunchGroup, PlannedTree, StatePlan, plan_tree
 from redistrib.errors import CommunicatorError, LeafError, RedistribError
+from redistrib.renamed import renamed
 
 __all__ = ["LaunchGroup", "StatePlan", "reshard", "reshard_plan"]
 
 
+@renamed("cost_model", "machine")
 def reshard(
     state: Any,
     targets: Any,
@@ -35,7 +37,7 @@ def reshard(
     donate: bool = False,
     memory_limit: int | str | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
-    cost_model: Any = None,
+    machine: Any = None,
     topology: Sequence[Hashable] | None = None,
 ) -> Any:
     """Redistribute a tree of DTensors by plans, many tensors in a launch; all ranks call it together.
@@ -57,7 +59,7 @@ def reshard(
         memory_limit: bytes per rank for all tensors, before and after, and for messages: an integer or a text.
         progress: called with (bytes moved, bytes in total) after each launch; True prints them on rank 0. What it
             raises ends the call, with an error on the other ranks.
-        cost_model, topology: as for `redistribute`.
+        machine, topology: as for `redistribute`.
 
     Returns:
         A tree of the same structure.
@@ -69,7 +71,7 @@ def reshard(
     """
     default_group()
     try:
-        tree = _prepared(state, targets, donate, memory_limit, cost_model, topology)
+        tree = _prepared(state, targets, donate, memory_limit, machine, topology)
     except RedistribError as error:
         _agree(GroupCall("reshard", dist.get_world_size()), error)
         raise
@@ -82,17 +84,18 @@ def _agree(call: GroupCall, problem: RedistribError | None = None) -> None:
     compare(tuple(range(dist.get_world_size())), call, problem)
 
 
+@renamed("cost_model", "machine")
 def reshard_plan(
     state: Any,
     targets: Any,
     *,
     donate: bool = False,
     memory_limit: int | str | None = None,
-    cost_model: Any = None,
+    machine: Any = None,
     topology: Sequence[Hashable] | None = None,
 ) -> StatePlan:
     """The plan of `reshard` with the same arguments; print it for a table. Nothing is sent."""
-    return _prepared(state, targets, donate, memory_limit, cost_model, topology).plan
+    return _prepared(state, targets, donate, memory_limit, machine, topology).plan
 
 
 _TREES: OfWorld[Cache[PlannedTree]] = OfWorld(lambda: Cache(64))
@@ -204,9 +207,9 @@ def _rebuilt(state: Any, results: Iterator[Any]) -> Any:
 
 
 def _prepared(
-    state: Any, targets: Any, donate: bool, memory_limit: int | str | None, cost_model: Any, topology: Any
+    state: Any, targets: Any, donate: bool, memory_limit: int | str | None, machine: Any, topology: Any
 ) -> _Prepared:
-    options = options_of(memory_limit, cost_model, topology)
+    options = options_of(memory_limit, machine, topology)
     limit, options = options.memory_limit, replace(options, memory_limit=None)
     made: dict[Any, DTensor] = {}
     leaves = [_checked(leaf, made) for leaf in leaves_of(state, targets, options)]

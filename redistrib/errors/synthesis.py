@@ -10,18 +10,20 @@ _SIZES = "give bytes as an integer, or a text such as '512MiB' or '2GiB'"
 
 
 class ChoiceError(RuleBroken):
-    """An unknown choice of an argument: a cost model, algorithm, objective, schedule or memory size.
+    """An unknown choice of an argument: a machine, algorithm, objective, schedule or memory size.
 
     >>> import redistrib as rd
-    >>> rd.synthesize("[8]", "[8]", "x=2", cost_model="warp")
+    >>> rd.synthesize("[8]", "[8]", "x=2", machine="warp")
     Traceback (most recent call last):
         ...
-    redistrib.errors.ChoiceError: no cost model 'warp'; give a CostModel or one of the names 'paper', 'exact', 'tpu', \
-'gpu', 'cpu', 'gloo'
+    redistrib.errors.ChoiceError: no machine 'warp'; give a cost model, the path of a profile, or one of the names \
+'paper', 'exact', 'tpu', 'gpu', 'cpu', 'gloo', 'v100', 'a100', 'h100', 'h200', 'b200', 'gb200', 'mi300x', 'v4', 'v5e', \
+'v5p' and 2 more
     """
 
     wordings: ClassVar = {
-        "unknown cost model": "no cost model {value!v}; give a CostModel or one of the names {known!l}",
+        "unknown machine": "no machine {value!v}; give a cost model, the path of a profile, or one of the names "
+        "{known!l}",
         "unknown objective": "no objective {value!v}; give one of {known!l}",
         "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",
         "memory size": "{value!v} is no memory size; " + _SIZES,

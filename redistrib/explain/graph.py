@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redistrib.arith import divisors
-from redistrib.cost.model import CostModel
-from redistrib.cost.presets import cost_model
+from redistrib.cost.presets import MachineLike, cost_model
 from redistrib.errors import PictureError
 from redistrib.explain.tiles import canvas
 from redistrib.extras import need
@@ -29,7 +28,7 @@ _COLOURS = {"dynslice": "tab:green", "alltoall": "tab:blue", "allgather": "tab:o
 
 
 def weak_graph(
-    plan: Plan, model: CostModel | str | None = None, topology: Topology | None = None
+    plan: Plan, machine: MachineLike | None = None, topology: Topology | None = None
 ) -> networkx.DiGraph[Grid]:
     """All weak types whose tiles fit the plan's bound, and all weak collectives between them.
 
@@ -40,18 +39,18 @@ def weak_graph(
 
     Args:
         plan: a plan without partial sums whose tiles have one size and are on all devices.
-        model: the cost model that prices the edges; by default the model that chose the plan.
+        machine: see `redistrib.synthesize`; it prices the edges. By default the cost model that chose the plan.
         topology: the topology for which the plan was made.
 
     Raises:
-        ChoiceError: the plan was made with a CostModel that has no known name, and `model` is None.
+        ChoiceError: the plan was made with a CostModel that has no known name, and `machine` is None.
         PictureError: the graph has too many nodes, or a device holds no tile at an end of the plan.
         PartialTypeError: tiles of the plan are partial sums.
         UnevenTypeError: tiles of the plan are of unequal size or padded.
         MissingPackageError: networkx is not installed.
 
     >>> from redistrib import synthesize
-    >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
+    >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, machine="exact")
     >>> graph = weak_graph(plan)
     >>> sorted(graph), graph.graph["path"]
     ([(1, 2), (2, 1)], [(2, 1), (1, 2)])
@@ -65,7 +64,7 @@ def weak_graph(
     need("networkx")
     import networkx as nx  # imported here because it is slow to import and rarely used
 
-    chosen = cost_model(plan.cost_model if model is None else model)
+    chosen = cost_model(plan.cost_model if machine is None else machine)
     space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
     prices = chosen.prices(plan.itemsize, chosen.topology(plan.source_mesh, topology))
     path = [plan.before.grid, *(step.after.grid for step in plan.steps)]

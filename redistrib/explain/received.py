@@ -66,7 +66,7 @@ def explain(plan: Plan) -> str:
     If tiles are partial sums, the table has the elements that steps add, apart from those that steps only move.
 
     >>> from redistrib import synthesize
-    >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
+    >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, machine="exact")
     >>> print(explain(plan).splitlines()[-1])
     The plan receives exactly the lower bound: no plan can receive less.
     """

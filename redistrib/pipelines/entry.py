@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from redistrib.cost.model import CostModel
-from redistrib.cost.presets import preset_of
+from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.distribution.prepared import Prepared, prepare
 from redistrib.distribution.trace.inline import UNROLLED
 from redistrib.errors import ProgramError
@@ -29,8 +29,10 @@ from redistrib.pipelines.transform import spread_over
 from redistrib.programs.check import check
 from redistrib.programs.graph import Array, Graph
 from redistrib.programs.program import Program
+from redistrib.renamed import renamed
 
 
+@renamed("cost_model", "machine")
 def pipeline(
     fn: Callable[..., Any],
     args: Sequence[Any],
@@ -38,7 +40,7 @@ def pipeline(
     layout: Layout,
     *,
     devices: Any = None,
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
     rules: Mapping[str, Any] | None = None,
 ) -> Pipelined:
     """Run a JAX function in stages: replicas, tensor parts, groups of devices, microbatch by microbatch.
@@ -59,7 +61,7 @@ def pipeline(
         layout: how many replicas, tensor parts, groups of devices and microbatches, in which order; `tensor_dims` by
             names as in `batch`.
         devices: of JAX, as many as the layout takes, or a mesh of them; by default the first that JAX has.
-        cost_model: the objective of plans inside a group; by default the preset of the devices' platform.
+        machine: of moves inside a group, see `rd.synthesize`; by default the preset of the devices' platform.
         rules: of primitives, as `distribute` takes them.
 
     Returns:
@@ -79,7 +81,7 @@ def pipeline(
     (8, 2)
     """
     chosen = devices_of(devices, layout)
-    model = cost_model or preset_of(chosen[0].platform)
+    model = cost_model(machine or preset_of(chosen[0].platform))
     first, *others = unrolled_up_to(layout)
     prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=first)
     function = partial(in_stages, batch=batch, stages=layout.pipeline * layout.chunks)

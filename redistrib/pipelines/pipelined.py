@@ -15,9 +15,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.host_values import digest_of_host_value, from_host, is_of_host
+from redistrib.backends.jax.jitted import array_of, jitted, mesh_of, sharding_of
 from redistrib.backends.jax.meetings import Meeting, raised_in_all
 from redistrib.backends.jax.platforms import quirks_of
-from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
 from redistrib.digests import digest_of_parts
 from redistrib.distribution.arguments import forms_of, leaves_like
 from redistrib.distribution.prepared import Prepared
@@ -185,7 +185,7 @@ class Pipelined:
         if not _is_local(mesh):
             return
         if id(item.program) not in self._compiled:
-            self._compiled[id(item.program)] = staged(item.program, mesh)
+            self._compiled[id(item.program)] = jitted(item.program, mesh)
         results = self._compiled[id(item.program)](*(arrays[name] for name in item.ins))
         arrays |= {value.name: array for value, array in zip(item.outs, results, strict=True)}
         if self._in_turn and mesh.size > 1:
@@ -221,7 +221,7 @@ class Pipelined:
             [device for device in self.devices if device.process_index == jax.process_index()] or jax.local_devices(),
         )
         if id(self._prologue) not in self._compiled:
-            self._compiled[id(self._prologue)] = staged(self._prologue, mesh)
+            self._compiled[id(self._prologue)] = jitted(self._prologue, mesh)
         arrays = []
         for value in self._prologue.inputs:
             self._require_whole(value.name, given[value.name])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike, cost_model
 from redistrib.pipelines.examples import batch_of
 from redistrib.pipelines.layout import Layout, Spread
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.check import check
 from redistrib.programs.program import Program
+from redistrib.renamed import renamed
 
 
-def spread(
-    program: Program, batch: Mapping[str, int], layout: Layout, *, cost_model: CostModel | str = "exact"
-) -> Spread:
+@renamed("cost_model", "machine")
+def spread(program: Program, batch: Mapping[str, int], layout: Layout, *, machine: MachineLike = "exact") -> Spread:
     """Spread a program over devices; it computes the same.
 
     Args:
@@ -22,7 +22,7 @@ def spread(
             not count.
         batch: of every input with examples the dimension that runs over them, the major one of its factors.
         layout: how many replicas, tensor parts, groups of devices and microbatches, in which order.
-        cost_model: the objective of the plans of moves.
+        machine: the machine of moves, see `rd.synthesize`.
 
     Returns:
         The program over devices, checked, and the functions that convert arrays between the two programs.
@@ -31,4 +31,4 @@ def spread(
         ProgramError: if examples meet before the end, numbers do not divide, or the order cannot run.
     """
     seen = batch_of(program, batch)
-    return Spread(check(spread_over(seen, layout, cost_model)), seen, layout)
+    return Spread(check(spread_over(seen, layout, cost_model(machine))), seen, layout)

@@ -107,8 +107,8 @@ def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
                 raise LeafError(leaf.path, _GONE) from None
             pause()
     inside = {id(leaf.value) for leaf in leaves}
-    elsewhere = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
-    return SharedBuffers(grouped_by_buffer(shared_buffers), frozenset(elsewhere))
+    outside = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
+    return SharedBuffers(grouped_by_buffer(shared_buffers), frozenset(outside))
 
 
 @contextmanager

@@ -82,7 +82,7 @@ class PreparedReshard:
     ) -> None:
         for leaf in leaves:
             check(leaf)
-        self._leaves, self._limit = leaves, memory_limit
+        self._leaves, self._memory_limit = leaves, memory_limit
         common = shared(leaves) if donate else SharedBuffers()
         via = via if memory_limit is None else "collectives"
         key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key, via)
@@ -138,7 +138,7 @@ class PreparedReshard:
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         shown = shows_bar(total, progress)
         with bytes_bar("resharding", total, shown) as advance:
-            wait = InFlight(IN_FLIGHT if self._limit is None and not shown else 0, wait_for)
+            wait = InFlight(IN_FLIGHT if self._memory_limit is None and not shown else 0, wait_for)
             for batch in self.plan.batches:
                 if _quirks(batch).one_at_a_time:
                     wait.for_all()
@@ -261,7 +261,7 @@ class _Planning:
         memory_limit: int | None,
         via: Via,
     ) -> None:
-        self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
+        self._leaves, self._planner, self._donate, self._memory_limit = leaves, planner, donate, memory_limit
         routes = list(map(_routed, leaves))
         self._copies: dict[int, TileCopies] = {}
         by_copies: dict[int, LeafRoute] = {}  # the route with this action, by that without: leaves share routes
@@ -281,7 +281,7 @@ class _Planning:
 
     def prepared(self) -> _PreparedTree:
         """The moves of the tree, with every program compiled."""
-        if self._limit is not None:
+        if self._memory_limit is not None:
             check_processes(self._leaves, [route.devices for route in self._routes])
         batches, before = self._batches(
             [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
@@ -289,10 +289,10 @@ class _Planning:
         plan = TreePlan(
             batches=tuple(batches),
             kept=self._paths("keep"),
-            made=self._paths("empty"),
-            put=self._paths("via_device_put"),
+            empty=self._paths("empty"),
+            by_device_put=self._paths("via_device_put"),
             before_bytes=before,
-            memory_limit=self._limit,
+            memory_limit=self._memory_limit,
             donate=self._donate,
             links=tuple(
                 dict.fromkeys(self._planner.links(spec.ends, spec.platform) for spec, _ in self._specs.values())
@@ -301,9 +301,9 @@ class _Planning:
             copied_bytes=sum(copies.received * itemsize_of(str(self._dtype(k))) for k, copies in self._copies.items()),
             memory_copies=copies_between_kinds(self._leaves, self._routes),
         )
-        stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
+        stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.outside
         last = tuple(group for group in self._common.groups if stay.isdisjoint(group))
-        call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._limit)
+        call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._memory_limit)
         on_host = tuple(k for k, leaf in enumerate(self._leaves) if is_on_host(leaf) and owners_of(leaf))
         return _PreparedTree(plan, self._routes, self._donated, last, *call, on_host, self._copies)
 
@@ -331,7 +331,7 @@ class _Planning:
 
     def _batches(self, items: list[LeafMove]) -> tuple[list[LeafBatch], int]:
         """The compiled launches, and the bytes on the fullest device before them."""
-        if self._limit is None:
+        if self._memory_limit is None:
             least = max((spec.quirks.bucket_bytes for spec, _ in self._specs.values()), default=0)
             packed = pack_into_buckets(items, least)
             # The largest program compiles while the leaves of the others are planned.
@@ -347,7 +347,7 @@ class _Planning:
         batches = within_limit(
             items,
             alive,
-            self._limit,
+            self._memory_limit,
             together=lambda group: self._program((group,)).compile(),
             within=lambda item, room: self._planner.within(item, self._dtype(item.index), room),
             least=lambda item: self._planner.least(item, self._dtype(item.index)),
@@ -360,7 +360,7 @@ class _Planning:
         with naming(firsts[0].path):
             # Under a memory limit only leaves stay on the devices.
             return self._planner.program(
-                groups, [self._dtype(item.index) for item in firsts], numbered=self._limit is None
+                groups, [self._dtype(item.index) for item in firsts], numbered=self._memory_limit is None
             )
 
     def _plan(self, items: Iterable[LeafMove]) -> None:

@@ -14,10 +14,11 @@ from redistrib.arguments import dtype_name
 from redistrib.backends.jax.contexts import untraced_context
 from redistrib.backends.jax.meetings import processes_of, raised_in_all
 from redistrib.backends.jax.virtual import over_virtual_devices
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike
 from redistrib.errors import ThroughError, TracedError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import Order
+from redistrib.renamed import renamed
 from redistrib.resharding import traced
 from redistrib.resharding.copies import Via, via_of
 from redistrib.resharding.eager import PreparedReshard
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from redistrib.resharding.through.value import ThroughPlan
 
 
+@renamed("cost_model", "machine")
 def reshard(
     tree: Any,
     shardings: Any,
@@ -45,7 +47,7 @@ def reshard(
     through: Callable[[Any], Any] | None = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
     accumulate: Any = None,
     order: Order | None = None,
     check: bool = False,
@@ -99,7 +101,7 @@ def reshard(
         memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
             or a text such as `"2GiB"`. It decides the order of the leaves, the number that moves together, and the
             number of parts of each. Under `jit` it is the limit of each leaf's plan.
-        cost_model: see `synthesize`; by default the preset of the devices' platform.
+        machine: see `synthesize`; by default the preset of the devices' platform.
         accumulate: the type to add summands in, see `synthesize`.
         order: `"fixed"` or `"any"`, see `synthesize`; by default `"fixed"` for sums of bfloat16 and float16, which
             are then rounded once on every platform, and `"any"` for all others.
@@ -129,11 +131,11 @@ def reshard(
     """
     call = _TreeCall(tree, shardings, mesh)
     with raised_in_all("reshard", call.processes):
-        planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
-        limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+        planner = Planner(machine, None if accumulate is None else dtype_name(accumulate), order)
+        memory_limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
         if through is None:
             run: Callable[[bool | None], Any] = call.prepared(
-                planner, source, logical_shape, donate=donate, memory_limit=limit, check=check, via=chosen
+                planner, source, logical_shape, donate=donate, memory_limit=memory_limit, check=check, via=chosen
             )
         else:
             _refuse_with_through(source, logical_shape)
@@ -143,7 +145,7 @@ def reshard(
                 )
             if check:
                 check_replicas(tree)
-            prepared = _prepared_through(tree, shardings, through, mesh, donate, limit)
+            prepared = _prepared_through(tree, shardings, through, mesh, donate, memory_limit)
             prepared.require_values()
             run = prepared.run
     return run(progress)
@@ -201,7 +203,7 @@ class _TreeCall:
         self._leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
         if check:
             check_replicas(tree)
-        self._leaves = leaves = [traced.staged(on_devices(present(leaf))) for leaf in self._leaves]
+        self._leaves = leaves = [traced.as_constant(on_devices(present(leaf))) for leaf in self._leaves]
         inside = [traced.is_traced(leaf.value) for leaf in leaves]
         if donate and any(inside):
             raise TracedError("traced donation")
@@ -240,6 +242,7 @@ def _moved(
     return structure.unflatten(results)
 
 
+@renamed("cost_model", "machine")
 def reshard_plan(
     tree: Any,
     shardings: Any,
@@ -249,7 +252,7 @@ def reshard_plan(
     through: Callable[[Any], Any] | None = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
     accumulate: Any = None,
     order: Order | None = None,
     via: Via = "collectives",
@@ -260,27 +263,27 @@ def reshard_plan(
     move, also between CPU devices of one process, unless `via="auto"` asks for what `reshard` does there by default.
 
     Needs no devices: for `jax.ShapeDtypeStruct`s over an `AbstractMesh` it compiles for virtual CPU devices, and device
-    `k` of every `AbstractMesh`, in row-major order, is the same one. `cost_model` is then the objective of plans.
+    `k` of every `AbstractMesh`, in row-major order, is the same one. `machine` is then theirs.
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, mesh, logical_shape, through, donate, memory_limit, cost_model, accumulate, order, via: as for
+        shardings, mesh, logical_shape, through, donate, memory_limit, machine, accumulate, order, via: as for
             `reshard`.
 
     Raises:
         LeafError, MemoryLimitError: as `reshard` does.
     """
-    planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
-    limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
+    planner = Planner(machine, None if accumulate is None else dtype_name(accumulate), order)
+    memory_limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)
     if mesh is not None and not isinstance(mesh, jax.sharding.Mesh | AbstractMesh):
         mesh = Mesh.of(mesh)
     tree, shardings, mesh = over_virtual_devices(tree, shardings, mesh)
     if through is not None:
         _refuse_with_through(None, logical_shape)
-        return _prepared_through(tree, shardings, through, mesh, donate, limit).plan
+        return _prepared_through(tree, shardings, through, mesh, donate, memory_limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     with mode_of(list(map(on_devices, leaves))) as ready:
-        return PreparedReshard(ready, planner, donate=donate, memory_limit=limit, via=chosen).plan
+        return PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=chosen).plan
 
 
 def _prepared_through(

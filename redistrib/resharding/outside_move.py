@@ -28,13 +28,14 @@ class OutsideMove:
 
     Attributes:
         source, target: shardings before and after.
-        planner, memory_limit: as for `reshard`.
+        planner: of the plan.
+        plan_limit: bytes per device that source, target and scratch of the plan may take; None for no limit.
     """
 
     source: Sharding
     target: Sharding
     planner: Planner
-    memory_limit: int | None
+    plan_limit: int | None
 
     is_at_once = True
 
@@ -54,9 +55,7 @@ class OutsideMove:
         leaf = Leaf("", array, self.target)
         with SignalsPutOff(None) as pause, untraced_context(), mode_of([leaf]) as leaves:
             results: list[jax.Array] = [leaf.value for leaf in leaves]
-            moves = PreparedReshard(
-                leaves, self.planner, donate=False, memory_limit=self.memory_limit, via=via_of(None)
-            )
+            moves = PreparedReshard(leaves, self.planner, donate=False, memory_limit=self.plan_limit, via=via_of(None))
             moves.run(results, None, pause, agreed=False)
         return results[0]
 

@@ -20,7 +20,7 @@ from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
-from redistrib.cost.presets import cost_model, preset_of
+from redistrib.cost.presets import MODELS, MachineLike, cost_model, preset_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
@@ -68,23 +68,23 @@ class Planner:
     """Plans and programs under one cost model.
 
     Args:
-        model: the cost model; None for the preset of the devices' platform.
+        machine: see `cost_model`; None for the preset of the devices' platform.
         accumulate: the element type in which partial sums are added; see `synthesize`.
         order: of addition, see `synthesize`; None for `"fixed"` where sums are rounded once by default, which the
             reductions of a platform may not do.
 
     Raises:
-        ChoiceError, DtypeError, PlanFormError: for an unknown model, element type or order, even if no leaf moves.
+        ChoiceError, DtypeError, PlanFormError: for an unknown machine, element type or order, even if no leaf moves.
     """
 
-    def __init__(self, model: Model, accumulate: str | None = None, order: Order | None = None) -> None:
-        if model is not None:
-            cost_model(model)
+    def __init__(self, machine: MachineLike | None, accumulate: str | None = None, order: Order | None = None) -> None:
+        model = machine if machine is None or (isinstance(machine, str) and machine in MODELS) else cost_model(machine)
         if accumulate is not None:
             itemsize_of(accumulate)
         if order is not None:
             require_order(order)
-        self._model, self._accumulate, self._order = model, accumulate, order
+        self._model: Model = model
+        self._accumulate, self._order = accumulate, order
 
     @property
     def key(self) -> Hashable:

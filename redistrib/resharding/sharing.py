@@ -21,16 +21,16 @@ class SharedBuffers:
 
     Attributes:
         groups: of arrays that share buffers, directly or through others; at least two in each.
-        elsewhere: arrays that share buffers with an array outside the sequence.
+        outside: arrays that share buffers with an array outside the sequence.
     """
 
     groups: Tied = ()
-    elsewhere: frozenset[int] = frozenset()
+    outside: frozenset[int] = frozenset()
 
     @property
     def members(self) -> set[int]:
         """All of them."""
-        return {k for group in self.groups for k in group} | self.elsewhere
+        return {k for group in self.groups for k in group} | self.outside
 
 
 def buffers(array: jax.Array) -> list[private.Buffer]:

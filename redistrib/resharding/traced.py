@@ -32,7 +32,7 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
-def staged(leaf: Leaf) -> Leaf:
+def as_constant(leaf: Leaf) -> Leaf:
     """A leaf that is not traced, as a constant of the traced function, whole on every device."""
     target, value = leaf.target, leaf.value
     if is_traced(value) or not isinstance(target, NamedSharding):
@@ -83,7 +83,7 @@ def _everywhere(target: NamedSharding) -> NamedSharding:
     return NamedSharding(target.mesh, PartitionSpec())
 
 
-def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
+def moved(leaf: Leaf, planner: Planner, plan_limit: int | None) -> jax.Array:
     """A traced leaf on its target.
 
     Raises:
@@ -92,22 +92,22 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     with placing(leaf):
         memory_copies.check_traced(leaf.value, leaf.target)
         inner = replace(leaf, value=memory_copies.loaded(leaf.value), target=memory_kinds.in_default(leaf.target))
-        result = _moved(inner, planner, memory_limit)
+        result = _moved(inner, planner, plan_limit)
         if leaf.value.aval.weak_type and not result.aval.weak_type:
             result = private.weakly_typed(result)
         return memory_copies.stored(result, leaf.target)
 
 
-def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
+def _moved(leaf: Leaf, planner: Planner, plan_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
     value = private.value_inside(array)
     if not is_traced(value) and leaf.padding is None and not _is_on_one_mesh(value.sharding, target):
-        return bind(array, OutsideMove(value.sharding, target, planner, memory_limit))
+        return bind(array, OutsideMove(value.sharding, target, planner, plan_limit))
     if not isinstance(target, NamedSharding):
         raise SpecError("sharding form", value=target)
     check_names(target.mesh)
     if manual := _manual_axes(array):
-        return _beside(manual, array, target, leaf.padding, memory_limit)
+        return _beside(manual, array, target, leaf.padding, plan_limit)
     if AxisType.Auto not in target.mesh.axis_types and _is_on_no_mesh(array):
         if isinstance(target.mesh, jax.sharding.Mesh) and leaf.padding is None and not target.spec.unreduced:
             put: jax.Array = jax.device_put(array, target)  # unlike a plan, it needs no mesh that has been set
@@ -116,15 +116,15 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     else:
         source = leaf.source if leaf.source is not None else known_source(array, target)
         if source is None:
-            return _left_to_xla(leaf, target, memory_limit)
+            return _left_to_xla(leaf, target, plan_limit)
     if not isinstance(source, NamedSharding):
         raise SpecError("sharding form", value=source)
     check_names(source.mesh)
     _check_order(source.mesh, target.mesh)
-    return bind(array, TracedMove(source, target, leaf.padding, planner, memory_limit))
+    return bind(array, TracedMove(source, target, leaf.padding, planner, plan_limit))
 
 
-def _left_to_xla(leaf: Leaf, target: NamedSharding, memory_limit: int | None) -> jax.Array:
+def _left_to_xla(leaf: Leaf, target: NamedSharding, plan_limit: int | None) -> jax.Array:
     """A traced leaf on its target, moved by XLA, which alone knows in the end where the leaf lies.
 
     Raises:
@@ -132,7 +132,7 @@ def _left_to_xla(leaf: Leaf, target: NamedSharding, memory_limit: int | None) ->
         TracedError: for what only a plan can do.
     """
     wants = {
-        "memory_limit=": memory_limit is not None,
+        "memory_limit=": plan_limit is not None,
         "logical_shape=": leaf.padding is not None,
         "a target with unreduced axes": bool(target.spec.unreduced),
     }
@@ -160,7 +160,7 @@ def _manual_axes(array: jax.Array) -> tuple[str, ...]:
 
 
 def _beside(
-    manual: tuple[str, ...], tile: jax.Array, target: NamedSharding, padding: Padding | None, memory_limit: int | None
+    manual: tuple[str, ...], tile: jax.Array, target: NamedSharding, padding: Padding | None, plan_limit: int | None
 ) -> jax.Array:
     """A tile along some axes, moved along the other axes by JAX.
 
@@ -174,7 +174,7 @@ def _beside(
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     explicit = all(kinds.get(name) == AxisType.Explicit for name in names_in(target.spec))
     sums = [*jax.typeof(tile).sharding.spec.unreduced, *target.spec.unreduced]
-    if not is_same_mesh(target.mesh, mesh) or not explicit or sums or memory_limit is not None or padding is not None:
+    if not is_same_mesh(target.mesh, mesh) or not explicit or sums or plan_limit is not None or padding is not None:
         raise TracedError("manual reshard", axes=manual)
     result: jax.Array = jax.sharding.reshard(tile, target)
     return result

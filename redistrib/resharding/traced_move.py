@@ -34,14 +34,15 @@ class TracedMove:
     Attributes:
         source, target: shardings before and after; their meshes may be abstract.
         padding: the shapes of arrays with padding; None without.
-        planner, memory_limit: as for `reshard`.
+        planner: of the plan.
+        plan_limit: bytes per device that source, target and scratch of the plan may take; None for no limit.
     """
 
     source: NamedSharding
     target: NamedSharding
     padding: Padding | None
     planner: Planner
-    memory_limit: int | None
+    plan_limit: int | None
 
     is_at_once = False
 
@@ -81,7 +82,7 @@ class TracedMove:
         topology = topology_of_mesh(self.source.mesh) or topology_of_mesh(self.target.mesh)
         problem = SourceTarget(ends[0], source_mesh, ends[1], target_mesh, topology)
         platform = Platform.of(self.target.mesh).name
-        return self.planner.plan(problem, str(dtype), platform, self.memory_limit)
+        return self.planner.plan(problem, str(dtype), platform, self.plan_limit)
 
     def result(self, aval: Any) -> Any:
         """The abstract value of the moved array; a move that cannot be planned is refused here."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from redistrib.plans.plan import Plan
+from redistrib.renamed import renamed_attribute
 from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.resharding.memory import MemoryCopies, said_of_copies
 from redistrib.resharding.packing.moves import LeafMove
@@ -21,9 +22,9 @@ class TreePlan(ShownInNotebooks):
         batches: leaves that travel together, in the order of launches. What is in another kind of memory than the
             devices' default comes for its launch alone.
         kept: paths of leaves that every device holds already; source and result share buffers.
-        made: paths of leaves without elements.
-        put: paths of leaves that `jax.device_put` moves: host values, to other devices, or between kinds of memory of
-            the same devices under one sharding.
+        empty: paths of leaves without elements.
+        by_device_put: paths of leaves that `jax.device_put` moves: host values, to other devices, or between kinds of
+            memory of the same devices under one sharding.
         before_bytes: bytes in the default memory of the fullest device before the launches, with the results of
             `jax.device_put` and of copies.
         memory_limit: the limit in bytes per device, or None.
@@ -36,8 +37,8 @@ class TreePlan(ShownInNotebooks):
 
     batches: tuple[LeafBatch, ...]
     kept: tuple[str, ...]
-    made: tuple[str, ...]
-    put: tuple[str, ...]
+    empty: tuple[str, ...]
+    by_device_put: tuple[str, ...]
     before_bytes: int
     memory_limit: int | None
     donate: bool
@@ -45,6 +46,9 @@ class TreePlan(ShownInNotebooks):
     copied: tuple[str, ...] = ()
     copied_bytes: int = 0
     memory_copies: tuple[MemoryCopies, ...] = ()
+
+    made = renamed_attribute("made", "empty")
+    put = renamed_attribute("put", "by_device_put")
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -109,7 +113,7 @@ class TreePlan(ShownInNotebooks):
         limit = "" if self.memory_limit is None else f" of {self.memory_limit:,} allowed"
         lines.append(
             f"{self._leaves()} in {self._launches()}; in place already: {len(self.kept)}, "
-            f"empty: {len(self.made)}, by jax.device_put: {len(self.put)}"
+            f"empty: {len(self.empty)}, by jax.device_put: {len(self.by_device_put)}"
             + (f", by copies: {len(self.copied)}" if self.copied else "")
         )
         lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")

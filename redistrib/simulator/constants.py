@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from redistrib.cost.chips import CHIPS, GPU_LAUNCH, TPU_LAUNCH, links_of
-from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
-from redistrib.cost.model import CostModel
-from redistrib.cost.presets import PRESETS
-from redistrib.errors import ProfileError
+from redistrib.cost.chips import CHIPS, GPU_LAUNCH, TPU_LAUNCH, V100, V100_BANDWIDTH, V100_LAUNCH
+from redistrib.cost.presets import MODELS, PRESETS, MachineLike, cost_model
 from redistrib.simulator.machine import Machine, Rates
 
-# NVIDIA V100 in a DGX-2, the machine of DistIR's evaluation (section 5), in fp16.
+# NVIDIA V100 in a DGX-2, in fp16.
 V100_FLOPS = 90e12  # of 125e12 on the data sheet: the rate that large matrix products reach
-V100_BANDWIDTH = 900e9  # bytes per second of HBM2, data sheet
-V100_LINK = 50e9  # bytes per second to another device; NVLink through the switch, a third of 150e9 on the data sheet
-V100_LAUNCH = 10e-6  # seconds for a kernel or a collective, a round figure
 V100_MEMORY = 32 * 10**9  # bytes, data sheet; section 5.2 says 32 GB
 
 # Launches below are round figures of the order that runtimes show.
@@ -21,13 +15,7 @@ MACHINES: dict[str, Machine] = {
     "v100": Machine(
         "v100",
         Rates(V100_LAUNCH, V100_BANDWIDTH, V100_FLOPS),
-        LatencyBandwidth(
-            name="v100",
-            latency={kind: Latency(V100_LAUNCH) for kind in KINDS},
-            bandwidth=V100_LINK,
-            memory_bandwidth=V100_BANDWIDTH,
-            source="NVIDIA V100 data sheet; links and launches as in redistrib/simulator/constants.py",
-        ),
+        V100,
         V100_MEMORY,
         source="NVIDIA V100 data sheet, and round figures",
     ),
@@ -56,7 +44,7 @@ MACHINES |= {
     name: Machine(
         name,
         Rates(TPU_LAUNCH if chip.torus else GPU_LAUNCH, chip.memory_bandwidth, chip.flops["bfloat16"]),
-        links_of(name, chip),
+        MODELS[name],
         chip.memory,
         flops=chip.flops,
         fuses=True,
@@ -67,19 +55,19 @@ MACHINES |= {
 }
 
 
-def machine(profile: Machine | CostModel | str) -> Machine:
-    """A machine from itself, from its name, or from a cost model of moves alone.
+def machine(given: MachineLike) -> Machine:
+    """A machine from itself, from its name, or from what has a cost model in seconds, for moves alone.
 
     Raises:
-        ProfileError: if no machine has that name, or the cost model does not count seconds.
+        ChoiceError: if there is no such machine; see `cost_model`.
+        ProfileError: if the cost model does not count seconds.
 
     >>> machine("v100").rates.flops
     90000000000000.0
     """
-    if isinstance(profile, Machine):
-        return profile
-    if isinstance(profile, CostModel):
-        return Machine(profile.name, None, profile)
-    if isinstance(profile, str) and profile in MACHINES:
-        return MACHINES[profile]
-    raise ProfileError(f"no machine {profile!r}; give a Machine, a cost model in seconds, or one of {list(MACHINES)}")
+    if isinstance(given, Machine):
+        return given
+    if isinstance(given, str) and given in MACHINES:
+        return MACHINES[given]
+    links = cost_model(given)
+    return Machine(links.name, None, links)

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike
 from redistrib.errors import ProfileError, ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.live import highest_peak_bytes
 from redistrib.programs.program import Move, Op, Program
+from redistrib.renamed import renamed
 from redistrib.simulator.clocks import run
-from redistrib.simulator.constants import machine
+from redistrib.simulator.constants import machine as machine_of
 from redistrib.simulator.issue import issued
 from redistrib.simulator.kernels.compiled import compiled
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation, program_of
 
 
+@renamed("profile", "machine")
 def simulate(
     program: Program | Plan,
-    profile: Machine | CostModel | str = "tpu",
+    machine: MachineLike = "tpu",
     *,
     streams: Callable[[Op], str] | Literal["moves"] | None = None,
     overlap: bool = False,
@@ -36,8 +38,8 @@ def simulate(
 
     Args:
         program: a program that was checked, or a plan, which is a program of one move.
-        profile: a machine, its name (`"v100"`, `"gpu"`, `"tpu"`, `"cpu"`), or a cost model in seconds for programs
-            of moves alone.
+        machine: a `Machine`, or its name (`"v100"`, `"h100"`, `"gpu"`, `"tpu"`, `"cpu"` and others). For programs of
+            moves alone the path of a profile, or a cost model in seconds.
         streams: None, one stream for each device; `"moves"`, a second one for moves, so that a device moves and
             computes at the same time; or a function that names the stream of each operation. An operation then waits
             for its stream and for its operands.
@@ -51,8 +53,9 @@ def simulate(
         Seconds, bytes held and bytes received, by device. Print it for a table.
 
     Raises:
-        ProfileError: if there is no such machine, or it has no rates for an operation, or no such choice of streams,
-            or both `streams` and `overlap` are given.
+        ChoiceError: if there is no such machine.
+        ProfileError: if the machine does not count seconds, or has no rates for an operation, or there is no such
+            choice of streams, or both `streams` and `overlap` are given.
         ProgramError: if it is neither a program nor a plan.
 
     >>> from redistrib.api import synthesize
@@ -66,7 +69,7 @@ def simulate(
         raise ProgramError("", "", "Program", f"a program or a plan is simulated, not a {type(program).__name__}")
     if not (streams is None or streams == "moves" or callable(streams)):
         raise ProfileError(f"streams are None, 'moves', or a function of an operation; got {streams!r}")
-    named = machine(profile)
+    named = machine_of(machine)
     if overlap:
         if streams is not None:
             raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")

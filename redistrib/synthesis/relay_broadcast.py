@@ -1,4 +1,4 @@
-"""Relay broadcasts for hosts of unequal size: a tile that several devices of a host want receives to the host once.
+"""Relay broadcasts for hosts of unequal size: a tile that several devices of a host want comes to the host once.
 
 Slices and gathers divide every tile equally on all hosts. They cannot express this: a host of one device has no second
 device for a half, and three devices do not divide two halves.

@@ -10,7 +10,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import step_name
 from redistrib.programs.program import Place
-from redistrib.simulator.constants import machine
+from redistrib.simulator.constants import machine as machine_of
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import prices_between
 from redistrib.simulator.rounds import rounds_of
@@ -21,9 +21,9 @@ MOST_DEVICES = 1024  # whose tiles are drawn
 MOST_MESSAGES = 20_000  # of a step, that are drawn
 
 
-def plan_content(plan: Plan, profile: Machine | str = "tpu") -> Content:
-    """The page of a plan; `profile` says how long steps take where the plan's own cost is not in seconds."""
-    chosen = machine(profile)
+def plan_content(plan: Plan, machine: Machine | str = "tpu") -> Content:
+    """The page of a plan; `machine` says how long steps take where the plan's own cost is not in seconds."""
+    chosen = machine_of(machine)
     seconds = step_seconds(plan, chosen)
     rows = []
     for k, step in enumerate(plan.steps):
@@ -59,13 +59,13 @@ def plan_content(plan: Plan, profile: Machine | str = "tpu") -> Content:
     )
 
 
-def step_seconds(plan: Plan, profile: Machine) -> list[float]:
+def step_seconds(plan: Plan, machine: Machine) -> list[float]:
     """Seconds of every step: the plan's own costs, or those of the machine; none where some device holds nothing."""
     if plan.unit == "seconds" and plan.step_costs:
         return [float(cost) for cost in plan.step_costs]
     if plan.leaves_devices_out:
         return []
-    prices = prices_between(Place(plan.source_mesh), plan.itemsize, profile)
+    prices = prices_between(Place(plan.source_mesh), plan.itemsize, machine)
     return [prices.step(step) for step in plan.steps]
 
 
@@ -148,16 +148,16 @@ def _step(step: Step) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ time
 
 
-def timeline_of(plan: Plan, profile: Machine) -> Timeline:
+def timeline_of(plan: Plan, machine: Machine) -> Timeline:
     """When each step and each of its rounds runs, on one row for each kind of link.
 
     The seconds of a step are its price. A round takes a part of them in proportion to its largest share.
     """
-    topology = profile.links.topology(plan.source_mesh)
+    topology = machine.links.topology(plan.source_mesh)
     rows = ["between hosts", "inside a host"] if topology.hosts is not None else ["links"]
     blocks: list[TimelineBlock] = []
     at = 0.0
-    for k, (step, seconds) in enumerate(zip(plan.steps, step_seconds(plan, profile), strict=True)):
+    for k, (step, seconds) in enumerate(zip(plan.steps, step_seconds(plan, machine), strict=True)):
         most = max(step.received(), default=0) * plan.itemsize
         crosses, sizes = rounds_of(step, topology)
         row = 0 if crosses or topology.hosts is None else 1

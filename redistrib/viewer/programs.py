@@ -24,9 +24,9 @@ MOST_BLOCKS = 60_000
 COLUMNS = ("#", "operation", "line", "cut or layout", "flops", "received bytes", "plan", "µs")
 
 
-def program_content(program: Program, profile: Machine | str = "tpu") -> Content:
+def program_content(program: Program, machine: Machine | str = "tpu") -> Content:
     """The page of a program, timed on a machine."""
-    return simulation_content(simulate(program, profile))
+    return simulation_content(simulate(program, machine))
 
 
 def simulation_content(simulation: Simulation) -> Content:

@@ -37,7 +37,7 @@ def tree_content(tree: Any) -> Content:
     limit = "" if tree.memory_limit is None else f" of {megabytes(tree.memory_limit)} allowed"
     lines = [
         f"{counted(len(tree.order), 'leaf', 'leaves')} in {counted(len(tree.batches), 'launch', 'launches')}; "
-        f"in place already: {len(tree.kept)}, by jax.device_put: {len(tree.put)}",
+        f"in place already: {len(tree.kept)}, by jax.device_put: {len(tree.by_device_put)}",
         f"{megabytes(tree.received_bytes)} received by all devices, {megabytes(tree.lower_bound_bytes)} at least; "
         f"{megabytes(tree.peak_bytes)} on a device at the peak{limit}",
     ]

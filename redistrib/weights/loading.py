@@ -19,10 +19,11 @@ from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on, text_of
 from redistrib.cache import Cache
-from redistrib.cost.model import CostModel
+from redistrib.cost.presets import MachineLike
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
+from redistrib.renamed import renamed
 from redistrib.resharding.entry import move_tree
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
@@ -45,6 +46,7 @@ from redistrib.weights.targets import TargetTree, asked_for, is_place, target_tr
 IN_FLIGHT = 2  # batches that move while the next is put on devices
 
 
+@renamed("cost_model", "machine")
 def load(
     path: str | Path,
     shardings: Any,
@@ -54,7 +56,7 @@ def load(
     dtype: Any = None,
     memory_limit: int | str | None = None,
     local: bool = False,
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
     progress: bool | None = None,
 ) -> Any:
     """Load tensors from safetensors files onto devices, under any shardings.
@@ -83,7 +85,7 @@ def load(
             text such as `"2GiB"`; by default 256 MiB, or the largest part of a tensor if that is larger.
         local: whether each process has its own copy of the files. Then each process reads the tiles of its devices,
             and nothing moves.
-        cost_model: see `synthesize`; by default the preset of the devices' platform.
+        machine: see `synthesize`; by default the preset of the devices' platform.
         progress: whether to show a bar on stderr; None shows one for long loads on a terminal.
 
     Returns:
@@ -101,7 +103,7 @@ def load(
         limit = None if memory_limit is None else parse_size(memory_limit)
         headers = None if through else lambda: read_headers(path_of(path))
         shardings = asked_for(headers, shardings, mesh)
-        call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(cost_model))
+        call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(machine))
         _devices(shardings)
     return call.run(progress) if through is None else call.run_through(through, progress)
 
@@ -185,8 +187,8 @@ class _LoadCall:
             if self.dtype is None or not isinstance(self.dtype, Mapping)
             else {name: kind for name, kind in self.dtype.items() if name in chosen}
         )
-        staged = replace(self, shardings=chosen, dtype=self.dtype if types is None else types)
-        return staged._arrays(meeting, weights, progress), of_chosen
+        of_sources = replace(self, shardings=chosen, dtype=self.dtype if types is None else types)
+        return of_sources._arrays(meeting, weights, progress), of_chosen
 
     def _without_shards(self) -> Any:
         """The result in a process that owns none of the devices: arrays without shards."""

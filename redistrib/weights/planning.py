@@ -13,11 +13,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import line_of
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.cost.model import CostModel
-from redistrib.cost.presets import cost_model as model_of
-from redistrib.cost.presets import preset_of
+from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import ChoiceError
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.renamed import renamed
 from redistrib.report import counted, rendered
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
@@ -79,6 +78,7 @@ class LoadPlan:
         )
 
 
+@renamed("cost_model", "machine")
 def load_plan(
     path: str | Path,
     shardings: Any,
@@ -86,14 +86,14 @@ def load_plan(
     mesh: Any = None,
     dtype: Any = None,
     hosts: int | None = None,
-    cost_model: CostModel | str | None = None,
+    machine: MachineLike | None = None,
 ) -> LoadPlan:
     """The plan of `load` with the same arguments on several processes; only headers are read.
 
     Args:
         path, shardings, mesh, dtype: as for `load`.
         hosts: the number of hosts that the devices belong to, in order; by default each process is a host.
-        cost_model: see `synthesize`; seconds of reading need a profile with `storage_bandwidth`.
+        machine: see `synthesize`; seconds of reading need a profile with `storage_bandwidth`.
 
     Raises:
         WeightsFileError, LeafError: as `load` does.
@@ -107,7 +107,7 @@ def load_plan(
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     host = _hosts(ordered, hosts)
     line = line_of(ordered)
-    model = model_of(preset_of(ordered[0].platform) if cost_model is None else cost_model)
+    model = cost_model(preset_of(ordered[0].platform) if machine is None else machine)
     planner = Planner(model)
     read = dict.fromkeys(sorted(set(host.values())), 0)
     moved = bound = 0
@@ -184,9 +184,8 @@ def cut_by_axes(shape: Sequence[int], mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*spec))
 
 
-def command(path: Path, axes: str, hosts: int | None, dtype: str | None, profile: str | None) -> LoadPlan:
+def command(path: Path, axes: str, hosts: int | None, dtype: str | None, machine: str) -> LoadPlan:
     """The plan of the command `redistrib load --plan`: every tensor cut by all axes of a mesh of virtual devices."""
-    from redistrib.cost.profiles import load_profile
     from redistrib.explain.profiling.compare import virtual_cpu_devices
     from redistrib.lang.mesh import Mesh as Axes
 
@@ -197,5 +196,4 @@ def command(path: Path, axes: str, hosts: int | None, dtype: str | None, profile
     files = read_headers(path)
     names = [name for name, stored in files.tensors.items() if stored.dtype not in ("int64", "uint64", "float64")]
     shardings = {name: cut_by_axes(files[name].shape, mesh) for name in names}
-    model = load_profile(Path(profile)) if profile is not None and profile.endswith(".json") else profile
-    return load_plan(path, shardings, dtype=dtype, hosts=hosts, cost_model=model or "gpu")
+    return load_plan(path, shardings, dtype=dtype, hosts=hosts, machine=machine)

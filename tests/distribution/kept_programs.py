@@ -36,7 +36,7 @@ def derived(case: Any, model: str) -> dict[str, Any]:
     import redistrib as rd
     from redistrib.programs.program import Move
 
-    function = case.distributed(cost_model=model)
+    function = case.distributed(machine=model)
     program = function.program
     moves = [op for op in program.ops if isinstance(op, Move)]
     table = re.sub(r" +\S+\.py:\d+|[ -]{2,}| +", " ", str(function))  # widths of columns depend on names of files

@@ -28,7 +28,7 @@ def equivalent(found: Any, wanted: Any, forms: Any) -> None:
 def test_both_have_the_same_pins(name: str) -> None:
     case = ALL[name]
     mesh = case.mesh_of(jax.devices())
-    f = case.distributed(mesh, cost_model="exact")
+    f = case.distributed(mesh, machine="exact")
     assert f.opaque == ()
     equivalent(f.in_shardings, shardings(mesh, case.ins), case.args)
     equivalent(f.out_shardings, shardings(mesh, case.outs), jax.eval_shape(case.undistributed, *case.args))

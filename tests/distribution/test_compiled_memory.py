@@ -16,7 +16,7 @@ from tests.distribution.others import held_out, known
 
 def near(case: Case) -> bool:
     """Whether the prediction is within a tenth of the arguments, results and temporaries that the compiler reports."""
-    f = case.distributed(cost_model="exact")
+    f = case.distributed(machine="exact")
     found = f.lower().compile().memory_analysis()
     taken = found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
     return bool(abs(f.compiled_memory / taken - 1) <= 0.1)

@@ -35,7 +35,7 @@ def test_it_cuts_the_array_and_what_follows() -> None:
     x = whole(16, 24)
     f = rd.distribute(
         lambda x: jnp.sin(rd.cut(x * 2, {"d": 1})) + 1, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}),
-        cost_model="exact",
+        machine="exact",
     )  # fmt: skip
     assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["alltoall"]
     assert types_of(f, "sin") == ["[16, 3{d}24]"]
@@ -60,7 +60,7 @@ def test_other_axes_are_free_but_for_those_with_none() -> None:
     def spec(axes: Any) -> Any:
         x = whole(16, 24)
         f = rd.distribute(
-            lambda x: rd.cut(x, axes), (x,), {"d": 2, "t": 4}, schedule=rd.along("t", {"x": 1}), cost_model="exact"
+            lambda x: rd.cut(x, axes), (x,), {"d": 2, "t": 4}, schedule=rd.along("t", {"x": 1}), machine="exact"
         )
         np.testing.assert_array_equal(f(x), x)
         return f.out_shardings.spec
@@ -81,7 +81,7 @@ def test_partial_sums_are_added_before_it() -> None:
         return rd.cut(x @ w, {"d": 0}) * 2
 
     x, w = whole(8, 16), whole(16, 4)
-    f = rd.distribute(product, (x, w), {"d": 4}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    f = rd.distribute(product, (x, w), {"d": 4}, schedule=rd.along("d", {"x": 1}), machine="exact")
     assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["reduce_scatter"]
     np.testing.assert_array_equal(f(x, w), 2 * (np.asarray(x) @ np.asarray(w)))
 
@@ -91,7 +91,7 @@ def test_a_search_keeps_it() -> None:
         return jnp.sin(rd.cut(x @ w, {"d": 1}))
 
     args = whole(8, 16), whole(16, 32)
-    f = rd.search(function, args, {"d": 4}, profile="gpu").distributed
+    f = rd.search(function, args, {"d": 4}, machine="gpu").distributed
     assert types_of(f, "copy") == ["[8, 8{d}32]"]
     np.testing.assert_allclose(f(*args), function(*args), rtol=1e-5, atol=1e-5)
 

@@ -35,7 +35,7 @@ def line(text: str) -> str:
 
 def test_an_involuntary_gather_comes_first_with_the_plan_for_it() -> None:
     function, *args = diagnosed.hard()
-    found = rd.diagnose(function, *args, cost_model="exact")
+    found = rd.diagnose(function, *args, machine="exact")
     first, second = found.findings
     # Since JAX 0.12 the compiler names the line that makes the array, before that the one that reads it.
     assert first.source.endswith((line('P("y", "x")'), line('P("x", "y")')))
@@ -79,7 +79,7 @@ def test_the_table_and_the_json_say_the_same() -> None:
      (2, "2 reshards of one array: 9 bytes by XLA, 192")],
 )  # fmt: skip
 def test_the_last_line_adds_up_what_is_known(reshards: int, says: str) -> None:
-    plan = rd.synthesize("[2{x}8]", "[8]", "x=4", cost_model="exact")
+    plan = rd.synthesize("[2{x}8]", "[8]", "x=4", machine="exact")
     known = Finding("a.py:3", "f", {"all-gather": 2}, 9, 32, (plan,) * reshards, True)
     unknown = Finding("b.py:4", "g", {"all-reduce": 1}, 1000, 16, (), False)
     told = str(Diagnosis("step", 4, (known, unknown), 5000, True)).splitlines()
@@ -201,7 +201,7 @@ def test_a_variable_is_known_where_a_line_assigns_to_it_alone(line: str, name: s
 
 
 def test_the_advice_for_an_array_that_becomes_whole() -> None:
-    plan = rd.synthesize("[2{x}8]", "[8]", "x=4", cost_model="exact")
+    plan = rd.synthesize("[2{x}8]", "[8]", "x=4", machine="exact")
     assert Finding("a.py:3", "f", {"all-gather": 2}, 200, 32, (plan,), True, ("w",)).advice == (
         "a.py line 3: gather `w` before it with rd.reshard: 104 bytes less"
     )
@@ -265,4 +265,4 @@ def test_what_mixes_elements_is_no_reshard(opcode: str) -> None:
 def test_plans_are_for_the_platform_unless_a_model_is_given() -> None:
     function, *args = diagnosed.hard()
     assert rd.diagnose(function, *args).findings[0].reshards[0].cost_model == "cpu"
-    assert rd.diagnose(function, *args, cost_model="tpu").findings[0].reshards[0].cost_model == "tpu"
+    assert rd.diagnose(function, *args, machine="tpu").findings[0].reshards[0].cost_model == "tpu"

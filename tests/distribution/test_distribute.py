@@ -60,7 +60,7 @@ def predicted(f: Any, dropped: int = 0) -> None:
 def test_an_mlp_and_a_step_of_it_are_exact(mesh: Any, schedule: Any) -> None:
     x, y = models.whole(16, 8), models.whole(16, 16)
     for function, args in ((models.mlp, (models.MLP_PARAMS, x)), (models.sgd, (models.MLP_PARAMS, x, y))):
-        f = rd.distribute(function, args, mesh, schedule=schedule, cost_model="exact")
+        f = rd.distribute(function, args, mesh, schedule=schedule, machine="exact")
         agree(f(*args), function(*args), exact=True)
         predicted(f)
 
@@ -77,7 +77,7 @@ def test_a_training_step_of_a_transformer(name: str) -> None:
     optimizer = optax.adamw(1e-3, eps=1e-3)
     step, params = transformer.training(optimizer), transformer.init(jax.random.key(0))
     args = (params, optimizer.init(params), models.TOKENS[:, :-1], models.TOKENS[:, 1:])
-    f = rd.distribute(step, args, mesh, schedule=schedule, cost_model="exact")
+    f = rd.distribute(step, args, mesh, schedule=schedule, machine="exact")
     agree(f(*args), jax.jit(step)(*args))
     predicted(f)
     assert f.opaque == ()
@@ -94,7 +94,7 @@ def test_a_training_step_with_scan_recomputation_dropout_and_clipping(name: str)
     schedule = [below if tactic == transformer.MEGATRON else tactic for tactic in schedule]
     params, tokens = models.stacked(models.init()), models.TOKENS
     args = (params, models.state_of(params), tokens[:, :-1], tokens[:, 1:], jax.random.key(7))
-    f = rd.distribute(models.step_by_scan, args, mesh, schedule=schedule, cost_model="exact")
+    f = rd.distribute(models.step_by_scan, args, mesh, schedule=schedule, machine="exact")
     agree(f(*args), jax.jit(models.step_by_scan)(*args))
     predicted(f)
     assert f.opaque == ()
@@ -103,7 +103,7 @@ def test_a_training_step_with_scan_recomputation_dropout_and_clipping(name: str)
 def test_megatron_adds_up_twice_a_layer_each_way() -> None:
     params, tokens = models.init(1), models.TOKENS
     args = (params, tokens[:, :-1], tokens[:, 1:])
-    f = rd.distribute(jax.grad(models.loss), args, {"t": 8}, schedule=[MEGATRON], cost_model="exact")
+    f = rd.distribute(jax.grad(models.loss), args, {"t": 8}, schedule=[MEGATRON], machine="exact")
     kinds = [[step.kind for step in move.plan.steps] for move in f.program.moves if move.plan]
     assert kinds == [["all_reduce"]] * 4
 
@@ -120,10 +120,10 @@ def test_attention_by_heads_moves_once_before_the_last_product() -> None:
     weight = form((1024, 16, 64), np.float32)
     args = (form((8, 512, 1024), np.float32), weight, weight, weight, form((16, 64, 1024), np.float32))
     heads = rd.along("p", {"wq": 1, "wk": 1, "wv": 1})
-    f = rd.distribute(attention, args, {"p": 4}, schedule=heads, cost_model="exact")
+    f = rd.distribute(attention, args, {"p": 4}, schedule=heads, machine="exact")
     assert f.program.received_bytes == 100_663_296
     both = [heads, rd.work("p", {"dot_general_5": "m1"})]
-    f = rd.distribute(attention, args, {"p": 4}, schedule=[both], cost_model="exact")
+    f = rd.distribute(attention, args, {"p": 4}, schedule=[both], machine="exact")
     moving = [move for move in f.program.moves if any(move.plan.received)]
     assert [[step.kind for step in move.plan.steps] for move in moving] == [["alltoall"]]
     assert f.program.received_bytes == 12_582_912
@@ -136,7 +136,7 @@ def test_arguments_and_results_are_placed_as_asked() -> None:
     x, w = models.whole(8, 16), models.whole(16, 24)
     f = rd.distribute(
         lambda x, w: {"y": x @ w}, (x, w), {"a": 2, "b": 4}, in_shardings=(P("a"), P(None, "b")),
-        out_shardings={"y": P("b", "a")}, cost_model="exact",
+        out_shardings={"y": P("b", "a")}, machine="exact",
     )  # fmt: skip
     found = f(x, w)["y"]
     assert found.sharding.spec == P("b", "a") == f.out_shardings["y"].spec
@@ -149,7 +149,7 @@ def test_arguments_and_results_are_placed_by_named_shardings() -> None:
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     rows, both = NamedSharding(mesh, P("a")), NamedSharding(mesh, P("b", "a"))
     x = models.whole(8, 16)
-    f = rd.distribute(lambda x: x * 2, (x,), mesh, in_shardings=(rows,), out_shardings=both, cost_model="exact")
+    f = rd.distribute(lambda x: x * 2, (x,), mesh, in_shardings=(rows,), out_shardings=both, machine="exact")
     assert (f.in_shardings[0].spec, f.out_shardings.spec) == (P("a", None), P("b", "a"))
     np.testing.assert_array_equal(f(x), x * 2)
 
@@ -187,7 +187,7 @@ def test_a_function_without_cuts_runs_everywhere() -> None:
 
 def test_the_table_has_lines_cuts_plans_and_totals() -> None:
     f = rd.distribute(models.mlp, (models.MLP_PARAMS, models.whole(16, 8)), {"d": 8},
-                      schedule=rd.along("d", {"w1": 1, "w2": 0}), cost_model="exact")  # fmt: skip
+                      schedule=rd.along("d", {"w1": 1, "w2": 0}), machine="exact")  # fmt: skip
     lines = str(f.program).splitlines()
     (product,) = (line for line in lines if line.startswith(" dot_general_1 "))
     assert "models.py:" in product
@@ -232,7 +232,7 @@ def test_what_needs_a_dimension_whole_is_cut_along_another() -> None:
         return jnp.sort(jnp.cumsum(x, 1).T, 1).T
 
     x = models.whole(16, 24)
-    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["alltoall"]
     (choice,) = f.choices
     assert choice.why == (
@@ -272,7 +272,7 @@ def test_plans_are_for_the_platform_of_the_mesh_and_for_gpus_if_it_has_no_preset
     args = (models.whole(8, 16), models.whole(16, 4))
 
     def placed(cost_model: str | None) -> Any:
-        return rd.distribute(jnp.dot, args, on, schedule=rd.along("d", {"b": 0}), cost_model=cost_model)
+        return rd.distribute(jnp.dot, args, on, schedule=rd.along("d", {"b": 0}), machine=cost_model)
 
     found = placed(None)
     assert str(found) == str(placed(preset))
@@ -309,7 +309,7 @@ def test_what_fills_in_a_number_takes_no_summands(fill: int) -> None:
 
     table, weights = (models.whole(*shape).astype(np.int32) for shape in ((8, 16), (16, 4)))
     args = (table, weights, np.array([1, 9, 3], np.int32))
-    f = rd.distribute(picked, args, {"d": 4}, schedule=rd.along("d", {"w": 0}), cost_model="exact")
+    f = rd.distribute(picked, args, {"d": 4}, schedule=rd.along("d", {"w": 0}), machine="exact")
     agree(f(*args), picked(*args), exact=True)
     assert (f.program.values[f.program.moves[0].value].type.global_shape == (3, 4)) == (fill == 0)
 
@@ -430,7 +430,7 @@ def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
 
     def placed(limit: int | None) -> Any:
         return rd.distribute(
-            function, args, {"d": 8}, schedule=schedule, out_shardings=P("d"), cost_model="exact", memory_limit=limit
+            function, args, {"d": 8}, schedule=schedule, out_shardings=P("d"), machine="exact", memory_limit=limit
         )
 
     free = placed(None)

@@ -301,7 +301,7 @@ def test_a_search_cuts_in_space_what_has_no_batch(objective: Any) -> None:
     """The price of its halos is that of the program, once for all that read them."""
     step, p = _net(32)
     shapes = [jax.ShapeDtypeStruct((1, 1024, 1024, channels), np.float32) for channels in (3, 4)]
-    (found,) = rd.search(step, (p, *shapes), {"d": 8}, objective=objective, profile="v100", progress=False)
+    (found,) = rd.search(step, (p, *shapes), {"d": 8}, objective=objective, machine="v100", progress=False)
     spatial = {name for kind in ("conv_general_dilated", "reduce_window_max") for name in cut(found, kind)}
     assert spatial <= {"h0", "h1", "r0", "r1", "d1", "d2"}
     guess = evaluated(found.problem, found.result.decisions, found.result.sources)
@@ -402,7 +402,7 @@ def test_a_search_prices_shared_halos_once() -> None:
         (x, k, wide),
         {"d": 8},
         pins=[rd.along("d", {"x": 1})],
-        profile="v100",
+        machine="v100",
         progress=False,
     )
     assert set(cut(found, "conv_general_dilated")) == {"h0"}

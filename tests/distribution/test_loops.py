@@ -85,7 +85,7 @@ def test_constants_and_carried_values_of_a_scan_are_counted() -> None:
 
 def test_weights_are_gathered_in_the_step_that_reads_them() -> None:
     args = arguments()
-    f = rd.distribute(stack, args, {"d": 8}, schedule=CUTS, cost_model="exact")
+    f = rd.distribute(stack, args, {"d": 8}, schedule=CUTS, machine="exact")
     same(f, stack, *args)
     (loop,) = loops_of(f.program)
     assert (loop.steps, kinds(f.program), kinds(loop.program)) == (LAYERS, [], ["allgather", "allgather"])
@@ -97,7 +97,7 @@ def test_gradients_are_scattered_in_the_step_that_makes_them() -> None:
     args = arguments()
     types = {"up": f"[{LAYERS}, 1{{d}}8, 16]", "down": f"[{LAYERS}, 2{{d}}16, 8]"}
     function = jax.value_and_grad(loss)
-    f = rd.distribute(function, args, {"d": 8}, schedule=CUTS, out_shardings=(None, types), cost_model="exact")
+    f = rd.distribute(function, args, {"d": 8}, schedule=CUTS, out_shardings=(None, types), machine="exact")
     same(f, function, *args, exact=False)
     _, backward = loops_of(f.program)
     assert backward.reverse
@@ -106,8 +106,7 @@ def test_gradients_are_scattered_in_the_step_that_makes_them() -> None:
 
 def test_the_program_does_not_grow_with_the_layers() -> None:
     few, many = (
-        rd.distribute(jax.grad(loss), arguments(layers), {"d": 8}, schedule=CUTS, cost_model="exact")
-        for layers in (2, 50)
+        rd.distribute(jax.grad(loss), arguments(layers), {"d": 8}, schedule=CUTS, machine="exact") for layers in (2, 50)
     )
     assert len(few.program.ops) == len(many.program.ops)
     assert many.program.received_bytes == 25 * few.program.received_bytes
@@ -116,7 +115,7 @@ def test_the_program_does_not_grow_with_the_layers() -> None:
 
 
 def test_a_picture_counts_all_steps_of_a_loop() -> None:
-    f = rd.distribute(jax.grad(loss), arguments(), {"d": 8}, schedule=CUTS, cost_model="exact")
+    f = rd.distribute(jax.grad(loss), arguments(), {"d": 8}, schedule=CUTS, machine="exact")
     rows = rows_of(f.program)
     assert sum(row.received for row in rows) == f.program.received_bytes
     assert sum(row.flops for row in rows) == f.program.flops == f.cost.flops
@@ -134,7 +133,7 @@ def test_a_scan_is_unrolled_where_it_says_so() -> None:
 
 def test_the_text_of_a_program_with_loops_reads_back() -> None:
     function = jax.grad(loss)
-    f = rd.distribute(function, arguments(), {"d": 8}, schedule=CUTS, cost_model="exact")
+    f = rd.distribute(function, arguments(), {"d": 8}, schedule=CUTS, machine="exact")
     text = to_text(f.program)
     again = parse(text, bodies_of(f.program))
     assert again == f.program
@@ -150,7 +149,7 @@ def test_a_while_runs_by_rank_as_it_does_in_jax() -> None:
         return lax.while_loop(lambda x: x.sum() < 10_000, lambda x: x * 2 + x.sum(), abs(x) + 1)
 
     x = whole(16, 4)
-    f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     wanted = jax.jit(until)(x)
     np.testing.assert_array_equal(f(x), wanted)
     np.testing.assert_array_equal(run_by_rank(f.program, [x])[0], wanted)
@@ -163,7 +162,7 @@ def test_what_no_step_changes_is_computed_before_the_loop() -> None:
         return lax.scan(lambda c, _: (c + x @ w, None), jnp.zeros((16, 4)), length=LAYERS)[0]
 
     args = (whole(16, 8), whole(8, 4))
-    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 1}), machine="exact")
     assert kinds(f.program) == ["all_reduce"]
     same(f, function, *args)
 
@@ -205,7 +204,7 @@ def test_loops_that_do_not_fit(change: dict[str, Any], says: str) -> None:
 
     from redistrib.programs.check import check
 
-    program = rd.distribute(stack, arguments(), {"d": 8}, schedule=CUTS, cost_model="exact").program
+    program = rd.distribute(stack, arguments(), {"d": 8}, schedule=CUTS, machine="exact").program
     (loop,) = loops_of(program)
     broken = tuple(replace(op, **change) if op is loop else op for op in program.ops)
     with pytest.raises(ProgramError, match=f"operation 'scan': .*{says}.*(rule Loop)"):
@@ -222,7 +221,7 @@ def test_a_while_with_a_condition_for_each_row() -> None:
         return jax.vmap(row)(x, limit)
 
     args = (np.abs(whole(16, 3)) + 1, np.arange(16, dtype=np.float32) * 50)
-    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0, "limit": 0}), cost_model="exact")
+    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0, "limit": 0}), machine="exact")
     assert f.opaque == ()
     same(f, function, *args)
 
@@ -232,7 +231,7 @@ def test_loops_in_loops() -> None:
         return lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda k, d: d + k, c), c.sum()), x, length=5)
 
     x = whole(16, 3)
-    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     same(f, function, x)
     (outer,) = loops_of(f.program)
     assert [inner.steps for inner in loops_of(outer.program)] == [3]
@@ -249,7 +248,7 @@ def test_layers_that_are_computed_again_in_the_backward_pass() -> None:
 
     args = arguments()
     function = jax.grad(remat)
-    f = rd.distribute(function, args, {"d": 8}, schedule=CUTS, cost_model="exact")
+    f = rd.distribute(function, args, {"d": 8}, schedule=CUTS, machine="exact")
     same(f, function, *args, exact=False)
     assert [loop.steps for loop in loops_of(f.program)] == [LAYERS, LAYERS]
 
@@ -269,7 +268,7 @@ def test_branches_are_cut_by_the_join_of_their_layouts(flag: bool) -> None:
 
 def test_a_function_with_a_form_for_each_platform_is_that_of_the_devices() -> None:
     x = whole(16, 16)
-    f = rd.distribute(jnp.diagonal, (x,), {"d": 8}, schedule=rd.along("d", {"a": 0}), cost_model="exact")
+    f = rd.distribute(jnp.diagonal, (x,), {"d": 8}, schedule=rd.along("d", {"a": 0}), machine="exact")
     assert not any(op.name.startswith(("cond", "platform")) for op in f.program.ops if hasattr(op, "name"))
     same(f, jnp.diagonal, x)
 
@@ -280,7 +279,7 @@ def test_a_while_is_counted_with_the_steps_that_are_said() -> None:
 
     x = whole(16, 4)
     once, often = (
-        rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact", trip_count=count)
+        rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact", trip_count=count)
         for count in (1, 100)
     )
     assert often.program.received_bytes == 100 * once.program.received_bytes > 0
@@ -349,7 +348,7 @@ def test_ranks_run_loops_on_their_own() -> None:
     cases = [(jax.grad(loss), arguments(), CUTS), *((f, (whole(16, 4),), {"x": 0}) for f in (until, nested))]
     for function, args, cuts in cases:
         schedule = rd.along("d", cuts) if isinstance(cuts, dict) else cuts
-        f = rd.distribute(function, args, {"d": 8}, schedule=schedule, cost_model="exact")
+        f = rd.distribute(function, args, {"d": 8}, schedule=schedule, machine="exact")
         assert any(isinstance(op, RankLoop) for op in project(f.program)[0].ops)
         for found, wanted in zip(_by_ranks(f, *args), jax.tree.leaves(jax.jit(function)(*args)), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
@@ -421,7 +420,7 @@ def test_what_every_step_and_the_result_read_whole_is_carried_whole() -> None:
     args = (whole(32, 32) % 3, whole(32, 4) % 3)
     for end, carried in ((jax.sharding.PartitionSpec(), 1), (jax.sharding.PartitionSpec("d"), 0)):
         schedule = [rd.along("d", {"matrix": 0}), rd.along("d", {"v": None})]
-        f = rd.distribute(powers, args, {"d": 8}, schedule=schedule, out_shardings=end, cost_model="exact")
+        f = rd.distribute(powers, args, {"d": 8}, schedule=schedule, out_shardings=end, machine="exact")
         assert sum(choice.why.startswith("carried whole") for choice in f.choices) == carried
         assert f.program.received_bytes == 10 * 7 * 32 * 4 * 4
         same(f, powers, *args)
@@ -431,8 +430,7 @@ def test_weights_are_gathered_one_step_ahead_where_asked() -> None:
     """What a step gathers is not read in it, and nothing that it gathers is computed in it."""
     args, function = arguments(), jax.value_and_grad(loss)
     now, ahead = (
-        rd.distribute(function, args, {"d": 8}, schedule=CUTS, cost_model="exact", ahead=ahead)
-        for ahead in (False, True)
+        rd.distribute(function, args, {"d": 8}, schedule=CUTS, machine="exact", ahead=ahead) for ahead in (False, True)
     )
     same(ahead, function, *args, exact=False)
     gathered = 8 * 8 * 16 * 4 * 7 // 8  # bytes that all devices receive of one weight of one layer
@@ -455,7 +453,7 @@ def test_weights_are_gathered_one_step_ahead_where_asked() -> None:
 def test_in_the_compiled_loop_nothing_waits_for_a_gather_ahead() -> None:
     def waits(ahead: bool) -> int:
         """What in the bodies of loops is computed of what is gathered in the same step."""
-        f = rd.distribute(stack, arguments(), {"d": 8}, schedule=CUTS, cost_model="exact", ahead=ahead)
+        f = rd.distribute(stack, arguments(), {"d": 8}, schedule=CUTS, machine="exact", ahead=ahead)
         module = parse_module(f.lower().compile().as_text())
         loops = [one for each in module.computations.values() for one in each.instructions.values()]
         bodies = [module.computations[dict(one.callees())["body"]] for one in loops if one.opcode == "while"]
@@ -496,7 +494,7 @@ def test_results_are_moved_one_step_behind(reverse: bool) -> None:
         return lax.scan(lambda c, x: (c + 1, x.T @ (x @ w)), 0, xs, reverse=reverse)
 
     args = (whole(8, 8) % 3, whole(LAYERS, 16, 8) % 5)
-    f = rd.distribute(products, args, {"d": 8}, schedule=[rd.along("d", {"xs": 1})], cost_model="exact")
+    f = rd.distribute(products, args, {"d": 8}, schedule=[rd.along("d", {"xs": 1})], machine="exact")
     behind = scattered_behind(f.program)
     (before,), (loop,) = loops_of(f.program), loops_of(behind)
     assert len(loop.program.moves) == len(before.program.moves) == 1
@@ -537,7 +535,7 @@ def test_a_carried_value_without_summands_of_others_is_not_carried_as_summands()
 
     for function, received in ((turned, 0), (added, 2 * 7 * 3 * 4), (summed, 2 * 7 * 3 * 4)):
         args = (whole(8, 3), whole(3))
-        f = rd.distribute(function, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], cost_model="exact")
+        f = rd.distribute(function, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], machine="exact")
         assert f.program.received_bytes == received, function.__name__
         same(f, function, *args)
 
@@ -553,7 +551,7 @@ def test_examples_that_a_reshape_splits_for_the_steps_of_a_loop_stay_cut(steps: 
         return lax.scan(microbatch, jnp.zeros_like(w), 2 * x.reshape(steps, -1, 16))[0]
 
     args = (whole(16, 32) % 3, whole(64, 16) % 3)
-    f = rd.distribute(accumulated, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], cost_model="exact")
+    f = rd.distribute(accumulated, args, {"d": 8}, schedule=[rd.along("d", {"x": 0})], machine="exact")
     to_microbatches, sums = 64 * 16 * 4 * 7 // 8, 2 * 7 * 16 * 32 * 4
     assert f.program.received_bytes == to_microbatches * (1 if steps == 8 else 2) + sums
     same(f, accumulated, *args)

@@ -34,7 +34,7 @@ def test_a_gather_receives_and_holds_it_everywhere(dtype: str, profile: str) -> 
     form, whole = jax.ShapeDtypeStruct((4096, 1024), dtype), 4096 * 1024 * BITS[dtype] // 8
     ends = {"in_shardings": ("[1024{d}4096, 1024]",), "out_shardings": "[4096, 1024]"}
     f = rd.distribute(lambda x: x, (form,), {"d": 4}, **ends)
-    found = rd.search(lambda x: x, (form,), {"d": 4}, profile=profile, progress=False, **ends)[0]
+    found = rd.search(lambda x: x, (form,), {"d": 4}, machine=profile, progress=False, **ends)[0]
     assert f.program.received_bytes == found.received_bytes == 3 * whole
     assert f.memory == max(rd.simulate(f.program, profile).peak_bytes.values()) == found.memory == whole + whole // 4
     plan = rd.synthesize("[1024{d}4096, 1024]", "[4096, 1024]", {"d": 4}, dtype=dtype)

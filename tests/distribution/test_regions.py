@@ -38,7 +38,7 @@ def same(f: Any, function: Any, *args: Any, atol: float = 0) -> None:
 
 def test_a_long_scan_is_one_loop_and_its_gradients_are_added_up_after_it() -> None:
     params, x = {"w": whole(4, 8) / 8, "v": whole(8, 8) / 16}, whole(LONG, 16, 4)
-    f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), machine="exact")
     assert f.opaque == ()
     assert [op.name for op in f.program.ops if isinstance(op, Loop)] == ["scan", "scan_1"]
     assert kinds(f) == [
@@ -60,7 +60,7 @@ def test_what_a_loop_carries_goes_in_as_it_comes_out() -> None:
 
     x, y = whole(8, 8), whole(LONG, 16)
     for cut, inside in (({"x": 0}, ["all_reduce", "alltoall"]), ({"y": 1}, [])):
-        f = rd.distribute(turning, (x, y), {"d": 8}, schedule=rd.along("d", cut), cost_model="exact")
+        f = rd.distribute(turning, (x, y), {"d": 8}, schedule=rd.along("d", cut), machine="exact")
         same(f, turning, x, y)
         assert kinds(f) == []
         (loop,) = (op for op in f.program.ops if isinstance(op, Loop))
@@ -75,7 +75,7 @@ def test_what_is_alike_on_all_devices_is_counted_once() -> None:
         return x + number
 
     x = whole(16, 3)
-    f = rd.distribute(counted, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(counted, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert f.out_shardings.spec[0] == "d"
     same(f, counted, x)
 
@@ -85,7 +85,7 @@ def test_summands_are_carried_from_what_they_begin_with() -> None:
         return lax.scan(lambda c, e: (c + e.T @ w, None), total, x)[0]
 
     args = (whole(3, 5), whole(LONG, 16, 3), whole(16, 5))
-    f = rd.distribute(added, args, {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    f = rd.distribute(added, args, {"d": 8}, schedule=rd.along("d", {"x": 1}), machine="exact")
     assert kinds(f) == ["unreduce", "all_reduce"]
     same(f, added, *args)
 
@@ -98,7 +98,7 @@ def test_scans_in_a_branch_stay_scans() -> None:
         return lax.cond(x.sum() > 0, layers, lambda c: c * 2, x)
 
     args = (whole(16, 4), whole(4, 4))
-    f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert f.lower().as_text().count("dot_general") == 1  # and not 15
     same(f, branched, *args)
 
@@ -124,7 +124,7 @@ def test_every_primitive_in_a_loop_under_every_cut_of_its_arguments(name: str) -
     for k, arg in enumerate(args):
         for dim, size in enumerate(np.shape(arg)):
             if size % 3 == 0:
-                f = rd.distribute(looped, args, {"d": 3}, schedule=rd.along("d", {f"arg{k}": dim}), cost_model="exact")
+                f = rd.distribute(looped, args, {"d": 3}, schedule=rd.along("d", {f"arg{k}": dim}), machine="exact")
                 same(f, looped, *args)
 
 
@@ -147,7 +147,7 @@ def test_a_while_loop_whose_test_reads_what_is_cut_combines_it_before_every_step
         return lax.while_loop(lambda x: jnp.max(x) < 100, lambda x: x * 2, x)
 
     x = whole(16, 8)
-    f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert (kinds(f), f.opaque) == ([], ())
     (loop,) = (op for op in f.program.ops if isinstance(op, Loop))
     assert loop.condition is not None
@@ -169,7 +169,7 @@ def test_branches_are_cut_along_what_they_have_in_common() -> None:
         assert not f.program.moves
         assert f.out_shardings[0].spec[0] == f.out_shardings[1].spec[0] == "d"
         same(f, either, np.bool_(flag), *args)
-    f = rd.distribute(either, (flag, *args), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    f = rd.distribute(either, (flag, *args), {"d": 8}, schedule=rd.along("d", {"x": 1}), machine="exact")
     assert kinds(f) == ["alltoall"]  # the one that they have not in common
     same(f, either, np.bool_(flag), *args)
 
@@ -201,7 +201,7 @@ def test_a_proxy_says_how_an_opaque_function_is_cut() -> None:
     assert [name for name, _, _ in plain.opaque] == ["pure_callback"]
     for dim, moved in ((0, []), (1, []), (2, ["alltoall"])):
         f = rd.distribute(
-            function, args, {"d": 2}, schedule=rd.along("d", {"q": dim}), cost_model="exact",
+            function, args, {"d": 2}, schedule=rd.along("d", {"q": dim}), machine="exact",
             rules={"flash": rd.proxy(attention, run=run)},
         )  # fmt: skip
         assert f.opaque == ()
@@ -277,7 +277,7 @@ def test_a_branch_is_cut_beside_what_is_the_same_on_all_devices() -> None:
 
     args = (whole(16, 3), np.False_, np.int32(1))
     for function in (stepped, looped):
-        f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+        f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
         assert f.out_shardings[0].spec[0] == "d" and not f.opaque
         assert f.program.received_bytes == 0
         same(f, function, *args)
@@ -288,7 +288,7 @@ def test_a_branch_adds_beside_what_is_the_same_on_all_devices() -> None:
         return lax.cond(flag, lambda x: (x.sum(0), ~flag), lambda x: (x.sum(0) * 2, flag), x)
 
     args = (whole(16, 3), np.True_)
-    f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(branched, args, {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert kinds(f) == ["all_reduce"] and not f.opaque
     same(f, branched, *args)
 
@@ -326,7 +326,7 @@ def test_results_of_a_branch_that_nothing_reads_are_not_moved(nested: bool) -> N
         return checked(x, nested=nested)
 
     x = whole(16, 3)
-    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert "cumsum" not in {op.name for op in f.program.ops if isinstance(op, Compute)}
     assert kinds(f) == ["all_reduce"]  # of the check
     same(f, function, x)
@@ -340,7 +340,7 @@ def test_without_the_private_function_they_are_planned(monkeypatch: pytest.Monke
     def function(x: Any) -> Any:
         return checked(x, nested=False)
 
-    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert "cumsum" in {op.name for op in f.program.ops if isinstance(op, Compute)}
     np.testing.assert_allclose(f(x), function(x))
 

@@ -46,7 +46,7 @@ def test_a_sharding_constraint_cuts_what_follows() -> None:
         return jnp.sin(held(x * 2, P(None, "d"), d=8)) + 1
 
     x = whole(16, 24)
-    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), machine="exact")
     assert kinds(f) == ["alltoall"]
     assert f.out_shardings.spec == P(None, "d")
     assert f.opaque == ()
@@ -59,7 +59,7 @@ def test_a_constraint_leaves_other_axes_out_unless_it_is_open() -> None:
         x = whole(16, 24)
         f = rd.distribute(
             lambda x: held(x, spec, d=2, t=4), (x,), {"d": 2, "t": 4}, schedule=rd.along("t", {"x": 1}),
-            cost_model="exact",
+            machine="exact",
         )  # fmt: skip
         np.testing.assert_array_equal(f(x), x)
         return f.out_shardings.spec
@@ -86,7 +86,7 @@ def test_what_depends_on_no_input_is_made_again_and_not_moved() -> None:
 
     x, w = whole(8, 8), whole(8, 8)
     schedule = [rd.along("d", {"x": 0}), rd.along("d", {"w": 1})]
-    f = rd.distribute(function, (x, w), {"d": 8}, schedule=schedule, cost_model="exact")
+    f = rd.distribute(function, (x, w), {"d": 8}, schedule=schedule, machine="exact")
     assert not f.program.moves
     for found, wanted in zip(f(x, w), function(x, w), strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -109,7 +109,7 @@ def test_constants_whose_work_a_tactic_cuts_decide_as_others_do() -> None:
 
 def test_gradients_of_a_scan_are_added_up_once() -> None:
     params, x = {"w": whole(8, 16) / 8, "v": whole(16, 16) / 16}, whole(4, 8, 8)
-    f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), machine="exact")
     assert kinds(f) == [
         "unreduce",
         "unreduce",
@@ -129,7 +129,7 @@ def test_operations_without_a_line_of_their_own_have_that_of_their_scan(monkeypa
     def f(x: Any) -> Any:
         return lax.scan(lambda carry, row: (carry + row, carry * row), x[0], x, unroll=8)[1]
 
-    program = rd.distribute(f, (whole(8, 4),), {"d": 4}, schedule=rd.along("d", {"x": 1}), cost_model="exact").program
+    program = rd.distribute(f, (whole(8, 4),), {"d": 4}, schedule=rd.along("d", {"x": 1}), machine="exact").program
     inside = [op.source for op in program.ops if isinstance(op, Compute) and op.name.startswith(("add", "mul"))]
     assert inside == ["here"] * (2 * 8 - 1)  # nobody reads the last sum
 
@@ -138,7 +138,7 @@ def test_what_one_unrolled_scan_leaves_the_next_takes_step_by_step() -> None:
     """The states that the forward pass gathers are those of the backward pass: no second gather, as compiled."""
     params, x = {"w": whole(8, 16) / 8, "v": whole(16, 16) / 16}, whole(4, 8, 8)
     function = jax.grad(partial(recurrent, unroll=4))
-    f = rd.distribute(function, (params, x), {"d": 8}, schedule=rd.along("d", {"w": 1, "v": 1}), cost_model="exact")
+    f = rd.distribute(function, (params, x), {"d": 8}, schedule=rd.along("d", {"w": 1, "v": 1}), machine="exact")
     compiled_as_predicted(f)
     assert kinds(f).count("allgather") == 3
 
@@ -156,7 +156,7 @@ def test_donated_arguments_make_room_for_results() -> None:
         return jax.tree.map(lambda p: p - 0.5 * jnp.sum(x), params)
 
     params, x = {"w": whole(64, 64), "v": whole(64, 64)}, whole(8)
-    options: Any = {"schedule": rd.along("d", {"params": 0, "x": 0}), "cost_model": "exact"}
+    options: Any = {"schedule": rd.along("d", {"params": 0, "x": 0}), "machine": "exact"}
     plain = rd.distribute(step, (params, x), {"d": 8}, **options)
     f = rd.distribute(step, (params, x), {"d": 8}, donate="params", **options)
     assert f.memory <= plain.memory - 64 * 64 // 8 * 4

@@ -56,7 +56,7 @@ def test_a_mesh_that_the_machine_has_still_runs() -> None:
 
 
 def test_a_search_hands_on_what_cannot_run_here() -> None:
-    result = rd.search(product, FORMS, ABSTRACT, profile="v5p", progress=False)
+    result = rd.search(product, FORMS, ABSTRACT, machine="v5p", progress=False)
     f = result.distributed
     assert f.program.received_bytes == result[0].program.received_bytes
     with pytest.raises(ProgramError, match="devices to run"):

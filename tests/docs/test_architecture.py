@@ -41,19 +41,21 @@ def description(picture: Path) -> str:
     raise AssertionError(f"{picture.name} has no description; run python docs/draw_architecture.py")
 
 
-def test_the_picture_is_of_todays_imports(drawing: ModuleType) -> None:
+def test_the_pictures_are_of_todays_imports(drawing: ModuleType) -> None:
     """Drawn anew by `python docs/draw_architecture.py`."""
-    assert json.loads(description(drawing.PICTURE)) == drawing.imports()
+    for picture, graph in ((drawing.PICTURE, drawing.of_the_package), (drawing.MOVING, drawing.of_moving)):
+        assert json.loads(description(picture)) == graph()[1]
 
 
-def test_no_arrow_of_the_picture_crosses_a_box(drawing: ModuleType) -> None:
-    placed = drawing.placed()
+@pytest.mark.parametrize("graph", ["of_the_package", "of_moving"])
+def test_no_arrow_of_a_picture_crosses_a_box(drawing: ModuleType, graph: str) -> None:
+    placed = drawing.placed(*getattr(drawing, graph)())
     for corners in placed.arrows.values():
         points = np.concatenate([np.linspace(a, b, 100) for a, b in pairwise(corners)])
         for left, bottom, width, height in placed.boxes.values():
             inside = (points > (left, bottom + 0.01)) & (points < (left + width, bottom + height - 0.01))
             assert not inside.all(axis=1).any()
-    assert len(placed.arrows) > len(placed.boxes)
+    assert len(placed.arrows) >= len(placed.boxes)
 
 
 def test_the_page_names_every_room(drawing: ModuleType) -> None:
@@ -71,3 +73,14 @@ def test_the_files_that_the_page_names_are_there() -> None:
 
 def test_the_page_is_short() -> None:
     assert len(PAGE.read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_what_moves_arrays_is_told_shortly() -> None:
+    """The page of backends, with what the page of the architecture says of plans, backends and trees."""
+    told = PAGE.read_text(encoding="utf-8").split("5. **Programs.**")[0]
+    backends = (DOCS.parent / "redistrib/backends/README.md").read_text(encoding="utf-8")
+    assert len(told.split()) + len(backends.split()) <= MOST_WORDS
+    files = re.findall(r"`([\w.]+/[\w/.]+\.py)`", backends)
+    roots = [DOCS.parent, DOCS.parent / "redistrib", DOCS.parent / "redistrib/backends"]
+    assert len(files) > 3
+    assert [name for name in files if not any((root / name).exists() for root in roots)] == []

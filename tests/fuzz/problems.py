@@ -114,7 +114,7 @@ class Problem:
             "mesh": self.source.mesh,
             "target_mesh": self.target.mesh,
             "dtype": self.dtype,
-            "cost_model": self.model if isinstance(self.model, str) else profile(self.model),
+            "machine": self.model if isinstance(self.model, str) else profile(self.model),
             "algorithm": self.algorithm,
             "over_partition": self.over_partition,
             "memory_limit": self.memory_limit,
@@ -129,7 +129,7 @@ class Problem:
             "shape": {"target": given["target"].replace("]", f"{', ' if self.shape else ''}1]")},
             "devices": {"target_mesh": Mesh((*self.target.mesh.axes, Axis("more", 2))), "algorithm": "paper"},
             "dtype": {"dtype": "float33"},
-            "model": {"cost_model": "free"},
+            "model": {"machine": "free"},
             "algorithm": {"algorithm": "worst"},
             "limit": {"memory_limit": "0 B"},
         }

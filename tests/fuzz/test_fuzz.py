@@ -167,7 +167,7 @@ def test_the_interpreter_numbers_summands_along_their_axes_by_name() -> None:
 
 def test_the_interpreter_counts_beyond_64_bits() -> None:
     n = 2**62
-    plan = rd.synthesize(f"[{n // 4}{{x}}{n}, {n}]", f"[{n}, {n // 4}{{x}}{n}]", {"x": 4}, cost_model="exact")
+    plan = rd.synthesize(f"[{n // 4}{{x}}{n}, {n}]", f"[{n}, {n // 4}{{x}}{n}]", {"x": 4}, machine="exact")
     assert interpret(plan.to_json()).received == (3 * n * n // 16,) * 4
 
 
@@ -438,7 +438,7 @@ def test_a_failing_problem_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
     small = shrink.shrunk(large)
     assert small.source == Side((("y", 2),), (0, 1), (("y",),))
     assert small == Problem((2,), small.source, Side((("y", 2),), (0, 1), ((),)))
-    assert str(small) == "rd.synthesize('[1{y}2]', '[2]', {'y': 2}, cost_model='exact')"
+    assert str(small) == "rd.synthesize('[1{y}2]', '[2]', {'y': 2}, machine='exact')"
     whole = replace(large, source=replace(source, cut=((), (), ())))
     assert shrink.shrunk(whole) == whole  # does not fail
 

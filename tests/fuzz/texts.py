@@ -236,7 +236,7 @@ def _profiles(rng: random.Random) -> str:
         return "refused"
     cut = [name for name, size in axes if size > 1][:1]
     types = f"[{12 // dict(axes)[cut[0]]}{{{cut[0]}}}12, 12]", "[12, 12]"
-    attempted(lambda: str(rd.synthesize(*types, dict(axes), cost_model=found)))
+    attempted(lambda: str(rd.synthesize(*types, dict(axes), machine=found)))
     return "read"
 
 
@@ -285,7 +285,7 @@ def _commands(rng: random.Random) -> str:
     """`redistrib plan` on hostile arguments: it ends with 0 or 2, and says so in a few lines."""
     given = ["plan", "[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "--mesh", "x=4,y=6"]
     for _ in range(rng.randint(1, 2)):
-        options = ("--dtype", "--memory-limit", "--target-mesh", "--cost-model", "--algorithm", "--json", "--mesh")
+        options = ("--dtype", "--memory-limit", "--target-mesh", "--machine", "--algorithm", "--json", "--mesh")
         name = rng.choice((*options, 1, 2, 4))
         if isinstance(name, int):
             given[name] = hostile(rng)[:2000]

@@ -26,7 +26,7 @@ def main(topology: str) -> None:
             print(f"WRONG {problem.name}: {received} for {sum(plan.received) * plan.itemsize / plan.devices}")
     programs = cases("small")
     for name, case in programs.items():
-        f = case.distributed(Pair(case, devices).mesh, cost_model="gpu")
+        f = case.distributed(Pair(case, devices).mesh, machine="gpu")
         received = inspect(f.lower().compile()).received_bytes
         if received != f.cost.received_bytes:
             print(f"WRONG {name}: {received} for {f.cost.received_bytes}")

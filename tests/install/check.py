@@ -22,7 +22,7 @@ from redistrib.programs.reference import run_whole
 from redistrib.programs.text import bodies_of, to_text
 
 FOLDER = Path(tempfile.mkdtemp())
-PLAN = rd.synthesize("[2{x}4, 4]", "[4, 2{x}4]", "x=2", cost_model="exact")
+PLAN = rd.synthesize("[2{x}4, 4]", "[4, 2{x}4]", "x=2", machine="exact")
 
 
 def command(*arguments: str, code: int = 0) -> str:

@@ -25,7 +25,7 @@ from redistrib.explain.profiling.compare import (
 )
 from tests.messages import exactly
 
-PLAN = rd.synthesize("[4{x}8, 8]", "[8, 4{x}8]", "x=2", cost_model="exact")  # of tiles of 128 bytes
+PLAN = rd.synthesize("[4{x}8, 8]", "[8, 4{x}8]", "x=2", machine="exact")  # of tiles of 128 bytes
 
 
 def test_both_sides_move_one_array() -> None:

@@ -159,7 +159,7 @@ CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, 
 def compiled(source, target, dtype="float32", hosts=None, **options):
     mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(jax.sharding.AxisType.Explicit,) * 3)
     model = "tpu" if hosts is None else replace(PRESETS["tpu"], name="half duplex", swap_bandwidth=1e9)
-    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype, topology=hosts, cost_model=model)
+    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype, topology=hosts, machine=model)
     return plan, rd.to_jax(plan, mesh, stacked="sum" in source, **options)
 
 

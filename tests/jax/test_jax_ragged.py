@@ -112,7 +112,7 @@ def test_shares_that_no_index_counts_go_in_rounds(one_collective: list[int]) -> 
 
 
 def synthesize_swap() -> rd.Plan:
-    return rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "x=4,y=6", cost_model=ONE_CALL)
+    return rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "x=4,y=6", machine=ONE_CALL)
 
 
 def test_a_model_of_one_call_plans_a_ragged_all_to_all_at_the_bound() -> None:
@@ -150,7 +150,7 @@ def test_tables_are_those_of_the_definition() -> None:
 def test_the_tpu_compiler_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     devices = topologies.get_topology_desc("v5e:2x4", platform="tpu").devices
-    plan = rd.synthesize("[512{x}1024, 256{y}1024]", "[256{y}1024, 512{x}1024]", "x=2,y=4", cost_model=ONE_CALL)
+    plan = rd.synthesize("[512{x}1024, 256{y}1024]", "[256{y}1024, 512{x}1024]", "x=2,y=4", machine=ONE_CALL)
     assert [step.kind for step in plan.steps] == ["exchange"]
     move = rd.to_jax(plan, jax.sharding.Mesh(np.array(devices).reshape(2, 4), ("x", "y")))
     argument = jax.ShapeDtypeStruct(plan.shape, plan.dtype, sharding=move.source_sharding)

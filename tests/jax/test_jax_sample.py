@@ -68,7 +68,7 @@ def batches(devices: int, algorithm: str, count: int) -> Iterator[tuple[dict[str
             continue
         seen.add(problem)
         model = "exact" if algorithm == "best" else "paper"
-        plan = rd.synthesize(*problem[1:], axes, cost_model=model, algorithm=algorithm)
+        plan = rd.synthesize(*problem[1:], axes, machine=model, algorithm=algorithm)
         tile = max(plan.before.tile_size, plan.after.tile_size)
         grouped[(number, tile)].append(plan)
     for (number, _), plans in grouped.items():

@@ -28,7 +28,7 @@ def test_lines_are_gathered_in_rows(tile: int, chunk: int | None, monkeypatch: p
 
     monkeypatch.setattr(execute, "context_of", changed_context)
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
-    plan = rd.synthesize(f"[{tile}{{x,y}}{4 * tile}]", f"[{2 * tile}{{y}}{4 * tile}]", "x=2,y=2", cost_model="tpu")
+    plan = rd.synthesize(f"[{tile}{{x,y}}{4 * tile}]", f"[{2 * tile}{{y}}{4 * tile}]", "x=2,y=2", machine="tpu")
     assert [step.kind for step in plan.steps] == ["allgather"]
     run = jax.jit(rd.to_jax(plan, mesh))
     held = np.arange(4 * tile, dtype=np.float32)

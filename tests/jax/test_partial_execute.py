@@ -35,7 +35,7 @@ GRID = {"x": 4, "y": 2}
 
 
 def on_grid(source: str, target: str, **options: Any) -> rd.Plan:
-    return rd.synthesize(source, target, GRID, cost_model="exact", **options)
+    return rd.synthesize(source, target, GRID, machine="exact", **options)
 
 
 # ------------------------------------------------------------------------------------------------- steps

@@ -61,7 +61,7 @@ def test_other_presets_plan_the_same_without_half_duplex_links(preset: str, monk
     problems = [(*ends, MESH) for ends in PROBLEMS.values()] + [SWAPPED]
 
     def plans() -> list[str]:
-        return [rd.synthesize(*problem, cost_model=preset, topology=HOSTS).to_json() for problem in problems]
+        return [rd.synthesize(*problem, machine=preset, topology=HOSTS).to_json() for problem in problems]
 
     before = plans()
     monkeypatch.setattr(groups, "without_swaps", deleted)
@@ -75,7 +75,7 @@ def test_profiles_of_slow_swaps_do_not(model: object, monkeypatch: pytest.Monkey
     """Otherwise the test above would say nothing."""
     monkeypatch.setattr(groups, "without_swaps", deleted)
     with pytest.raises(AssertionError, match=r"^half-duplex schedules belong to profiles that ask for them$"):
-        rd.synthesize(*SWAPPED, cost_model=model, topology=HOSTS)
+        rd.synthesize(*SWAPPED, machine=model, topology=HOSTS)
 
 
 @pytest.mark.usefixtures("small_bounds")

@@ -32,7 +32,7 @@ LOWERED_AS = {"gpu": "cuda", "tpu": "tpu"}
 
 def plan_for(problem: str, preset: str) -> Plan:
     source, target = PROBLEMS[problem]
-    return rd.synthesize(source, target, MESH, cost_model=preset)
+    return rd.synthesize(source, target, MESH, machine=preset)
 
 
 def lowered(plan: Plan, platform: str, processes: tuple[int, ...], schedule: str) -> str:

@@ -49,7 +49,7 @@ def test_one_json_runs_on_numpy_jax_and_mpi_with_identical_results(tmp_path):
     expected: dict[str, list[np.ndarray]] = {}
     kinds = set()
     for name, (source, target, algorithm, dtype) in CASES.items():
-        made = rd.synthesize(source, target, MESH, dtype=dtype, algorithm=algorithm, cost_model="exact")
+        made = rd.synthesize(source, target, MESH, dtype=dtype, algorithm=algorithm, machine="exact")
         (tmp_path / f"{name}.json").write_text(made.to_json())
         np.save(tmp_path / f"{name}.npy", telling(made.shape, dtype))
     for name in CASES:

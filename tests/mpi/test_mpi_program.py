@@ -40,13 +40,15 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
     assert message["profile"] == (
         "ProfileError: rank 0: profile 'cpu' cannot choose a transport: it has no figures for 'packed' and 'datatypes';"
         " write one with `mpiexec -n RANKS python -m mpi4py -m redistrib calibrate --backend mpi -o FILE`, "
-        "or leave profile out"
+        "or leave machine out"
     )
     assert (
         message["no profile"] == "ProfileError: rank 2: cannot read the profile nowhere.json: No such file or directory"
     )
-    assert message["odd profile"].startswith("ProfileError: rank 0: 7 is no profile; give a LatencyBandwidth")
-    assert "rank 3 gives another profile" in message["profiles"]
+    assert message["odd profile"].startswith(
+        "ChoiceError: no machine 7; give a cost model, the path of a profile, or one of"
+    )
+    assert "rank 3 gives another machine" in message["profiles"]
     for how in ("shared", "packed", "datatypes"):
         assert f"rank 1: the array has shape [16, 16] where the tile is [{16 // ranks}, 16]" in message[f"shape {how}"]
         assert (

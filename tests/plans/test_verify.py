@@ -156,7 +156,7 @@ def test_whole_cells_are_known_without_looking_for_holes(monkeypatch: pytest.Mon
     def sweep(*_: object) -> None:
         raise AssertionError("the tiles are looked through for holes")
 
-    made = synthesize("[4{x,y}16, 8]", "[8{x}16, 4{y}8]", "x=2,y=2", cost_model="exact")
+    made = synthesize("[4{x,y}16, 8]", "[8{x}16, 4{y}8]", "x=2,y=2", machine="exact")
     assert [type(step) for step in made.steps] == [Exchange]
     monkeypatch.setattr(verify_cover, "first_not_filled_once", sweep)
     assert verify(made) is made

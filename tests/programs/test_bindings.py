@@ -233,7 +233,7 @@ def test_plans_that_receive_more_than_they_need_are_counted_as_they_are(model: s
     """A model that trades bytes for collectives: what its plans receive in all is least, not their bounds."""
     for seed in range(30):
         case = random_case(seed)
-        case.options["cost_model"] = model
+        case.options["machine"] = model
         found = least_received(case, 24, model)
         assert found is None or case.program().received_bytes == found[1], seed
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from redistrib.cost.chips import V100_BANDWIDTH, V100_LAUNCH, V100_LINK
 from redistrib.programs.builder import Builder
 from redistrib.programs.collectives import recognised
 from redistrib.programs.program import Place, Value
 from redistrib.programs.spec import nest
-from redistrib.simulator.constants import V100_BANDWIDTH, V100_LAUNCH, V100_LINK
 from tests.simulate.mlp import data_parallel, on, pipelined
 
 N = 4

@@ -79,7 +79,7 @@ CASES = {
 @pytest.mark.parametrize("dtype", ["bfloat16", "int32"])
 def test_every_kind_of_call_is_made(dtype: str) -> None:
     for ends, calls in CASES.items():
-        plan = rd.synthesize(*ends, "x=2,y=2", dtype=dtype, cost_model="exact")
+        plan = rd.synthesize(*ends, "x=2,y=2", dtype=dtype, machine="exact")
         assert {*calls} <= require_right(plan), plan
 
 

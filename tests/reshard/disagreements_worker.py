@@ -90,7 +90,7 @@ def disagreements() -> Iterator[tuple[str, Callable[[Named], Any]]]:
     yield "no sharding", lambda t: rd.reshard(t(a), "x" if LAST else COLUMNS)
     yield "an axis that there is not", lambda t: rd.reshard(t(a), P("y" if LAST else "x"), mesh=LINE)
     yield "no option", lambda t: rd.reshard(t(a), COLUMNS, via="post" if LAST else None)
-    yield "no cost model", lambda t: rd.reshard(t(a), COLUMNS, cost_model="none such" if LAST else None)
+    yield "no cost model", lambda t: rd.reshard(t(a), COLUMNS, machine="none such" if LAST else None)
     yield "too small a limit", lambda t: rd.reshard(t(a), COLUMNS, memory_limit=1 if LAST else "1MiB")
     yield "no size", lambda t: rd.reshard(t(a), COLUMNS, memory_limit="much" if LAST else "1MiB")
     yield "no elements' function", lambda t: rd.reshard(t(a), COLUMNS, through=decomposed if LAST else double)

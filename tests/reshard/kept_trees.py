@@ -14,7 +14,7 @@ from typing import Any
 
 KEPT = Path(__file__).with_name("kept_trees.json")
 THROUGH = ("as it is", "cast", "fused, rows", "stacked", "heads", "split", "summed", "padded", "tiled", "constant")
-OPTIONS: tuple[dict[str, Any], ...] = ({}, {"donate": True}, {"memory_limit": "64KiB"}, {"cost_model": "exact"})
+OPTIONS: tuple[dict[str, Any], ...] = ({}, {"donate": True}, {"memory_limit": "64KiB"}, {"machine": "exact"})
 MESHES = (
     ((("x", 8),), (("a", 2), ("b", 4))),
     ((("x", 2), ("y", 4)), (("a", 4), ("b", 2))),

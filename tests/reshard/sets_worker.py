@@ -132,11 +132,11 @@ def main() -> None:
     scalar = placed(np.array(5, np.int32), sharding(LOW, (4,), P()))
     targets = {name: target for name, (_, target) in MOVES.items()}
     at_fault = 0
-    more = ({"memory_limit": "1MiB"}, {"cost_model": "exact"}) if sys.argv[5] == "all" else ()
+    more = ({"memory_limit": "1MiB"}, {"machine": "exact"}) if sys.argv[5] == "all" else ()
     for options in ({}, *more):
         names = [name for name in MOVES if "memory_limit" not in options or takes_all(*MOVES[name])]
         both = ({name: tree[name] for name in names}, {name: targets[name] for name in names})
-        if "cost_model" in options:
+        if "machine" in options:
             plan = rd.reshard_plan(*both, **options)
             plans = [entry.plan for batch in plan.batches for entry in batch.program.entries]
             at_fault += plan.received_bytes != plan.lower_bound_bytes or any(each.collectives > 8 for each in plans)

@@ -145,7 +145,7 @@ def test_no_plan_is_remembered_for_another_tree() -> None:
         lambda: rd.reshard_plan({"a": tree["a"], "b": tree["b"], "d": tree["a"]}, COLUMNS, donate=True),
         lambda: rd.reshard_plan({"a": tree["a"], "b": tree["b"], "d": matrix()}, COLUMNS, donate=True),
         lambda: rd.reshard_plan(tree, COLUMNS, memory_limit=10**6),
-        lambda: rd.reshard_plan(tree, COLUMNS, cost_model="exact"),
+        lambda: rd.reshard_plan(tree, COLUMNS, machine="exact"),
     ]
     found = []
     for expected, way in enumerate(ways, start=1):
@@ -281,7 +281,7 @@ def test_caches_keep_within_their_limits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_cost_models() -> None:
     for model in ("exact", "tpu", "gpu", "cpu", ExactCost(), rd.LatencyBandwidth.from_json(_profile())):
-        assert np.array_equal(rd.reshard(matrix(), COLUMNS, cost_model=model), matrix())
+        assert np.array_equal(rd.reshard(matrix(), COLUMNS, machine=model), matrix())
 
 
 def _profile() -> str:

@@ -45,21 +45,21 @@ def _check(source: jax.Array, target: NamedSharding, **options: Any) -> jax.Arra
 
 
 def _check_at_the_bound(array: jax.Array, target: NamedSharding) -> None:
-    plan = rd.reshard_plan(array, target, cost_model="exact")
-    if plan.put:  # whole tiles are copied to other devices
+    plan = rd.reshard_plan(array, target, machine="exact")
+    if plan.by_device_put:  # whole tiles are copied to other devices
         assert np.array_equal(rd.reshard(array, target), array)
     else:
         assert plan.received_bytes == plan.lower_bound_bytes
-        _check(array, target, cost_model="exact")
+        _check(array, target, machine="exact")
 
 
 @pytest.mark.parametrize("name", MOVED)
 def test_pairs_move_at_the_bound_without_the_host(name: str) -> None:
     shape, source, target = _ends(name)
     array = jax.device_put(_values(shape, jnp.float32), source)
-    plan = rd.reshard_plan(array, target, cost_model="exact")
-    assert not plan.put and plan.received_bytes == plan.lower_bound_bytes
-    _check(array, target, cost_model="exact", donate=name == MOVED[0])
+    plan = rd.reshard_plan(array, target, machine="exact")
+    assert not plan.by_device_put and plan.received_bytes == plan.lower_bound_bytes
+    _check(array, target, machine="exact", donate=name == MOVED[0])
     assert array.is_deleted() == (name == MOVED[0])
 
 
@@ -67,7 +67,7 @@ def test_same_tiles_on_other_devices_are_copied_by_device_put() -> None:
     for name in ("rows to rows", "replicated to replicated"):
         shape, source, target = _ends(name)
         array = jax.device_put(_values(shape, jnp.float32), source)
-        assert rd.reshard_plan(array, target).put == ("",)
+        assert rd.reshard_plan(array, target).by_device_put == ("",)
         assert np.array_equal(rd.reshard(array, target), array)
 
 
@@ -120,7 +120,7 @@ def test_trees_move_between_sets_together_with_leaves_that_stay() -> None:
         "kept": NamedSharding(serve, P("tensor")),
     }
     plan = rd.reshard_plan(tree, targets)
-    assert (plan.kept, plan.put) == (("kept",), ("step",))
+    assert (plan.kept, plan.by_device_put) == (("kept",), ("step",))
     assert set(plan.order) == {"layers/0", "layers/1"}
     moved = rd.reshard(tree, targets, donate=True)
     assert moved["step"] == 7

@@ -124,7 +124,7 @@ def test_the_plan_tells_of_copies_and_counts_only_the_memory_of_devices() -> Non
     tree = {name: matrix(rows("pinned_host")) for name in ("back", "inside", "same")}
     targets = {"back": columns(), "inside": columns("pinned_host"), "same": rows("unpinned_host")}
     plan = rd.reshard_plan(tree, targets)
-    assert plan.before_bytes == 0 and plan.put == ("same",)
+    assert plan.before_bytes == 0 and plan.by_device_put == ("same",)
     copies = {(copy.source, copy.target): (copy.leaves, copy.bytes) for copy in plan.memory_copies}
     size = VALUES.nbytes
     assert copies == {

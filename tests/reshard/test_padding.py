@@ -70,9 +70,9 @@ def test_a_vocabulary_padded_otherwise_on_each_side() -> None:
     back = rd.reshard(there, _over(P("x"), 8), logical_shape=(50257, 2))
     assert back.shape == (50264, 2)
     np.testing.assert_array_equal(np.asarray(back)[:50257], np.asarray(there)[:50257])
-    plan = rd.reshard_plan(there, _over(P("x"), 8), logical_shape=(50257, 2), cost_model="exact")
+    plan = rd.reshard_plan(there, _over(P("x"), 8), logical_shape=(50257, 2), machine="exact")
     assert plan.received_bytes == plan.lower_bound_bytes  # of the array: no padding is sent
-    assert plan.lower_bound_bytes < rd.reshard_plan(there, _over(P(), 8), cost_model="exact").lower_bound_bytes
+    assert plan.lower_bound_bytes < rd.reshard_plan(there, _over(P(), 8), machine="exact").lower_bound_bytes
 
 
 CASES = {
@@ -95,7 +95,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_padding_is_neither_sent_nor_read(name: str) -> None:
     logical, shape, source, target = CASES[name]
-    _moved(logical, shape, source, target, cost_model="exact" if len(name) % 2 else "tpu")
+    _moved(logical, shape, source, target, machine="exact" if len(name) % 2 else "tpu")
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.bool_, np.complex64])
@@ -130,7 +130,7 @@ def test_drawn_pairs(seed: int, pairs: int) -> None:
             n + draw.choice([0, 1]) * step
             for n, step in zip(_least(source, logical), _least(source, (1, 1)), strict=True)
         )
-        _moved(logical, shape, source, target, cost_model=draw.choice(["exact", "cpu", "tpu"]))
+        _moved(logical, shape, source, target, machine=draw.choice(["exact", "cpu", "tpu"]))
 
 
 def test_a_tree_of_which_some_leaves_have_padding(fresh: None) -> None:

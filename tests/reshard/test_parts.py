@@ -52,7 +52,7 @@ def test_large_leaves_travel_part_by_part(name: str, dtype: Any) -> None:
     source, target = MOVES[name]
     values = _values(dtype)
     array = _placed(values, source)
-    plan = rd.reshard_plan(array, target, cost_model="exact")
+    plan = rd.reshard_plan(array, target, machine="exact")
     (batch,) = plan.batches
     assert isinstance(batch.program, PartedMove)
     (entry,) = batch.program.entries
@@ -61,7 +61,7 @@ def test_large_leaves_travel_part_by_part(name: str, dtype: Any) -> None:
     assert f"{entry.times} parts, " in str(plan)
     assert plan.received_bytes == plan.lower_bound_bytes
     with jax.transfer_guard("disallow_explicit"):
-        moved = jax.block_until_ready(rd.reshard(array, target, cost_model="exact", donate=True))
+        moved = jax.block_until_ready(rd.reshard(array, target, machine="exact", donate=True))
     assert moved.sharding == target and moved.dtype == dtype and array.is_deleted()
     assert np.array_equal(np.asarray(moved).view(np.uint8), values.view(np.uint8))
 

@@ -70,7 +70,7 @@ def test_a_function_of_path_and_leaf() -> None:
     moved = rd.reshard(params(), spec, mesh=MESH)
     assert shardings_of(moved) == [WHOLE, ROWS, WHOLE, ROWS, ROWS]
     assert calls[:2] == ["layers/0/norm", "layers/0/wq/kernel"]
-    assert rd.reshard_plan(params(), spec, mesh=MESH).put
+    assert rd.reshard_plan(params(), spec, mesh=MESH).by_device_put
 
 
 REFUSED = [

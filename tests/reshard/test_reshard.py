@@ -195,7 +195,7 @@ def test_host_values_and_other_devices_go_by_device_put() -> None:
     tree = {"host": np.arange(8.0), "number": 2.5, "far": matrix(), "near": matrix()}
     shardings = {"host": ROWS, "number": NamedSharding(EIGHT, P()), "far": other, "near": COLUMNS}
     plan = rd.reshard_plan(tree, shardings)
-    assert plan.put == ("far", "host", "number")
+    assert plan.by_device_put == ("far", "host", "number")
     moved = rd.reshard(tree, shardings)
     assert {name: leaf.sharding for name, leaf in moved.items()} == shardings
     assert np.array_equal(moved["far"], matrix())

@@ -126,7 +126,7 @@ def test_the_derivative_is_a_synthesized_plan() -> None:
     cotangent = jax.device_put(setting.values, setting.target)
     back = jax.jit(lambda x, ct: jax.vjp(setting.there, x)[1](ct)[0], out_shardings=setting.source)
     compiled = back.lower(setting.array, cotangent).compile()
-    plan = rd.synthesize(setting.target, setting.source, shape=(16, 8), cost_model="cpu")
+    plan = rd.synthesize(setting.target, setting.source, shape=(16, 8), machine="cpu")
     kinds = {"alltoall": "all-to-all", "exchange": "collective-permute", "allpermute": "collective-permute"}
     assert set(inspect(compiled).kinds) == {kinds[step.kind] for step in plan.steps}
     assert rd.cache_info()["plans"].size == 2

@@ -277,7 +277,7 @@ def test_what_device_put_brings_is_counted() -> None:
     far = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()[8:16]), ("x",)), P())
     assert rd.reshard_plan(host, ROWS).before_bytes == host.nbytes // 8
     plan = rd.reshard_plan({"host": host, "far": matrix(WHOLE, (64, 64)), "near": matrix(ROWS, (64, 64))}, far)
-    assert plan.put == ("far", "host") and plan.before_bytes == 2 * host.nbytes
+    assert plan.by_device_put == ("far", "host") and plan.before_bytes == 2 * host.nbytes
     dummy = host.nbytes // 8  # a tile of zeros on each device that holds none of what moves by a plan
     assert plan.peak_bytes == plan.before_bytes + dummy + plan.batches[0].program.added_bytes
     both = rd.reshard_plan([host, matrix(ROWS, (64, 64))], [WHOLE, NamedSharding(EIGHT, P(None, "x"))])

@@ -131,7 +131,7 @@ def test_what_is_there_already_is_kept(tree: dict[str, jax.Array]) -> None:
 
 def test_the_bytes_of_a_plan_are_at_the_bound() -> None:
     array = unreduced(STACKS["rows"], on(EXPLICIT, "x", None, unreduced={"y"}))
-    plan = rd.reshard_plan(array, TO_WHOLE["rows"], cost_model="exact")
+    plan = rd.reshard_plan(array, TO_WHOLE["rows"], machine="exact")
     assert plan.received_bytes == plan.lower_bound_bytes == 4 * 224
     assert "reduce_scatter" in str(plan)
 

@@ -56,8 +56,8 @@ def main() -> None:
             if device.process_index == jax.process_index():
                 tiles.append(jax.device_put(own, device))
         array = jax.make_array_from_single_device_arrays(shape, sharding, tiles)
-        moved = rd.reshard(array, NamedSharding(mesh, target), cost_model="exact")
-        plan = rd.synthesize(sharding, NamedSharding(mesh, target), shape=shape, cost_model="exact")
+        moved = rd.reshard(array, NamedSharding(mesh, target), machine="exact")
+        plan = rd.synthesize(sharding, NamedSharding(mesh, target), shape=shape, machine="exact")
         kinds += Counter(step.kind for step in plan.steps)
         kinds += inspect(jax.jit(rd.to_jax(plan, mesh)).lower(array).compile()).kinds
         for shard in moved.addressable_shards:

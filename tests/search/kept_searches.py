@@ -50,34 +50,34 @@ def searches() -> dict[str, Callable[[], list[str]]]:
         return search
 
     def staged() -> list[str]:
-        given = {"pipeline": True, "batch": {"x": 0}, "microbatches": (2, 4), "profile": "v100"}
+        given = {"pipeline": True, "batch": {"x": 0}, "microbatches": (2, 4), "machine": "v100"}
         return rd.search(models.chain, ([square] * 4, square), devices=4, **given).table(12).splitlines()
 
     pins = [rd.along("d", {"x": 1}), rd.work("d", {"dot_general": "n0"})]
     two = {"d": 2, "t": 2}
     return {
-        **{f"product, {name}": case(product, row, {"d": 4}, profile=name) for name in ("gpu", "tpu", "cpu", "v100")},
-        "product, links of its own": case(product, row, {"d": 4}, profile=slow),
-        "product, bytes": case(product, row, {"d": 4}, profile="gpu", objective="bytes"),
-        "product, pinned": case(product, row, {"d": 4}, profile="gpu", pins=pins),
+        **{f"product, {name}": case(product, row, {"d": 4}, machine=name) for name in ("gpu", "tpu", "cpu", "v100")},
+        "product, links of its own": case(product, row, {"d": 4}, machine=slow),
+        "product, bytes": case(product, row, {"d": 4}, machine="gpu", objective="bytes"),
+        "product, pinned": case(product, row, {"d": 4}, machine="gpu", pins=pins),
         "product, given types": case(
-            product, row, two, profile="gpu", in_shardings=("[32{d}64, 256]", None), out_shardings="[64, 128{t}256]"
+            product, row, two, machine="gpu", in_shardings=("[32{d}64, 256]", None), out_shardings="[64, 128{t}256]"
         ),
-        "chain": case(models.chain, (few, x), two, profile="gpu"),
-        "chain, turned": case(models.turned, (few, x), two, profile="gpu"),
-        "chain, bytes": case(models.chain, (few, x), two, profile="gpu", objective="bytes"),
-        "step": case(step, (few[:2], x), two, profile="gpu", state={"params": 0}),
-        "step, bytes": case(step, (few[:2], x), two, profile="gpu", objective="bytes"),
+        "chain": case(models.chain, (few, x), two, machine="gpu"),
+        "chain, turned": case(models.turned, (few, x), two, machine="gpu"),
+        "chain, bytes": case(models.chain, (few, x), two, machine="gpu", objective="bytes"),
+        "step": case(step, (few[:2], x), two, machine="gpu", state={"params": 0}),
+        "step, bytes": case(step, (few[:2], x), two, machine="gpu", objective="bytes"),
         **{
-            f"step, {limit}": case(step, (few[:2], x), two, profile="gpu", memory_limit=limit, state={"params": 0})
+            f"step, {limit}": case(step, (few[:2], x), two, machine="gpu", memory_limit=limit, state={"params": 0})
             for limit in ("1.2MB", "900kB", "600kB")
         },
         **{
-            f"long step, {limit}": case(step, (few, x), two, profile="gpu", memory_limit=limit, state={"params": 0})
+            f"long step, {limit}": case(step, (few, x), two, machine="gpu", memory_limit=limit, state={"params": 0})
             for limit in ("1.6MB", "1.4MB")
         },
         "step, bytes in 900kB": case(
-            step, (few[:2], x), {"d": 4}, profile="gpu", objective="bytes", memory_limit="900kB"
+            step, (few[:2], x), {"d": 4}, machine="gpu", objective="bytes", memory_limit="900kB"
         ),
         "chain on any mesh, and in stages": staged,
     }

@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "in_shardings": ("[2{e}2]", RedistribError, "e"),
     "out_shardings": ("[2{e}2]", RedistribError, "e"),
     "memory_limit": (1, MemoryLimitError, "1 bytes"),
-    "cost_model": ("exact", RedistribError, "seconds"),
+    "machine": ("exact", RedistribError, "seconds"),
     "rules": ({"tanh": refused}, ProgramError, "this rule is asked"),
     "donate": (["nothing"], CutError, "no argument is called so"),
     "exact": ("yes", ProgramError, "exact is 'yes'; give True or False"),
@@ -107,10 +107,10 @@ def stages(**options: Any) -> list[Staged]:
 
 
 def test_a_pipeline_runs_the_program_that_was_simulated() -> None:
-    for one in stages(profile="gpu", microbatches=(2, 2)):
+    for one in stages(machine="gpu", microbatches=(2, 2)):
         assert one.distributed.program is one.program
     x, w = (np.arange(n * 64, dtype=np.float32).reshape(n, 64) / 999 for n in (16, 64))
-    first = stages(profile="gpu", microbatches=(2, 2))[0]
+    first = stages(machine="gpu", microbatches=(2, 2))[0]
     np.testing.assert_allclose(first.distributed(x, w), product(x, w), rtol=1e-5)
 
 
@@ -139,7 +139,7 @@ def test_a_loop_is_cut_by_its_rules_in_a_pipeline() -> None:
 
 
 def test_plans_of_a_pipeline_minimise_what_the_profile_says() -> None:
-    found = rd.search(gradient, (X, W), devices=2, pipeline=True, batch={"x": 0}, profile=SLOW)
+    found = rd.search(gradient, (X, W), devices=2, pipeline=True, batch={"x": 0}, machine=SLOW)
     programs = [one.distributed.program for one in found if isinstance(one, Staged)]
     assert {move.plan.cost_model for program in programs for move in program.moves if move.plan} == {"slow"}
 
@@ -180,7 +180,7 @@ def test_what_a_pin_costs_is_printed_in_the_unit_of_the_objective() -> None:
     (cost,) = rd.search(product, (X, W), {"d": 4}, pins=pin, objective="bytes")[0].pin_costs()
     assert cost.held > cost.free
     assert f"with it {cost.held:,.0f} bytes received, without {cost.free:,.0f}" in str(cost)
-    (cost,) = rd.search(product, (X, W), {"d": 4}, pins=pin, profile="gpu")[0].pin_costs()
+    (cost,) = rd.search(product, (X, W), {"d": 4}, pins=pin, machine="gpu")[0].pin_costs()
     assert f"{cost.held * 1e3:,.3f} ms" in str(cost)
 
 

@@ -119,7 +119,7 @@ def test_of_random_programs_under_a_memory_limit() -> None:
 def test_printed(mesh: dict[str, int], limit: str | None) -> None:
     """Every bound in the report is at most the milliseconds found, and what is said of the distance follows from it."""
     form = models.form(256, 256)
-    found = rd.search(models.chain, ([form] * 3, form), mesh, profile="gpu", memory_limit=limit)[0]
+    found = rd.search(models.chain, ([form] * 3, form), mesh, machine="gpu", memory_limit=limit)[0]
     said = re.findall(r"no schedule\D* takes less than (\S+) ms: at most (\S+)% from", str(found))
     assert len(said) == len(mesh)
     for bound, away in said:

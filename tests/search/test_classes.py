@@ -34,7 +34,7 @@ def kernels(function: Callable[..., Any], *args: Any) -> dict[str, Kernel]:
 
 
 def seconds(function: Callable[..., Any], *args: Any, on: Machine = CPU) -> float:
-    found = rd.search(function, args, {"d": 1}, profile=on, progress=False)
+    found = rd.search(function, args, {"d": 1}, machine=on, progress=False)
     assert found[0].bound <= found[0].seconds * (1 + 1e-9)
     return found[0].seconds
 
@@ -172,6 +172,6 @@ def test_the_bound_holds_where_devices_share_the_work() -> None:
     def step(w: Any, x: Any) -> Any:
         return w - jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w)
 
-    found = rd.search(step, (W, X), {"d": 4}, profile=CPU, progress=False)
+    found = rd.search(step, (W, X), {"d": 4}, machine=CPU, progress=False)
     assert found[0].bound <= found[0].seconds * (1 + 1e-9)
     assert found[0].seconds < seconds(step, W, X)

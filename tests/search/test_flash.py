@@ -58,7 +58,7 @@ def test_the_forward_pass_reads_three_arrays_and_writes_one() -> None:
     assert sum(kernel.share() for kernel in kernels_of(graph, flash=True)) == 4 * Q
     assert sum(kernel.share() for kernel in kernels_of(graph)) > 4 * Q + 3 * SCORES
     plain, flash = (
-        rd.search(attention, QKV, {"d": 1}, profile="v5e", flash=flash, progress=False)[0] for flash in (False, True)
+        rd.search(attention, QKV, {"d": 1}, machine="v5e", flash=flash, progress=False)[0] for flash in (False, True)
     )
     chip, rates = CHIPS["v5e"], machine("v5e").rates
     assert rates is not None
@@ -76,7 +76,7 @@ def test_the_backward_pass_computes_scores_again() -> None:
     assert figures(graph, forward) == (4 * Q + ROWS, 1, 2 * PRODUCT)
     size, launches, work = figures(graph, backward)
     assert (size, launches, work) == (3 * Q + Q + ROWS + 3 * Q, 1, 5 * PRODUCT)
-    flash = rd.search(gradients, QKV, {"d": 1}, profile="v5e", flash=True, progress=False)[0]
+    flash = rd.search(gradients, QKV, {"d": 1}, machine="v5e", flash=True, progress=False)[0]
     assert flash.memory < 3 * Q + 3 * Q + 3 * Q + SCORES / 2
 
 
@@ -84,7 +84,7 @@ def test_the_backward_pass_computes_scores_again() -> None:
 def test_devices_share_it(axis: str) -> None:
     pins = [rd.along("d", dict.fromkeys("qkv", 0 if axis == "b" else 2))]
     shapes = (jax.ShapeDtypeStruct((4, S, H, D), "bfloat16"),) * 3
-    found = rd.search(attention, shapes, {"d": 4}, profile="h100", flash=True, pins=pins, progress=False)[0]
+    found = rd.search(attention, shapes, {"d": 4}, machine="h100", flash=True, pins=pins, progress=False)[0]
     assert (found.memory, found.received_bytes) == (4 * 2 * Q / 4, 0)
 
 
@@ -135,12 +135,12 @@ def test_scanned_layers_stack_no_scores_for_the_backward_pass() -> None:
     weights = jax.ShapeDtypeStruct((layers, 4, width, H, D), "bfloat16")
     args = (weights, jax.ShapeDtypeStruct((B, S, width), "bfloat16"))
     plain, flash = (
-        rd.search(jax.grad(loss), args, {"d": 1}, profile="v5p", flash=flash, progress=False)[0]
+        rd.search(jax.grad(loss), args, {"d": 1}, machine="v5p", flash=flash, progress=False)[0]
         for flash in (False, True)
     )
     assert plain.memory - flash.memory >= 2 * layers * SCORES  # exponentials and weights
     # A limit that only flash kernels keep: nothing is said to be proved against them.
-    limit = {"memory_limit": flash.memory, "profile": "v5p", "progress": False}
+    limit = {"memory_limit": flash.memory, "machine": "v5p", "progress": False}
     assert rd.search(jax.grad(loss), args, {"d": 1}, flash=True, **limit)[0].memory <= flash.memory  # type: ignore[arg-type]
     with pytest.raises(MemoryLimitError):
         rd.search(jax.grad(loss), args, {"d": 1}, **limit)  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def test_an_attention_without_a_batch_is_one_kernel_a_pass() -> None:
     forward, backward = found.passes
     assert figures(graph, forward) == (4 * size + rows, 1, 2 * product)
     assert figures(graph, backward) == (7 * size + rows, 1, 5 * product)
-    options: Any = {"profile": "h100", "progress": False}
+    options: Any = {"machine": "h100", "progress": False}
     assert rd.search(single, args, {"d": 1}, flash=True, **options)[0].memory == 4 * size
     assert rd.search(single, args, {"d": 1}, **options)[0].memory >= 3 * size + scores
 
@@ -220,7 +220,7 @@ def test_other_products_around_exponentials_are_no_attention(function: Any, shap
 
 def test_machines_without_kernels_refuse_it() -> None:
     with pytest.raises(ProgramError, match="on 'tpu' every operation is a kernel; leave flash= out"):
-        rd.search(attention, QKV, {"d": 1}, profile="tpu", flash=True)
+        rd.search(attention, QKV, {"d": 1}, machine="tpu", flash=True)
 
 
 CONTEXT = {"in_shardings": ("[128{d}512, 64]",) * 3, "out_shardings": "[128{d}512, 64]"}
@@ -229,7 +229,7 @@ CONTEXT = {"in_shardings": ("[128{d}512, 64]",) * 3, "out_shardings": "[128{d}51
 def test_beside_moves_no_scores_are_held() -> None:
     """Rows of queries are shared out: one kernel waits for all keys and all values, and holds them until it is done."""
     args, tile = (jax.ShapeDtypeStruct((S, D), "bfloat16"),) * 3, S * D * 2 // 4
-    options: Any = {"profile": "h100", "flash": True, "progress": False, **CONTEXT}
+    options: Any = {"machine": "h100", "flash": True, "progress": False, **CONTEXT}
     apart, beside = (rd.search(single, args, {"d": 4}, overlap=overlap, **options)[0] for overlap in (False, True))
     assert apart.received_bytes == beside.received_bytes == 2 * 4 * 3 * tile
     assert apart.memory == beside.memory == 3 * tile + 2 * 4 * tile + tile
@@ -246,7 +246,7 @@ def test_a_limit_holds_with_flash_kernels(overlap: bool) -> None:
 
     rows = 8 * S  # of scores: a quarter of them takes more than all else
     args = (jax.ShapeDtypeStruct((rows, D), "bfloat16"), jax.ShapeDtypeStruct((3, D, D), "bfloat16"))
-    options: Any = {"profile": "h100", "flash": True, "progress": False, "overlap": overlap}
+    options: Any = {"machine": "h100", "flash": True, "progress": False, "overlap": overlap}
     free = rd.search(jax.grad(layer, (0, 1)), args, {"d": 4}, **options)[0]
     tight = rd.search(jax.grad(layer, (0, 1)), args, {"d": 4}, memory_limit=free.memory, **options)[0]
     assert tight.memory <= free.memory < rows * rows * 2 // 4

@@ -203,7 +203,7 @@ def test_nothing_is_planned_device_by_device(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Mesh, "coordinates", property(never))
     args, mesh = models.block_args(8, 2**10, 256, 512, 256), {"d": 2**10, "t": 2**8}
     result = rd.search(
-        models.block_step, args, mesh, state={"params": 0}, profile="tpu", limit=2, memory_limit="100MB", progress=False
+        models.block_step, args, mesh, state={"params": 0}, machine="tpu", limit=2, memory_limit="100MB", progress=False
     )[0]
     assert result.memory <= 100 * 10**6
     assert result.joint_bound <= result.seconds
@@ -226,7 +226,7 @@ def test_what_is_found_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         grads = jax.grad(lambda p: models.chain(p, x).sum())(params)
         return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
 
-    result = rd.search(step, args, {"d": 2, "t": 2}, state={"params": 0}, profile="tpu", progress=False)[0]
+    result = rd.search(step, args, {"d": 2, "t": 2}, state={"params": 0}, machine="tpu", progress=False)[0]
     assert result.feasible.evaluation is not None
     assert len(result.problem.graph.operations) < len(result.prepared.traced.graph.operations)
     for own, want in zip(result.distributed(*args), step(*args), strict=True):
@@ -238,7 +238,7 @@ def test_what_is_found_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_does_not_fit_is_said_with_the_smallest_that_was_found() -> None:
     args = models.block_args(6, 64, 32, 64, 8)
     with pytest.raises(MemoryLimitError, match=r"bytes are held at .* by every one") as caught:
-        rd.search(models.block_step, args, MESH, state={"params": 0}, profile="tpu", limit=3, memory_limit=1000)
+        rd.search(models.block_step, args, MESH, state={"params": 0}, machine="tpu", limit=3, memory_limit=1000)
     assert caught.value.proved
     assert 1000 < caught.value.least < math.inf
 

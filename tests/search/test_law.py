@@ -56,7 +56,7 @@ def required(found: Candidate) -> Simulation:
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: str) -> None:
     function, args, more = FUNCTIONS[case]
-    options: dict[str, Any] = {"profile": name, "limit": 2, "progress": False, **more}
+    options: dict[str, Any] = {"machine": name, "limit": 2, "progress": False, **more}
     how = dict(WAYS[way])
     if "memory_limit" in how:
         how["memory_limit"] = int(how["memory_limit"] * rd.search(function, args, MESH, **options)[0].memory)
@@ -69,12 +69,12 @@ def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: s
     required(found)
     if most := how.get("memory_limit"):
         assert found.memory <= most
-        same = rd.distribute(function, args, MESH, schedule=found.schedule, memory_limit=most, cost_model=found.machine)
+        same = rd.distribute(function, args, MESH, schedule=found.schedule, memory_limit=most, machine=found.machine)
         assert same.memory <= most
 
 
 def test_a_window_is_one_of_overlap() -> None:
-    program = rd.search(lambda x: x @ x.T, (models.form(64, 64),), {"d": 2}, profile="gpu", progress=False)[0].program
+    program = rd.search(lambda x: x @ x.T, (models.form(64, 64),), {"d": 2}, machine="gpu", progress=False)[0].program
     with pytest.raises(ProfileError, match="window=3 says how early moves are issued"):
         rd.simulate(program, "gpu", window=3)
 
@@ -169,6 +169,6 @@ def test_a_program_of_kernels_stores_what_other_kernels_read() -> None:
 
 def test_a_program_of_a_kernel_is_the_same_from_its_text() -> None:
     args = (jax.ShapeDtypeStruct((64, 64), "float32"),) * 2
-    program = rd.search(lambda x, w: jnp.tanh(x @ w) @ w, args, {"d": 4}, profile="h100", progress=False)[0].program
+    program = rd.search(lambda x, w: jnp.tanh(x @ w) @ w, args, {"d": 4}, machine="h100", progress=False)[0].program
     read = rd.ir.parse(rd.ir.to_text(program))
     assert rd.simulate(read, "h100").seconds == rd.simulate(program, "h100").seconds

@@ -69,7 +69,7 @@ def test_a_schedule_takes_what_its_program_takes() -> None:
 
 @pytest.mark.parametrize("profile", ["tpu", "h100"])
 def test_folded_layers_take_what_all_of_them_take(profile: str) -> None:
-    own = beside(fold(blocks(10, profile=profile)))
+    own = beside(fold(blocks(10, machine=profile)))
     for decisions in itertools.islice(starting(own), 1, None, 2):
         alike = harmonized(own, decisions, classes_of(own))
         few = evaluated(own, alike)
@@ -124,7 +124,7 @@ def test_of_results_behind_only_the_last_move_is_waited_for() -> None:
         return lax.scan(lambda c, x: (c, gradient(w, x)), 0.0, xs)[1]
 
     args, schedule = (models.form(1024, 1024), models.form(8, 8192, 1024)), [rd.along("d", {"xs": 1})]
-    program = rd.distribute(function, args, {"d": 8}, schedule=schedule, cost_model="tpu").program
+    program = rd.distribute(function, args, {"d": 8}, schedule=schedule, machine="tpu").program
     behind = scattered_behind(program)
     for own, exposed in ((program, 8), (behind, 1)):
         busy = simulate(own, "tpu", streams="moves", record=False).run.busy
@@ -140,7 +140,7 @@ def test_loops_take_what_their_programs_take(case: str) -> None:
     """A loop waits for what it begins with; of what is found seconds and bytes are those of the simulator."""
     function, args = CASES[case]
     for profile in ("gpu", "tpu"):
-        options = {"trip_count": 10, "profile": profile, "overlap": True, "progress": False}
+        options = {"trip_count": 10, "machine": profile, "overlap": True, "progress": False}
         found = rd.search(function, args, {"d": 4}, **options)[0]
         assert found.seconds == pytest.approx(found.simulation.seconds, rel=0.01)
         assert found.memory == max(found.simulation.peak_bytes.values())
@@ -208,8 +208,8 @@ def test_gathers_of_sharded_weights_hide_behind_longer_products() -> None:
     """Four layers, examples and weights cut by one axis: all but the first gather is hidden."""
     args = ([models.form(1024, 1024)] * 4, models.form(65536, 1024))
     pins = {"in_shardings": ([PartitionSpec("d")] * 4, PartitionSpec("d")), "out_shardings": PartitionSpec("d")}
-    apart = rd.search(models.chain, args, {"d": 8}, profile="tpu", progress=False, **pins)[0]
-    found = rd.search(models.chain, args, {"d": 8}, profile="tpu", progress=False, overlap=True, **pins)[0]
+    apart = rd.search(models.chain, args, {"d": 8}, machine="tpu", progress=False, **pins)[0]
+    found = rd.search(models.chain, args, {"d": 8}, machine="tpu", progress=False, overlap=True, **pins)[0]
     own = found.feasible.evaluation
     assert own is not None
     assert own.computing > own.moving > 0
@@ -223,7 +223,7 @@ def test_gathers_of_sharded_weights_hide_behind_longer_products() -> None:
 def test_what_is_found_runs() -> None:
     """The schedule of a training step with a loop, gathered ahead, on devices."""
     args = of_layers()
-    found = rd.search(step, args, {"d": 4}, state={"params": 0}, profile="tpu", progress=False, overlap=True)[0]
+    found = rd.search(step, args, {"d": 4}, state={"params": 0}, machine="tpu", progress=False, overlap=True)[0]
     for own, want in zip(*map(jax.tree.leaves, (found.distributed(*args), step(*args))), strict=True):
         np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-5)
     assert found.seconds <= found.feasible.evaluation.computing + found.feasible.evaluation.moving
@@ -231,7 +231,7 @@ def test_what_is_found_runs() -> None:
 
 def test_a_memory_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves_module, "PLANNED", 1)
-    args, options = models.block_args(6, 64, 32, 64, 8), {"state": {"params": 0}, "profile": "tpu", "progress": False}
+    args, options = models.block_args(6, 64, 32, 64, 8), {"state": {"params": 0}, "machine": "tpu", "progress": False}
     mesh = {"d": 8, "t": 8}
     free = rd.search(models.block_step, args, mesh, limit=3, overlap=True, **options)[0]
     tight = rd.search(models.block_step, args, mesh, limit=3, overlap=True, memory_limit=free.memory - 1, **options)[0]
@@ -258,6 +258,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     out = tmp_path / "schedule.json"
     target = f"{tmp_path / 'own.py'}:case"
-    assert main(["search", target, "--mesh", "d=2", "--profile", "gpu", "--overlap", "-o", str(out)]) == 0
+    assert main(["search", target, "--mesh", "d=2", "--machine", "gpu", "--overlap", "-o", str(out)]) == 0
     assert "run beside each other" in capsys.readouterr().out
     assert json.loads(out.read_text())

@@ -26,7 +26,7 @@ def cuts(program: Any) -> dict[str, dict[str, str]]:
 
 def test_megatron_with_sequences_at_one_example() -> None:
     """B=1, S=512, E=1024, H=16 on 4 devices of the preset "tpu"."""
-    found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, profile="tpu")[0]
+    found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, machine="tpu")[0]
     forms = {value.name.removeprefix("params/0/"): str(value.type) for value in found.program.inputs}
     assert {name: forms[name] for name in ("wq", "wk", "wv", "wo", "up", "down")} == {
         **dict.fromkeys(("wq", "wk", "wv"), "[1024, 4{t}16, 64]"),
@@ -51,7 +51,7 @@ def test_batch_first_at_the_sizes_of_the_thesis() -> None:
     def forward(params: Any, x: Any) -> Any:
         return models.layer(params[0], x)
 
-    found = rd.search(forward, models.block_args(1, 8)[:2], {"d": 4}, profile="gpu")[0]
+    found = rd.search(forward, models.block_args(1, 8)[:2], {"d": 4}, machine="gpu")[0]
     assert found.received_bytes == 0
     assert {str(value.type) for value in found.program.inputs if value.name == "x"} == {"[2{d}8, 512, 1024]"}
 
@@ -67,7 +67,7 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
     def under(limit: int | None) -> Any:
         batch = rd.along("d", {"x": 0})
         return rd.search(
-            models.chain, args, {"d": 4}, profile="gpu", memory_limit=limit, pins=batch, out_shardings=P("d")
+            models.chain, args, {"d": 4}, machine="gpu", memory_limit=limit, pins=batch, out_shardings=P("d")
         )[0]
 
     free = under(None)
@@ -104,6 +104,6 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
 def test_twelve_layers_on_two_axes(profile: str, most: float) -> None:
     """1,700 operations; `most` is found where layers nearly alike are decided as one at first; else 5% more."""
     args = models.block_args(12, 8)
-    found = rd.search(models.block_step, args, {"d": 2, "t": 4}, state={"params": 0}, profile=profile)[0]
+    found = rd.search(models.block_step, args, {"d": 2, "t": 4}, state={"params": 0}, machine=profile)[0]
     assert found.bound <= found.result.price * (1 + 1e-6)
     assert found.result.price <= most

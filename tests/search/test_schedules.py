@@ -26,7 +26,7 @@ ARGS = (small.MLP_PARAMS, small.whole(16, 8), small.whole(16, 16))
 
 @pytest.mark.parametrize("profile", ["gpu", "tpu"])
 def test_what_is_found_computes_the_function(profile: str) -> None:
-    found = rd.search(small.sgd, ARGS, {"a": 2, "b": 4}, state={"params": 0}, profile=profile)
+    found = rd.search(small.sgd, ARGS, {"a": 2, "b": 4}, state={"params": 0}, machine=profile)
     agree(found.distributed(*ARGS), small.sgd(*ARGS))
     ends = {value.name: value.type for value in found[0].program.inputs}
     outs = [found[0].program.values[name].type for name in found[0].program.outputs]
@@ -34,10 +34,10 @@ def test_what_is_found_computes_the_function(profile: str) -> None:
 
 
 def test_the_schedule_distributes_the_function_the_same_way() -> None:
-    found = rd.search(small.sgd, ARGS, {"d": 8}, state={"params": 0}, profile="gpu")
+    found = rd.search(small.sgd, ARGS, {"d": 8}, state={"params": 0}, machine="gpu")
     again = Schedule.from_json(found.schedule.to_json())
     assert again == found.schedule
-    f = rd.distribute(small.sgd, ARGS, {"d": 8}, schedule=again, cost_model="gpu")
+    f = rd.distribute(small.sgd, ARGS, {"d": 8}, schedule=again, machine="gpu")
     assert str(f.program) == str(found[0].program)
     agree(f(*ARGS), small.sgd(*ARGS))
 
@@ -49,7 +49,7 @@ def test_auto_is_a_search() -> None:
 
 
 def test_the_price_is_what_the_simulator_says() -> None:
-    found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, profile="tpu")[0]
+    found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, machine="tpu")[0]
     assert found.seconds == pytest.approx(found.result.price, rel=3e-4)
     assert found.result.bound <= found.result.price * (1 + 1e-6)
 
@@ -62,7 +62,7 @@ def test_constraints_inside_the_function_hold() -> None:
         return held + 1
 
     x = small.whole(8, 8)
-    found = rd.search(turned, (x,), {"d": 4}, in_shardings=P("d"), out_shardings=P("d"), profile="gpu")[0]
+    found = rd.search(turned, (x,), {"d": 4}, in_shardings=P("d"), out_shardings=P("d"), machine="gpu")[0]
     forms = {str(value.type) for value in found.program.values.values()}
     assert "[8, 2{d}8]" in forms
     agree(found.distributed(x), x * 2 + 1)

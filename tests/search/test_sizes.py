@@ -24,7 +24,7 @@ SECONDS = 5.0
 
 def searched(function: Any, args: Any, mesh: dict[str, int], **options: Any) -> Any:
     began = time.process_time()
-    found = rd.search(function, args, mesh, profile="v5p", memory_limit="95GB", progress=False, **options)[0]
+    found = rd.search(function, args, mesh, machine="v5p", memory_limit="95GB", progress=False, **options)[0]
     return found, time.process_time() - began
 
 
@@ -71,7 +71,7 @@ def test_weights_sharded_over_both_axes_are_found_early(tight: bool) -> None:
         return jax.tree.map(lambda weight, slope: weight - slope, layers, jax.grad(loss)(layers, x, y))
 
     args, mesh = (layers, *[sized_models.form(1024, 2048, width)] * 2), {"data": 16, "model": 16}
-    options = {"profile": "v5p", "state": {"layers": 0}, "progress": False, "limit": 0.1}
+    options = {"machine": "v5p", "state": {"layers": 0}, "progress": False, "limit": 0.1}
     problem = rd.search(step, args, mesh, **options)[0].problem
     propagation = Propagation(problem.graph, problem.moves.mesh)
     examples = {"x": 0, "y": 0}

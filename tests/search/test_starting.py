@@ -130,7 +130,7 @@ class Clock:
 
 
 def test_there_is_a_schedule_that_fits_though_no_axis_was_decided_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    args, options = models.block_args(1, 8), {"state": {"params": 0}, "profile": "gpu"}
+    args, options = models.block_args(1, 8), {"state": {"params": 0}, "machine": "gpu"}
     whole = rd.search(models.block_step, args, MESH, limit=0, **options)[0]
     Clock(monkeypatch)
     for share in (None, 0.6, 0.3):
@@ -144,7 +144,7 @@ def test_there_is_a_schedule_that_fits_though_no_axis_was_decided_in_time(monkey
 
 
 def test_what_was_not_found_in_time_is_not_said_not_to_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    args, options = models.block_args(1, 8, 32, 64, 4), {"state": {"params": 0}, "profile": "gpu"}
+    args, options = models.block_args(1, 8, 32, 64, 4), {"state": {"params": 0}, "machine": "gpu"}
     own = problem(layers=1)
     floor, _ = least_held(own.graph, MESH.size, {})
     Clock(monkeypatch)
@@ -163,7 +163,7 @@ def test_what_was_not_found_in_time_is_not_said_not_to_exist(monkeypatch: pytest
 def test_of_pipelines_too_it_is_only_said_that_none_was_found() -> None:
     """What every schedule on a mesh holds, a stage of a pipeline need not hold."""
     args = ([models.form(8, 8)] * 2, models.form(8, 8))
-    options = {"batch": {"x": 0}, "microbatches": (2, 2), "profile": "v100", "memory_limit": 50}
+    options = {"batch": {"x": 0}, "microbatches": (2, 2), "machine": "v100", "memory_limit": 50}
     with pytest.raises(MemoryLimitError, match="no schedule and no pipeline of chain that fits in 50 bytes") as caught:
         rd.search(models.chain, args, devices=2, pipeline=True, **options)
     assert not caught.value.proved
@@ -232,7 +232,7 @@ def test_each_improvement_on_the_starts_is_reported() -> None:
     ):
         lines: list[str] = []
         found = rd.search(
-            function, args, {"d": 8, "t": 2}, state={"params": 0}, profile="v5p", progress=False, limit=30
+            function, args, {"d": 8, "t": 2}, state={"params": 0}, machine="v5p", progress=False, limit=30
         )[0]
         prices = [one.price for one in found.improvements]
         assert prices == sorted(prices, reverse=True)

@@ -17,9 +17,9 @@ from tests.search.models import block_args, block_step, chain, form
     ("function", "args", "options"),
     [
         (chain, ([form(16, 16)] * 3, form(32, 16)), {}),
-        (chain, ([form(16, 16)] * 3, form(32, 16)), {"memory_limit": "8KiB", "limit": 2, "profile": "v5e"}),
-        (chain, ([form(16, 16)] * 3, form(32, 16)), {"overlap": True, "profile": "h100"}),
-        pytest.param(block_step, block_args(4, 16), {"profile": "v5e", "limit": 5}, marks=pytest.mark.long),
+        (chain, ([form(16, 16)] * 3, form(32, 16)), {"memory_limit": "8KiB", "limit": 2, "machine": "v5e"}),
+        (chain, ([form(16, 16)] * 3, form(32, 16)), {"overlap": True, "machine": "h100"}),
+        pytest.param(block_step, block_args(4, 16), {"machine": "v5e", "limit": 5}, marks=pytest.mark.long),
     ],
     ids=["chain", "a limit", "overlap", "blocks"],
 )

@@ -46,7 +46,7 @@ def product(x: Any, w: Any) -> Any:
 
 def test_pins_hold_and_say_what_they_cost() -> None:
     pins = [rd.along("d", {"x": 1}), rd.work("d", {"dot_general": "n0"})]
-    found = rd.search(product, ROW, {"d": 4}, pins=pins, profile="gpu")[0]
+    found = rd.search(product, ROW, {"d": 4}, pins=pins, machine="gpu")[0]
     assert [str(value.type) for value in found.program.inputs] == ["[64, 64{d}256]", "[256, 64{d}256]"]
     assert str(found.program.values[found.program.outputs[0]].type) == "[64, 64{d}256]"
     argument, operation = found.pin_costs()
@@ -65,7 +65,7 @@ def test_pins_hold_and_say_what_they_cost() -> None:
     ],
 )
 def test_a_search_without_time_finds_what_distribute_makes_of_the_types(ends: Any) -> None:
-    found = rd.search(product, ROW, {"d": 4}, profile="gpu", limit=1e-9, **ends)[0]
+    found = rd.search(product, ROW, {"d": 4}, machine="gpu", limit=1e-9, **ends)[0]
     made = rd.distribute(product, ROW, {"d": 4}, **ends).program
     assert (found.program.inputs, found.program.ops) == (made.inputs, made.ops)
     assert not found.program.moves
@@ -73,7 +73,7 @@ def test_a_search_without_time_finds_what_distribute_makes_of_the_types(ends: An
 
 def test_types_of_arguments_and_results_are_pins() -> None:
     ends = {"in_shardings": ("[16{d}64, 256]", None), "out_shardings": "[64, 64{d}256]"}
-    found = rd.search(product, ROW, {"d": 4}, profile="gpu", **ends)[0]
+    found = rd.search(product, ROW, {"d": 4}, machine="gpu", **ends)[0]
     assert str(found.program.inputs[0].type) == "[16{d}64, 256]"
     assert str(found.program.values[found.program.outputs[0]].type) == "[64, 64{d}256]"
     assert [cost.name for cost in found.pin_costs()] == ["argument x", "results"]
@@ -87,11 +87,11 @@ def test_what_costs_as_much_either_way_goes_to_every_device() -> None:
 
 def test_a_report_has_the_bound_and_what_was_next_best() -> None:
     args = models.form(4096, 4096), models.form(4096, 4096)
-    found = rd.search(product, args, {"d": 4}, profile="gpu", pins=rd.along("d", {"x": 0}))
+    found = rd.search(product, args, {"d": 4}, machine="gpu", pins=rd.along("d", {"x": 0}))
     first = found[0].decisions[0]
     assert (first.name, first.taken) == ("dot_general", "m0")
     worse = rd.work("d", {"dot_general": first.other})
-    other = rd.search(product, args, {"d": 4}, profile="gpu", pins=[rd.along("d", {"x": 0}), worse])
+    other = rd.search(product, args, {"d": 4}, machine="gpu", pins=[rd.along("d", {"x": 0}), worse])
     assert first.loss > 0
 
     assert other[0].seconds - found[0].seconds == pytest.approx(first.loss, rel=0.02)
@@ -107,7 +107,7 @@ import redistrib as rd
 from tests.pipelines.scans import BATCH, args_of, deep, momentum
 from tests.search import models
 args = models.block_args(1, 4, 64, 128, 4)
-found = rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, profile="gpu")
+found = rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, machine="gpu")
 print(found.schedule.to_json())
 """
 
@@ -115,7 +115,7 @@ print(found.schedule.to_json())
 def test_the_same_is_found_again_and_in_another_process() -> None:
     """In another process sets of texts have another order."""
     args = models.block_args(1, 4, 64, 128, 4)
-    one, other = (rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, profile="gpu") for _ in range(2))
+    one, other = (rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, machine="gpu") for _ in range(2))
     assert one.schedule == other.schedule
     environment = {**os.environ, "PYTHONHASHSEED": "17", "JAX_PLATFORMS": "cpu"}
     root = Path(__file__).parents[2]
@@ -132,7 +132,7 @@ def test_without_time_pins_are_spread_and_nothing_is_priced(monkeypatch: pytest.
     monkeypatch.setattr(Moves, "_price", unasked)
     args = models.block_args(1, 4, 64, 128, 4)
     pins = [rd.along("a", {"x": 0, "y": 0})]
-    found = rd.search(models.block_step, args, {"a": 2, "b": 2}, profile="gpu", limit=0, pins=pins)[0]
+    found = rd.search(models.block_step, args, {"a": 2, "b": 2}, machine="gpu", limit=0, pins=pins)[0]
     forms = {value.name: str(value.type) for value in found.program.inputs}
     assert (forms["x"], forms["y"]) == ("[2{a}4, 64, 128]",) * 2
     assert 0 < found.bound <= found.seconds
@@ -146,7 +146,7 @@ def test_a_limit_holds_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     for steps in (1, 10, 30, 100, 300, 100000):
         asked = itertools.count()
         monkeypatch.setattr(time, "monotonic", lambda asked=asked: float(next(asked)))
-        found = rd.search(models.chain, args, {"a": 2, "b": 2}, profile="gpu", limit=steps)[0]
+        found = rd.search(models.chain, args, {"a": 2, "b": 2}, machine="gpu", limit=steps)[0]
         monkeypatch.undo()
         assert found.bound <= found.seconds
         assert found.seconds == pytest.approx(found.result.price, rel=2e-3)
@@ -157,12 +157,12 @@ def test_a_limit_holds_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_little_time_gives_something() -> None:
     args = models.block_args(1, 4, 64, 128, 4)
-    found = rd.search(models.block_step, args, {"a": 2, "b": 2}, profile="gpu", limit=0.01)[0]
+    found = rd.search(models.block_step, args, {"a": 2, "b": 2}, machine="gpu", limit=0.01)[0]
     assert found.seconds >= found.bound * (1 - 1e-3)
 
 
 def test_bytes_alone_do_not_run_everything_everywhere() -> None:
-    fast, few = (rd.search(product, ROW, {"d": 4}, profile="tpu", objective=what)[0] for what in ("seconds", "bytes"))
+    fast, few = (rd.search(product, ROW, {"d": 4}, machine="tpu", objective=what)[0] for what in ("seconds", "bytes"))
     assert few.received_bytes == 0
     assert all(op.parts[0].cut.axes == ("d",) for op in few.program.ops if hasattr(op, "parts"))
     assert fast.seconds <= few.seconds
@@ -181,7 +181,7 @@ def step(params: Any, x: Any) -> Any:
 
 def test_a_number_of_devices_is_meshes_and_pipelines() -> None:
     args = ([np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32))
-    best = rd.search(step, args, devices=4, pipeline=True, batch={"x": 0}, microbatches=(2, 2), profile="v100")
+    best = rd.search(step, args, devices=4, pipeline=True, batch={"x": 0}, microbatches=(2, 2), machine="v100")
     names = [one.name for one in best]
     assert {"{a:4}", "{a:2, b:2}", "D/T/P/K 4/1/1/1", "D/T/P/K 1/1/2/2", "D/T/P/K 2/1/2/2"} & {*names} >= {
         "{a:4}", "{a:2, b:2}", "D/T/P/K 4/1/1/1", "D/T/P/K 2/1/2/2",
@@ -209,12 +209,12 @@ def test_stages_of_a_search_take_runs_of_the_layers_that_are_scanned(
 ) -> None:
     """As those of `rd.pipeline`: a loop each, and the weights of its layers alone."""
     args, scanned = args_of(4), momentum(deep)
-    options: Any = {"pipeline": True, "batch": BATCH, "microbatches": (2, 2), "profile": "v100"}
+    options: Any = {"pipeline": True, "batch": BATCH, "microbatches": (2, 2), "machine": "v100"}
     results = {one.name: one for one in rd.search(scanned, args, devices=devices, **options)}
     wanted = jax.jit(scanned)(*args)
     for layout in layouts:
         one = results[f"D/T/P/K {layout}"]
-        same = rd.pipeline(scanned, args, BATCH, layout, cost_model=machine("v100").links)
+        same = rd.pipeline(scanned, args, BATCH, layout, machine=machine("v100").links)
         assert to_text(one.program) == to_text(same.program)
         assert not one.distributed.unrolled
         for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
@@ -246,15 +246,15 @@ def test_what_goes_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             said.append(text)
 
     monkeypatch.setattr("rich.console.Console.status", lambda *_: Status())
-    rd.search(product, ROW, {"d": 4}, profile="gpu", progress=True)
+    rd.search(product, ROW, {"d": 4}, machine="gpu", progress=True)
     assert said[:1] == ["searching: {d:4}, axis d, round 1"]
     del said[:]
-    rd.search(product, ROW, {"d": 4}, profile="gpu", progress=False)
+    rd.search(product, ROW, {"d": 4}, machine="gpu", progress=False)
     assert not said
 
 
 def test_a_picture_of_what_was_found(tmp_path: Path) -> None:
-    found = rd.search(product, ROW, {"d": 4}, profile="gpu")[0]
+    found = rd.search(product, ROW, {"d": 4}, machine="gpu")[0]
     assert isinstance(found, Candidate)
     assert found.picture(tmp_path / "found.svg").read_text().count("dot_general") >= 1
 
@@ -312,7 +312,7 @@ def test_pins_that_leave_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_schedule_of_another_function() -> None:
-    schedule = rd.search(product, ROW, {"d": 4}, profile="gpu").schedule
+    schedule = rd.search(product, ROW, {"d": 4}, machine="gpu").schedule
     assert "argument or operation" in str(schedule)
     with pytest.raises(
         CutError, match=exactly("the schedule is for the mesh {d:4}, and not for {d:2} (rule Schedule)")
@@ -346,7 +346,7 @@ def case() -> Any:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "schedule.json"
     target = f"{__name__}:case"
-    assert main(["search", target, "--devices", "4", "--profile", "gpu", "-o", str(file)]) == 0
+    assert main(["search", target, "--devices", "4", "--machine", "gpu", "-o", str(file)]) == 0
     out = capsys.readouterr().out
     assert "2 candidates on gpu" in out
     assert "what mattered" in out
@@ -357,7 +357,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_best_candidates_are_run_and_ranked(tmp_path: Path) -> None:
     args = ([np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32))
-    best = rd.search(step, args, devices=4, profile="cpu")
+    best = rd.search(step, args, devices=4, machine="cpu")
     ranking = best.measure(top=2, repeats=3, progress=False)
     assert [run[1] for run in sorted(ranking.runs, key=lambda run: run[1])] == [1, 2]
     for name, place, predicted, ran in ranking.runs:
@@ -378,7 +378,7 @@ def test_the_command_runs_the_best_of_them(tmp_path: Path) -> None:
     hidden = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
     environment = {name: value for name, value in os.environ.items() if name not in hidden} | {"JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = str(Path(rd.__file__).parents[1])
-    command = [sys.executable, "-m", "redistrib", "search", "small:case", "--devices", "4", "--profile", "cpu"]
+    command = [sys.executable, "-m", "redistrib", "search", "small:case", "--devices", "4", "--machine", "cpu"]
     asked = [*command, "--measure", "2", "--picture", "top.png"]
     done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert "2 candidates run, predicted for cpu" in done.stdout, done.stdout + done.stderr
@@ -418,7 +418,7 @@ def test_rank_correlation_is_of_predicted_and_measured() -> None:
 
 def test_what_cannot_be_run_is_not_measured() -> None:
     shapes = jax.ShapeDtypeStruct((8, 8), np.float32)
-    best = rd.search(lambda x: x @ x, (shapes,), devices=4, profile="cpu")
+    best = rd.search(lambda x: x @ x, (shapes,), devices=4, machine="cpu")
     with pytest.raises(ProgramError, match="shapes cannot be run; give measure"):
         best.measure()
     with pytest.raises(ProgramError, match="top is 0; give a positive number"):

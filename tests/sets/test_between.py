@@ -28,7 +28,7 @@ def between(
     """A plan, from (mesh, devices, type) to (mesh, devices, type)."""
     (mesh, devices, here), (other, others, there) = source, target
     return rd.synthesize(
-        here, there, rd.Mesh.of(mesh, devices), target_mesh=rd.Mesh.of(other, others), cost_model=model, **options
+        here, there, rd.Mesh.of(mesh, devices), target_mesh=rd.Mesh.of(other, others), machine=model, **options
     )
 
 
@@ -95,7 +95,7 @@ TWO_AXES = [
 
 def _check_two_axes(source: rd.DistType, target: rd.DistType) -> None:
     here, there = rd.Mesh.of("a=2,b=2"), rd.Mesh.of("a=2,b=2", range(4, 8))
-    plan = rd.synthesize(source, target, here, target_mesh=there, cost_model="exact")
+    plan = rd.synthesize(source, target, here, target_mesh=there, machine="exact")
     assert sum(plan.received) == sum(plan.lower_bound) and plan.collectives <= 8
     assert plan.crossing == plan.crossing_bound
     assert is_exact(plan)
@@ -137,7 +137,7 @@ def _ordered_pairs(name: str) -> list[tuple[object, object, rd.Mesh, rd.Mesh]]:
 @pytest.mark.parametrize("name", SETS)
 def test_a_sample_of_all_pairs_is_right(name: str) -> None:
     for source, target, here, there in random.Random(5).sample(_ordered_pairs(name), 6):
-        _check(rd.synthesize(source, target, here, target_mesh=there, cost_model="exact"))
+        _check(rd.synthesize(source, target, here, target_mesh=there, machine="exact"))
 
 
 @pytest.mark.long
@@ -145,7 +145,7 @@ def test_a_sample_of_all_pairs_is_right(name: str) -> None:
 def test_all_ordered_pairs_are_right(name: str) -> None:
     for source, target, here, there in _ordered_pairs(name):
         for model in ("exact", "tpu", SLOW_BETWEEN):
-            plan = rd.synthesize(source, target, here, target_mesh=there, cost_model=model)
+            plan = rd.synthesize(source, target, here, target_mesh=there, machine=model)
             assert is_exact(plan)
             if model == "exact":
                 _check(plan)
@@ -164,7 +164,7 @@ def test_idle_devices_change_nothing(case: RedistributionCase, data: st.DataObje
         rd.Mesh(mesh.axes, tuple(number[list(mesh.devices)].tolist())) for mesh in (case.mesh, case.target_mesh)
     )
     plan = case.plan("best", "exact")
-    moved = rd.synthesize(case.source, case.target, here, target_mesh=there, cost_model="exact")
+    moved = rd.synthesize(case.source, case.target, here, target_mesh=there, machine="exact")
     assert [step.kind for step in moved.steps] == [step.kind for step in plan.steps]
     assert moved.cost == plan.cost and moved.collectives == plan.collectives
     for of_moved, of_plan in ((moved.received, plan.received), (moved.sent, plan.sent)):

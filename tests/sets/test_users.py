@@ -65,6 +65,6 @@ def _sharding(ids: list[int], spec: tuple[object, ...]) -> SimpleNamespace:
 
 def test_shardings_of_other_devices_are_numbered_by_id() -> None:
     source, target = _sharding([7, 5], ("x",)), _sharding([5, 9], (None,))
-    plan = rd.synthesize(source, target, shape=(8,), cost_model="exact")
+    plan = rd.synthesize(source, target, shape=(8,), machine="exact")
     assert (plan.source_mesh.devices, plan.target_mesh.devices) == ((1, 0), (0, 2))  # ids 5, 7 and 9
     assert sum(plan.received) == sum(plan.lower_bound) == 12

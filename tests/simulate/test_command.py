@@ -38,10 +38,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_function_is_called_with_the_mesh(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     for what in (f"{module}:product", f"{module}.py:product"):
-        assert main(["simulate", what, "--mesh", "x=4", "--profile", "v100"]) == 0
+        assert main(["simulate", what, "--mesh", "x=4", "--machine", "v100"]) == 0
         out = capsys.readouterr().out
         assert out.startswith("main on v100: ") and " 0-3 " in out
-    assert main(["simulate", f"{module}:ready", "--profile", "v100"]) == 0
+    assert main(["simulate", f"{module}:ready", "--machine", "v100"]) == 0
     assert " 0-1 " in capsys.readouterr().out
 
 
@@ -49,7 +49,7 @@ def test_the_trace_and_the_picture_are_written(tmp_path: Path, capsys: pytest.Ca
     pytest.importorskip("matplotlib")
     trace, picture = tmp_path / "trace.json", tmp_path / "timeline.png"
     (tmp_path / "gpipe.txt").write_text(to_text(gpipe(4)))
-    asked = ["--profile", "v100", "--streams", "moves", "-o", str(trace), "-o", str(picture)]
+    asked = ["--machine", "v100", "--streams", "moves", "-o", str(trace), "-o", str(picture)]
     assert main(["simulate", str(tmp_path / "gpipe.txt"), *asked]) == 0
     assert capsys.readouterr().out.endswith(f"wrote {trace}\nwrote {picture}\n")
     found = rd.simulate(gpipe(4), "v100", streams="moves")
@@ -68,13 +68,13 @@ def test_pictures_of_every_format(suffix: str, begins: bytes, module: str, tmp_p
 
 def test_plans_are_simulated_from_their_file_or_from_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = ["[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]"]
-    plan = rd.synthesize(*ends, {"x": 4, "y": 6}, cost_model="gpu")
+    plan = rd.synthesize(*ends, {"x": 4, "y": 6}, machine="gpu")
     (tmp_path / "plan.json").write_text(plan.to_json())
     (tmp_path / "profile.json").write_text(PRESETS["gpu"].to_json())
-    assert main(["simulate", str(tmp_path / "plan.json"), "--profile", "gpu"]) == 0
+    assert main(["simulate", str(tmp_path / "plan.json"), "--machine", "gpu"]) == 0
     first = capsys.readouterr().out
     assert f"plan on gpu: {plan.cost * 1e3:,.3f} ms" in first
-    assert main(["simulate", *ends, "--mesh", "x=4,y=6", "--profile", str(tmp_path / "profile.json")]) == 0
+    assert main(["simulate", *ends, "--mesh", "x=4,y=6", "--machine", str(tmp_path / "profile.json")]) == 0
     assert capsys.readouterr().out == first
 
 
@@ -89,8 +89,8 @@ def test_plans_are_simulated_from_their_file_or_from_types(tmp_path: Path, capsy
         (["absent.py:f"], "no file 'absent.py'"),
         (["absent.txt"], "no file 'absent.txt'"),
         (["."], ".: Is a directory"),
-        (["MODULE:ready", "--profile", "h9"], "no machine 'h9'"),
-        (["MODULE:ready", "--profile", "h9.json"], "cannot read the profile"),
+        (["MODULE:ready", "--machine", "h9"], "no machine 'h9'"),
+        (["MODULE:ready", "--machine", "h9.json"], "cannot read the profile"),
         (["MODULE:ready", "-o", "trace.xyz"], "trace.xyz is neither a trace (.json) nor a picture"),
         (["MODULE:ready", "-o", "none/trace.json"], "none/trace.json: No such file or directory"),
         (["[8]", "[8]"], "give one program or plan, or two types and --mesh"),

@@ -105,7 +105,7 @@ def test_the_search_lays_the_axis_that_moves_most_onto_most_links() -> None:
 
     args = (jax.ShapeDtypeStruct((4096, 8192), np.float32), jax.ShapeDtypeStruct((8192, 8192), np.float32))
     pins = [rd.along("data", {"x": 0, "w": None}), rd.along("model", {"w": 0, "x": None})]
-    result = rd.search(function, args, {"data": 16, "model": 16}, pins=pins, profile="v5p", progress=False)
+    result = rd.search(function, args, {"data": 16, "model": 16}, pins=pins, machine="v5p", progress=False)
     assert len(result) == 2
     assert result[0].seconds < result[1].seconds
     assert "on 2 dimensions of the torus" in result[0].name
@@ -154,7 +154,7 @@ def test_elements_below_a_byte_are_packed(dtype: str, bits: int) -> None:
         return x @ w.astype(jnp.bfloat16)
 
     args = (jax.ShapeDtypeStruct((8, 8192), "bfloat16"), jax.ShapeDtypeStruct((8192, 32768), dtype))
-    candidate = rd.search(product, args, {"model": 4}, profile="v5e", progress=False)[0]
+    candidate = rd.search(product, args, {"model": 4}, machine="v5e", progress=False)[0]
     chip, rates = CHIPS["v5e"], machine("v5e").rates
     assert rates is not None
     size = 8 * 8192 * 2 + 8192 * 8192 * bits // 8 + 8 * 8192 * 2  # the product converts its operand

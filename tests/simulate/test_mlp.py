@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from redistrib.cost.chips import V100_BANDWIDTH, V100_LAUNCH, V100_LINK
 from redistrib.programs.builder import Builder
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Program
 from redistrib.programs.project import project, run_ranks
 from redistrib.programs.reference import distribute, run_by_rank, run_whole
 from redistrib.programs.text import to_text
-from redistrib.simulator.constants import V100_BANDWIDTH, V100_FLOPS, V100_LAUNCH, V100_LINK
+from redistrib.simulator.constants import V100_FLOPS
 from tests.simulate.drawn import arrays_for
 from tests.simulate.mlp import (
     MODELS,

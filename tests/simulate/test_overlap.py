@@ -155,7 +155,7 @@ def test_what_is_in_flight_is_held() -> None:
         h = b.compute(
             product,
             h,
-            b.move(w, "[512, 512]", plan=rd.synthesize("[128{x}512, 512]", "[512, 512]", {"x": 4}, cost_model="tpu")),
+            b.move(w, "[512, 512]", plan=rd.synthesize("[128{x}512, 512]", "[512, 512]", {"x": 4}, machine="tpu")),
             cut={"b": ("x",)},
         )
     program = b.build(h)

@@ -59,7 +59,7 @@ def test_a_simulation_takes_them(samples: Path, tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     seconds = {}
     for name in ("v100", "h100"):  # the rates of element types and of single operations do not count beside them
-        assert main(["simulate", str(program), "--profile", name, "--rates", str(rates)]) == 0
+        assert main(["simulate", str(program), "--machine", name, "--rates", str(rates)]) == 0
         seconds[name] = capsys.readouterr().out
         links = rd.simulate(gpipe(4), name).machine.links
         kernels = {"fuses": True, "fuses_products": False} if name == "h100" else {}

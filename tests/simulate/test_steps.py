@@ -56,7 +56,7 @@ def sizes_in(text: str) -> list[int]:
 @pytest.mark.parametrize(("source", "target", "mesh"), PROBLEMS)
 def test_a_row_for_each_step(source: str, target: str, mesh: str, profile: str) -> None:
     for model in (profile, "exact"):
-        plan = rd.synthesize(source, target, mesh, cost_model=model)
+        plan = rd.synthesize(source, target, mesh, machine=model)
         found = rd.simulate(plan, profile)
         rows = table(str(found))
         assert [row["step"].split()[:2] for row in rows] == [
@@ -93,7 +93,7 @@ def test_rounds_are_listed_with_their_largest_shares() -> None:
 def test_an_all_reduce_inside_hosts_crosses_none() -> None:
     """A host has the eight devices of one x: groups along y are inside a host, and groups along x are not."""
     for axis, said in (("y", "inside hosts"), ("x", "between hosts")):
-        plan = rd.synthesize(f"[4096, 8] sum{{{axis}}}", "[4096, 8]", "x=2,y=8", cost_model="gpu")
+        plan = rd.synthesize(f"[4096, 8] sum{{{axis}}}", "[4096, 8]", "x=2,y=8", machine="gpu")
         assert axis == "x" or all(isinstance(step, AllReduce) for step in plan.steps)
         assert {row["links"] for row in table(str(rd.simulate(plan, "gpu")))} == {said}
 

@@ -90,7 +90,7 @@ def test_d10_a_trace_of_the_pipeline_is_written(tmp_path: Path) -> None:
 
 
 def test_the_steps_of_a_plan_are_inside_its_move() -> None:
-    plan = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "x=4,y=6", cost_model="tpu")
+    plan = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "x=4,y=6", machine="tpu")
     assert len(plan.steps) > 1
     trace = rd.simulate(plan).chrome()
     own = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == 7]
@@ -132,7 +132,7 @@ def test_the_picture_of_a_plan_has_boxes_for_steps_lines_for_rounds_and_a_colour
     assert box.name == "move source: exchange" and box.links == ""
     assert len(box.rounds) == 3 and box.rounds[0] == event.start
     assert list(box.rounds) == sorted(set(box.rounds)) and box.rounds[-1] < event.end
-    hosts = rd.synthesize("[4{x,y}64, 96]", "[64, 6{y,x}96]", "x=2,y=8", cost_model="gpu")
+    hosts = rd.synthesize("[4{x,y}64, 96]", "[64, 6{y,x}96]", "x=2,y=8", machine="gpu")
     assert {box.links for event in rd.simulate(hosts, "gpu").events for box in _boxes(event)} == {"between hosts"}
-    inside = rd.synthesize("[8{y}64, 96]", "[64, 12{y}96]", "x=2,y=8", cost_model="gpu")
+    inside = rd.synthesize("[8{y}64, 96]", "[64, 12{y}96]", "x=2,y=8", machine="gpu")
     assert {box.links for event in rd.simulate(inside, "gpu").events for box in _boxes(event)} == {"inside hosts"}

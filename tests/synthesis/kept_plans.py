@@ -56,8 +56,9 @@ def plan_of(call: Call) -> Plan:
             axes, *order = given[name]
             made = Mesh(tuple(Axis(axis, size) for axis, size in axes))
             given[name] = Mesh(made.axes, tuple(order[0])) if order else made
-    if isinstance(given.get("cost_model"), dict):
-        given["cost_model"] = problems.profile(given["cost_model"])
+    if "cost_model" in given:
+        model = given.pop("cost_model")
+        given["machine"] = problems.profile(model) if isinstance(model, dict) else model
     if "torus" in given:
         torus = {name: tuple(map(_tupled, value)) for name, value in given.pop("torus").items()}
         hosts = tuple(given.pop("topology", ()))
@@ -167,10 +168,7 @@ def _mesh(mesh: Mesh) -> list[Any]:
 def _call(problem: problems.Problem) -> Call:
     given = problem.arguments()
     call = {**given, "mesh": _mesh(given["mesh"]), "target_mesh": _mesh(given["target_mesh"])}
-    model = given["cost_model"]
-    if isinstance(model, LatencyBandwidth):
-        assert isinstance(problem.model, dict)
-        call["cost_model"] = problem.model
+    call["cost_model"] = problem.model if isinstance(call.pop("machine"), LatencyBandwidth) else given["machine"]
     defaults = {"dtype": "float32", "algorithm": "best", "over_partition": True, "memory_limit": None,
                 "accumulate": None, "order": "any"}  # fmt: skip
     if call["target_mesh"] == call["mesh"]:

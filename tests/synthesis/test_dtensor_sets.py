@@ -17,7 +17,7 @@ def hold(name: str, first: int, count: int) -> int:
     """Plan the problems of a set from number `first` on; how many there are."""
     problems = problem_set(name, DEFAULT_SEED, count)[first:]
     for problem in problems:
-        plan = rd.synthesize(problem.source, problem.target, problem.axes, cost_model="exact", dtype="float32")
+        plan = rd.synthesize(problem.source, problem.target, problem.axes, machine="exact", dtype="float32")
         assert plan.received == plan.lower_bound, (problem.name, plan)
         tiles = (plan.before.tile_size, plan.after.tile_size)
         assert plan.height <= max(tiles), (problem.name, plan)

@@ -59,7 +59,7 @@ def test_where_shares_are_too_many_to_arrange_the_least_is_received_all_the_same
 ) -> None:
     monkeypatch.setattr(limits, "SUM_ROUND_SHARES", 0)
     for source, target, mesh, received in (row[:4] for row in KNOWN):
-        assert sum(rd.synthesize(source, target, mesh, cost_model="exact").received) == received, (source, target)
+        assert sum(rd.synthesize(source, target, mesh, machine="exact").received) == received, (source, target)
 
 
 @pytest.mark.parametrize(("most", "pulled"), [(1 << 16, [120]), (119, []), (120, [120])])
@@ -75,13 +75,13 @@ def test_candidates_pull_so_many_shares_once_there_is_another(
 
     monkeypatch.setattr(sources, "colour_rounds", colour_rounds)
     monkeypatch.setattr(limits, "PULLED_SHARES", most)
-    plan = rd.synthesize("[1{z}2, 6] max{w,x}", "[2, 6] max{z}", {"w": 4, "x": 2, "z": 2}, cost_model="exact")
+    plan = rd.synthesize("[1{z}2, 6] max{w,x}", "[2, 6] max{z}", {"w": 4, "x": 2, "z": 2}, machine="exact")
     assert (seen, plan.cost) == (pulled, 168)
 
 
 @pytest.mark.parametrize(("source", "target", "mesh", "received"), KNOWN)
 def test_what_is_known_to_be_least(source: str, target: str, mesh: str, received: int) -> None:
-    plan = rd.synthesize(source, target, mesh, dtype="int64", cost_model="exact")
+    plan = rd.synthesize(source, target, mesh, dtype="int64", machine="exact")
     assert sum(plan.received) == plan.least_received == plan.cost == received
     assert plan.height <= max(plan.source.local_size, plan.target.local_size)
     assert is_exact(plan)
@@ -98,7 +98,7 @@ def test_tiles_of_one_size_cannot_reach_every_bound(
     source: str, target: str, mesh: str, received: int, bound: int
 ) -> None:
     """In the second, neither the tiles before nor those after are made of the tiles that are best in between."""
-    plan = rd.synthesize(source, target, mesh, cost_model="exact")
+    plan = rd.synthesize(source, target, mesh, machine="exact")
     assert (sum(plan.received), plan.least_received) == (received, bound)
     assert received == least_in_two_steps(plan.before, plan.after)
 
@@ -235,14 +235,14 @@ def test_sums_cross_slow_links_and_not_summands() -> None:
         ("a=2,b=4", "[4096, 1024]"),
         ("a=4,b=2", "[4096, 1024]"),
     ):
-        plan = rd.synthesize("[4096, 1024] sum{a,b}", target, mesh, cost_model=profile)
+        plan = rd.synthesize("[4096, 1024] sum{a,b}", target, mesh, machine=profile)
         scatters = [step for step in plan.steps if isinstance(step, ReduceScatter)]
         inside, across = (step.groups // 4 for step in scatters)
         assert (inside == inside[:, :1]).all() and (across == [0, 1]).all()
         assert sum(plan.received) == plan.least_received
-    fixed = rd.synthesize("[4096, 1024] sum{a,b}", "[4096, 1024]", "a=2,b=4", cost_model=profile, order="fixed")
+    fixed = rd.synthesize("[4096, 1024] sum{a,b}", "[4096, 1024]", "a=2,b=4", machine=profile, order="fixed")
     assert sum(step.before.summands > step.after.summands for step in fixed.steps) == 1
-    cut = rd.synthesize("[8, 8, 8] sum{a,c}", "[2{b}8, 2{c}8, 8]", "a=2,b=4,c=4,d=2", cost_model="gpu")
+    cut = rd.synthesize("[8, 8, 8] sum{a,c}", "[2{b}8, 2{c}8, 8]", "a=2,b=4,c=4,d=2", machine="gpu")
     assert is_exact(cut)
 
 
@@ -386,12 +386,12 @@ def test_booleans_have_maxima_and_order_is_checked_for_whole_types_too() -> None
 
 def test_a_memory_limit_is_kept_and_the_least_one_is_told() -> None:
     ends = ("[64, 64] sum{x}", "[64, 64]", "x=4,y=2")
-    free = rd.synthesize(*ends, cost_model="exact").peak_bytes
+    free = rd.synthesize(*ends, machine="exact").peak_bytes
     with pytest.raises(MemoryLimitError) as caught:
-        rd.synthesize(*ends, cost_model="exact", memory_limit=40_000)
+        rd.synthesize(*ends, machine="exact", memory_limit=40_000)
     least = caught.value.least
     assert 40_000 < least < free
-    plan = rd.synthesize(*ends, cost_model="exact", memory_limit=least)
+    plan = rd.synthesize(*ends, machine="exact", memory_limit=least)
     assert plan.peak_bytes <= least
     assert is_exact(replace(plan, dtype="int64"))
 
@@ -436,7 +436,7 @@ def test_any_problem_has_a_right_plan_within_the_least_memory(
 
 
 def test_a_plan_is_written_read_shown_and_explained() -> None:
-    plan = rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", cost_model="exact", dtype="bfloat16", order="fixed")
+    plan = rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", machine="exact", dtype="bfloat16", order="fixed")
     again = Plan.from_json(plan.to_json())
     assert again == plan and (again.order, again.accumulate) == ("fixed", "float32")
     shown = str(plan)

@@ -49,7 +49,7 @@ def test_prices_are_finite_numbers(price: float, algorithm: str, limit: int | No
             "[2{y}12, 3{x}12]",
             {"x": 4, "y": 6},
             algorithm=algorithm,
-            cost_model=Priceless(price=price),
+            machine=Priceless(price=price),
             memory_limit=limit,
         )
     assert str(caught.value) == "the cost model 'mine' gives no plan a finite price; every price must be a number"
@@ -59,6 +59,6 @@ def test_a_limit_below_the_one_plan_there_is() -> None:
     """Shares too many and unequal to be arranged: only the paper's plan is left, and it tells the least limit."""
     problem = ("[40{x}1640, 41{y}1640]", "[41{y}1640, 40{x}1640]", {"x": 41, "y": 40})
     with pytest.raises(MemoryLimitError) as caught:
-        rd.synthesize(*problem, cost_model="tpu", memory_limit=1)
-    plan = rd.synthesize(*problem, cost_model="tpu", memory_limit=caught.value.least)
+        rd.synthesize(*problem, machine="tpu", memory_limit=1)
+    plan = rd.synthesize(*problem, machine="tpu", memory_limit=caught.value.least)
     assert plan.peak_bytes == caught.value.least

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from redistrib import errors
 from redistrib.api import load_profile
 from redistrib.cost.fit import FASTEST, fit_profile
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
-from redistrib.cost.presets import PRESETS
-from redistrib.cost.profiles import profile_of
+from redistrib.cost.presets import PRESETS, cost_model
 from redistrib.plans.samples import Sample
+from redistrib.simulator.constants import MACHINES, machine
 from tests.messages import exactly
 
 GOOD = {**json.loads(PRESETS["gpu"].to_json()), "transports": {"packed": [1e-5, 0, 1e-9]}}  # type: ignore[attr-defined]
@@ -139,26 +140,28 @@ def test_what_is_no_profile_is_refused(text: Any, says: str) -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_profiles_are_given_as_values_files_or_objects(tmp_path: Path) -> None:
+def test_a_machine_is_a_name_a_model_a_file_or_an_object(tmp_path: Path) -> None:
     profile = LatencyBandwidth.from_json(json.dumps(GOOD))
     path = tmp_path / "profile.json"
     path.write_text(profile.to_json())
-    for given in (profile, path, str(path), GOOD):
-        assert profile_of(given) == profile
+    (tmp_path / "other").write_text(profile.to_json())
+    for given in (profile, path, str(path), str(tmp_path / "other"), GOOD):
+        assert cost_model(given) == profile
     assert profile.transports == {"packed": (1e-5, 0, 1e-9)}
-    for wrong in (7, [1], {"x": {1}}, {1: object()}):
-        with pytest.raises(
-            errors.ProfileError,
-            match=exactly(
-                f"{wrong!r} is no profile; give a LatencyBandwidth, the path of its JSON, or the object in it"
-            ),
-        ):
-            profile_of(wrong)  # type: ignore[arg-type]
+    assert {name: cost_model(name) for name in MACHINES} == {name: found.links for name, found in MACHINES.items()}
+    assert cost_model(MACHINES["h100"]) is cost_model("h100") is machine("h100").links
+    for wrong in (7, [1], None, "mine"):
+        with pytest.raises(errors.ChoiceError, match=f"^no machine {re.escape(repr(wrong))}; give a cost model, the "):
+            cost_model(wrong)  # type: ignore[arg-type]
+    for odd in ({"x": {1}}, {1: object()}):
+        text = f"{odd!r} is no profile; give what `redistrib calibrate` writes"
+        with pytest.raises(errors.ProfileError, match=exactly(text)):
+            cost_model(odd)  # type: ignore[arg-type]
     with pytest.raises(
         errors.ProfileError,
         match=exactly("this is no redistrib-profile of version 1; write one with `redistrib calibrate`"),
     ):
-        profile_of({})
+        cost_model({})
 
 
 def test_the_largest_file_that_is_read(tmp_path: Path) -> None:

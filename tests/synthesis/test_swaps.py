@@ -39,7 +39,7 @@ def loads(pairs, hosts):
 
 
 def permute(source, target):
-    plan = rd.synthesize(source, target, MESH, topology="aabbccdd", cost_model=TAKES_TURNS)
+    plan = rd.synthesize(source, target, MESH, topology="aabbccdd", machine=TAKES_TURNS)
     (step,) = [step for step in plan.steps if step.kind == "allpermute"]
     rd.verify(plan)
     return [tuple(pair) for pair in step.pairs.tolist()]
@@ -66,9 +66,9 @@ def test_presets_of_accelerators_plan_as_if_swaps_were_nothing_special(preset, m
 
     monkeypatch.setattr(groups, "without_swaps", refused)
     for source, target in MOVES:
-        rd.synthesize(source, target, MESH, topology="aabbccdd", cost_model=preset)
+        rd.synthesize(source, target, MESH, topology="aabbccdd", machine=preset)
     with pytest.raises(AssertionError, match="chosen again"):
-        rd.synthesize(*MOVES[0], MESH, topology="aabbccdd", cost_model=TAKES_TURNS)
+        rd.synthesize(*MOVES[0], MESH, topology="aabbccdd", machine=TAKES_TURNS)
 
 
 @given(st.data())

@@ -81,7 +81,7 @@ def test_slow_links_carry_little_more_than_they_must(model: LatencyBandwidth, si
         pytest.skip("its slow axis has four devices")
     ratios = []
     for problem in problems(sizes, 40, seed=12):
-        plan = rd.synthesize(problem.source, problem.target, problem.axes, cost_model=model)
+        plan = rd.synthesize(problem.source, problem.target, problem.axes, machine=model)
         bound = crossing_bound(plan.before, plan.after)
         crossed = sum(crossing(step) for step in plan.steps)
         assert crossed >= bound
@@ -99,14 +99,14 @@ def test_equal_links_are_one_class() -> None:
     )
     for problem in problems((4, 8), 25, seed=3):
         plans = [
-            rd.synthesize(problem.source, problem.target, problem.axes, cost_model=model) for model in (alike, by_axis)
+            rd.synthesize(problem.source, problem.target, problem.axes, machine=model) for model in (alike, by_axis)
         ]
         assert plans[0].steps == plans[1].steps
 
 
 def test_a_replica_on_the_same_host_is_the_sender() -> None:
     # every host holds the whole array, so nothing needs to cross
-    plan = rd.synthesize("[1024{a}2048, 2048]", "[2048, 1024{a}2048]", {"h": 4, "b": 4, "a": 2}, cost_model=BY_HOST)
+    plan = rd.synthesize("[1024{a}2048, 2048]", "[2048, 1024{a}2048]", {"h": 4, "b": 4, "a": 2}, machine=BY_HOST)
     assert sum(crossing(step) for step in plan.steps) == 0
 
 
@@ -120,7 +120,7 @@ def test_devices_of_a_host_share_what_comes_from_other_hosts(source: str, target
             text = text.replace(f"n{name}", f"{size // cut}{name}{size}")
         return text.replace("n", str(size))
 
-    plan = rd.synthesize(of(source), of(target), mesh, cost_model=BY_HOST)
+    plan = rd.synthesize(of(source), of(target), mesh, machine=BY_HOST)
     assert sum(crossing(step) for step in plan.steps) == crossing_bound(plan.before, plan.after)
 
 
@@ -155,7 +155,7 @@ def test_axes_that_hosts_do_not_divide(
     source: str, target: str, mesh: dict[str, int], target_mesh: dict[str, int] | None, algorithm: str
 ) -> None:
     """Tiles that lie on all hosts alike and yet are no node of the weak graph with hosts."""
-    plan = rd.synthesize(source, target, mesh, target_mesh=target_mesh, algorithm=algorithm, cost_model="gpu")
+    plan = rd.synthesize(source, target, mesh, target_mesh=target_mesh, algorithm=algorithm, machine="gpu")
     assert is_exact(plan)
 
 
@@ -163,14 +163,14 @@ def test_a_permute_to_other_hosts_is_priced_once() -> None:
     """It is in the price of the path already; priced again for the lowering, a dearer path would be taken."""
     model = replace(PRESETS["cpu"], slow_bandwidth=5e8, devices_per_host=4)
     mesh = {"y": 2, "x": 2, "z": 6}
-    plan = rd.synthesize("[18{y}36]", "[3{x,z}36]", mesh, algorithm="paper", cost_model=model)
+    plan = rd.synthesize("[18{y}36]", "[3{x,z}36]", mesh, algorithm="paper", machine=model)
     assert [step.kind for step in plan.steps] == ["dynslice", "allpermute"]
 
 
 def test_paths_to_the_wrong_hosts_are_dearer_by_a_permute() -> None:
     """Of two paths of one price the one comes first that needs no permute over slow links."""
     plan = rd.synthesize(
-        "[1024, 3, 64, 1{x}8]", "[1024, 3, 8{x}64, 2{v}8]", {"v": 4, "x": 8}, cost_model=BY_HOST, over_partition=False
+        "[1024, 3, 64, 1{x}8]", "[1024, 3, 8{x}64, 2{v}8]", {"v": 4, "x": 8}, machine=BY_HOST, over_partition=False
     )
     assert [step.kind for step in plan.steps] == ["alltoall", "dynslice"]
 
@@ -188,7 +188,7 @@ def crossings(hosts: Int64, sizes: tuple[int, ...], told: bool) -> list[tuple[in
             problem.source,
             problem.target,
             problem.axes,
-            cost_model=BY_TWO if len(hosts) == 8 else BY_HOST,
+            machine=BY_TWO if len(hosts) == 8 else BY_HOST,
             topology=hosts.tolist() if told else None,
         )
         found.append(

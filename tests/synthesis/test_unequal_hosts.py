@@ -23,7 +23,7 @@ def made(source: str, target: str, hosts: list[int] = HOSTS, n: int = N, dtype: 
     sizes = {"n2": n // 2, "n4": n // 4, "n8": n // 8, "n": n}
     for name, size in sizes.items():
         source, target = (text.replace(name, str(size)) for text in (source, target))
-    return rd.synthesize(source, target, MESH, dtype=dtype, cost_model="tpu", topology=hosts)
+    return rd.synthesize(source, target, MESH, dtype=dtype, machine="tpu", topology=hosts)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_devices_that_are_handed_their_tile_hold_nothing_until_then() -> None:
 def test_bytes_between_hosts_are_near_their_bound() -> None:
     ratios = []
     for problem in [*problem_set("U222", count=20), *problem_set("H222", count=20)]:
-        plan = rd.synthesize(problem.source, problem.target, problem.axes, cost_model="tpu", topology=HOSTS)
+        plan = rd.synthesize(problem.source, problem.target, problem.axes, machine="tpu", topology=HOSTS)
         crosses, bound = plan.crossing_between(HOSTS)
         assert crosses >= bound
         ratios += [crosses / bound] if bound else []
@@ -78,11 +78,11 @@ def test_no_more_crosses_than_in_the_cheapest_plan(number: int, hosts: list[int]
     """And the plan is correct, costs little more, and holds no larger tile than source or target."""
     problem = problem_set("H222" if number % 2 else "U222", count=number // 2 + 1)[-1].scaled(1 << 20)
     ends = problem.source, problem.target, problem.axes
-    plan = rd.synthesize(*ends, cost_model=model, topology=hosts)
+    plan = rd.synthesize(*ends, machine=model, topology=hosts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(best, "PRICE_TOLERANCE", 1.0)
         patch.setattr(best, "relay_broadcast", lambda problem: [])
-        cheapest = rd.synthesize(*ends, cost_model=model, topology=hosts)
+        cheapest = rd.synthesize(*ends, machine=model, topology=hosts)
     assert plan.crossing_between(hosts)[0] <= cheapest.crossing_between(hosts)[0]
     assert plan.cost <= best.PRICE_TOLERANCE * cheapest.cost * (1 + 1e-9)
     assert plan.height <= max(plan.before.tile_size, plan.after.tile_size)
@@ -93,14 +93,14 @@ def test_where_there_are_summands_every_device_holds_something_all_the_way() -> 
     """On 12 devices the preset has hosts of 8 and 4; the moves before the summands are plans of their own."""
     source, target = "[51539607552{z}154618822656, 4{y,x}16]", "[77309411328{x}154618822656, 16] max{z}"
     mesh = {"x": 2, "y": 2, "z": 3}
-    plan = rd.synthesize(source, target, mesh, cost_model="gpu")
+    plan = rd.synthesize(source, target, mesh, machine="gpu")
     assert not any(step.after.nowhere.any() for step in plan.steps)
 
 
 def test_hosts_take_turns_to_send_what_others_lack() -> None:
     """Hosts 0 and 1 lack the half that hosts 2 and 3 have: each of these sends it to one of them."""
     model = replace(PRESETS["tpu"], host_bandwidth=PRESETS["tpu"].slow_bandwidth)
-    plan = rd.synthesize(f"[{N // 2}{{x}}{N}, 64]", f"[{N}, 64]", MESH, cost_model=model, topology=HOSTS)
+    plan = rd.synthesize(f"[{N // 2}{{x}}{N}, 64]", f"[{N}, 64]", MESH, machine=model, topology=HOSTS)
     first = plan.steps[0]
     sent = [(HOSTS[a], HOSTS[b]) for a, b in zip(first.shares.src, first.shares.dst, strict=True)]
     assert sorted(a for a, b in sent if a != b and b < 2) == [2, 3]

@@ -92,8 +92,8 @@ def test_every_pair_of_types_on_a_mesh(mesh, shape):
 @pytest.mark.parametrize("model", ["exact", "tpu", "cpu", "gpu"])
 def test_divisible_types_have_the_plans_that_they_had(model):
     """However they are said: the mark for unequal tiles changes nothing where tiles are equal."""
-    plain = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "x=4,y=6", cost_model=model)
-    marked = rd.synthesize("[3~{x}12, 2^{y}12]", "[2~{y}12, 3{x}12]", "x=4,y=6", cost_model=model)
+    plain = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "x=4,y=6", machine=model)
+    marked = rd.synthesize("[3~{x}12, 2^{y}12]", "[2~{y}12, 3{x}12]", "x=4,y=6", machine=model)
     assert marked.to_json() == plain.to_json()
     assert json.loads(plain.to_json())["version"] == 1
 
@@ -122,9 +122,9 @@ def test_a_table_says_the_types_as_they_were_given():
 
 def test_many_more_shares_than_are_arranged_at_leisure():
     """Where even plans have all-to-alls to fall back on, these have the direct exchange alone."""
-    plan = rd.synthesize("[2~{x}199, 5]", "[199, 1~{x}5]", "x=100", cost_model="exact")
+    plan = rd.synthesize("[2~{x}199, 5]", "[199, 1~{x}5]", "x=100", machine="exact")
     assert plan.received == plan.lower_bound
-    plan = rd.synthesize("[2~{x}199, 199]", "[199, 2~{x}199]", "x=100", cost_model="exact")
+    plan = rd.synthesize("[2~{x}199, 199]", "[199, 2~{x}199]", "x=100", machine="exact")
     assert len(plan.steps[0].shares) > 1 << 12
     assert plan.received == plan.lower_bound
 
@@ -164,7 +164,7 @@ def test_tiles_without_elements_and_devices_without_tiles():
 
 
 def test_where_what_a_plan_receives_goes_is_told(capsys):
-    plan = rd.synthesize("[3~{x}10, 7]", "[10, 2^{x}7]", "x=4", cost_model="tpu")
+    plan = rd.synthesize("[3~{x}10, 7]", "[10, 2^{x}7]", "x=4", machine="tpu")
     (row,) = traffic(plan)
     assert row.needed == sum(plan.lower_bound)
     assert row.needed + row.padding == sum(plan.received)
@@ -200,7 +200,7 @@ def test_nothing_that_needs_equal_tiles_takes_others():
 
 
 def _exchange(source: str = "[3~{x}10]", target: str = "[4~{x,y}10]") -> rd.Plan:
-    return rd.synthesize("[3~{x}10, 3]", "[10, 1{y}3]", "x=4,y=3", cost_model="exact")
+    return rd.synthesize("[3~{x}10, 3]", "[10, 1{y}3]", "x=4,y=3", machine="exact")
 
 
 def _with(plan: rd.Plan, **changes) -> rd.Plan:

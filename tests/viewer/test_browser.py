@@ -20,7 +20,7 @@ if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin  # noqa: E402
 
-PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, cost_model="exact")
+PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from redistrib.viewer.content import Content
 from redistrib.viewer.entry import content_of
 from redistrib.viewer.plans import drawn_dims, timeline_of
 
-PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, cost_model="exact")
+PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
 
 
 def program() -> Any:
@@ -48,7 +48,7 @@ def test_a_plan_has_its_bytes_and_every_message() -> None:
 
 
 def test_the_timeline_of_a_plan_has_steps_rounds_and_links() -> None:
-    plan = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, cost_model="exact")
+    plan = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
     line = timeline_of(plan, machine("tpu"))
     steps = [block for block in line.blocks if block.kind == "step"]
     rounds = [block for block in line.blocks if block.kind == "round"]

@@ -29,7 +29,7 @@ def test_each_byte_is_read_by_one_host(tmp_path: Path) -> None:
     gpu = cost_model("gpu")
     assert isinstance(gpu, LatencyBandwidth)
     model = replace(gpu, storage_bandwidth=1e6)
-    plan = rd.load_plan(path, shardings, hosts=4, cost_model=model)
+    plan = rd.load_plan(path, shardings, hosts=4, machine=model)
     total = sum(array.nbytes for array in tensors.values())
     assert plan.total_bytes == total and len(plan.read_bytes) == 4
     assert max(plan.read_bytes) < 1.1 * total / 4
@@ -80,6 +80,6 @@ def test_a_calibrated_profile_predicts_how_long_reading_takes(
     assert f"{path} is read at" in capsys.readouterr().err
     model = load_profile(profile)
     assert model.storage_bandwidth is not None
-    command = ["load", "--plan", str(path), "--mesh", "fsdp=4,tp=2", "--hosts", "4", "--profile", str(profile)]
+    command = ["load", "--plan", str(path), "--mesh", "fsdp=4,tp=2", "--hosts", "4", "--machine", str(profile)]
     assert main(command) == 0
     assert f"predicted: reading {2**20 / model.storage_bandwidth:.3g} s and moving" in capsys.readouterr().out

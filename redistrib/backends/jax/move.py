@@ -33,7 +33,7 @@ class CompiledMove:
         run: the function of one device's tiles, to a tile or a tuple of tiles.
         devices: of all rows.
         ins, outs: the rows of arguments and results, see `rows`.
-        donated: the numbers of arguments that results overwrite.
+        reused: the numbers of arguments that results overwrite.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class CompiledMove:
         devices: Sequence[Any],
         ins: Sequence[jax.ShapeDtypeStruct],
         outs: Sequence[jax.ShapeDtypeStruct] | jax.ShapeDtypeStruct,
-        donated: Sequence[int] = (),
+        reused: Sequence[int] = (),
     ) -> None:
         self._mesh = line_of(devices)
         with alone_on(self._mesh):
             specs = tuple(each.sharding.spec for each in ins), jax.tree.map(lambda each: each.sharding.spec, outs)
-            self._jitted = jax.jit(over_tiles(run, self._mesh, *specs), donate_argnums=tuple(donated))
+            self._jitted = jax.jit(over_tiles(run, self._mesh, *specs), donate_argnums=tuple(reused))
             self._lowered = self._jitted.lower(*ins)
         self._executable: Any = None
 

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.contexts import in_own_context
+from redistrib.backends.jax.jitted import jitted, mesh_of, sharding_of
 from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.program_function import (
     ProgramFunction,
@@ -26,7 +27,6 @@ from redistrib.backends.jax.program_function import (
     require_values,
     with_zeros,
 )
-from redistrib.backends.jax.staged import mesh_of, sharding_of, staged
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.programs.check import check
 from redistrib.programs.data import ProgramData
@@ -151,7 +151,7 @@ class PlacedFunction:
     def _launched(self, item: Launch, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         mesh = self._mesh(item.place)
         if id(item.program) not in self._compiled:
-            self._compiled[id(item.program)] = staged(item.program, mesh, compute)
+            self._compiled[id(item.program)] = jitted(item.program, mesh, compute)
         results = self._compiled[id(item.program)](*(env[name] for name in item.ins))
         if self._in_turn and mesh.size > 1:
             jax.block_until_ready(results)

@@ -21,17 +21,17 @@ from redistrib.programs.program import Compute, Program
 
 
 def check(
-    plan: Plan, comm: MPI.Intracomm, limit: int | str | None, profile: Any, transport: str | None
+    plan: Plan, comm: MPI.Intracomm, limit: int | str | None, machine: Any, transport: str | None
 ) -> tuple[LatencyBandwidth | None, int | None]:
     """Refuse a plan or arguments that cannot be prepared, on every rank with the same message.
 
     Returns:
-        The profile, and the limit in bytes.
+        The profile of the machine, and the limit in bytes.
 
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    options = _require_equal("plan", plan, Plan, comm, limit, profile, transport)
+    options = _require_equal("plan", plan, Plan, comm, limit, machine, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
@@ -41,14 +41,14 @@ def check(
 
 
 def check_program(
-    program: Program, comm: MPI.Intracomm, limit: int | str | None, profile: Any, transport: str | None
+    program: Program, comm: MPI.Intracomm, limit: int | str | None, machine: Any, transport: str | None
 ) -> tuple[LatencyBandwidth | None, int | None]:
     """As `check`, for a program. Of the bodies of its nests, only the names are compared.
 
     Raises:
         CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
     """
-    options = _require_equal("program", program, ProgramData, comm, limit, profile, transport)
+    options = _require_equal("program", program, ProgramData, comm, limit, machine, transport)
     ranks = max(program.devices, default=-1) + 1
     if comm.size < ranks:
         raise CommunicatorError(
@@ -84,14 +84,14 @@ def _require_equal(
     sort: type,
     comm: MPI.Intracomm,
     limit: Any,
-    profile: Any,
+    machine: Any,
     transport: str | None,
 ) -> tuple[LatencyBandwidth | None, int | None]:
     """Refuse arguments that differ between ranks, and return the profile and the limit."""
     require_communicator(comm)
     model, room, problem, call = None, None, None, ""
     try:
-        model = None if profile is None else selection.profile_of_transports(profile)
+        model = None if machine is None else selection.profile_of_transports(machine)
         digest, room = compared_arguments(kind, runnable, sort, limit)
         call = f"{kind} {digest}"
     except RedistribError as error:
@@ -102,7 +102,7 @@ def _require_equal(
             raise ProfileError(f"rank {rank}: {other}")
         if other:
             raise other
-    names = ("problem", everyone[0][1].partition(" ")[0], "memory_limit", "profile", "transport")
+    names = ("problem", everyone[0][1].partition(" ")[0], "memory_limit", "machine", "transport")
     for rank, other in enumerate(everyone):
         for name, a, b in zip(names, everyone[0], other, strict=True):
             if a != b:

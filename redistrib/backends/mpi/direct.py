@@ -113,9 +113,9 @@ class Scatter(DirectMove):
         present = [device for device in self._members if device in self._box]
         counts = [int(device in self._box) for device in self._members]
         if self.value.windows:  # MPI reads no element of a scatter twice
-            staged = np.stack([view(whole, self._box[device].start, self._box[device].size) for device in present])
+            apart = np.stack([view(whole, self._box[device].start, self._box[device].size) for device in present])
             places = np.cumsum([0, *counts[:-1]]).tolist()
-            return [flat(staged), (counts, places), self._sent_type]
+            return [flat(apart), (counts, places), self._sent_type]
         places = [self._offset(self._box[device].start) if device in self._box else 0 for device in self._members]
         return [flat(whole), (counts, places), self._sent_type]
 

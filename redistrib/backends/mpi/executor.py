@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,12 @@ from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import Runner, runner_of
 from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_directly
 from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import MachineLike
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step, Unreduce
 from redistrib.plans.strided import Bytes
+from redistrib.renamed import renamed
 
 # The bit of a call's word that accepts the arrays; the bits below name the shared blocks that a rank has free.
 _ACCEPTS = 62
@@ -33,12 +33,13 @@ _ACCEPTS = 62
 DIRECT = "direct"  # the transport of a plan without its steps
 
 
+@renamed("profile", "machine")
 def to_mpi(
     plan: Plan,
     comm: MPI.Intracomm,
     *,
     memory_limit: int | str | None = None,
-    profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
+    machine: MachineLike | None = None,
     transport: str | None = None,
 ) -> Executor:
     """Prepare a plan to run on a communicator; collective, with equal arguments on all ranks.
@@ -51,7 +52,7 @@ def to_mpi(
         comm: an mpi4py communicator with one rank per device.
         memory_limit: bytes per rank for source, target and all memory between, an integer or a text such as
             `"2GiB"`; None for no limit.
-        profile: a profile of `redistrib calibrate --backend mpi`, by which transports are chosen: the path of its JSON,
+        machine: a profile of `redistrib calibrate --backend mpi`, by which transports are chosen: the path of its JSON,
             the parsed JSON, or the profile itself; None for the default order.
         transport: "shared" (copies through memory that ranks of one host share), "packed" (contiguous collectives
             around local copies) or "datatypes" (`Alltoallw` without staging), for all steps.
@@ -62,7 +63,7 @@ def to_mpi(
         ProfileError: if the profile is malformed or lacks the figures of a transport; on every rank.
         MemoryLimitError: if no transport fits the limit.
     """
-    return Executor(plan, comm, memory_limit=memory_limit, profile=profile, transport=transport)
+    return Executor(plan, comm, memory_limit=memory_limit, machine=machine, transport=transport)
 
 
 class Executor(CommunicatorOwner):
@@ -89,11 +90,11 @@ class Executor(CommunicatorOwner):
         comm: MPI.Intracomm,
         *,
         memory_limit: int | str | None = None,
-        profile: Any = None,
+        machine: Any = None,
         transport: str | None = None,
         lasting: bool = True,
     ) -> None:
-        model, limit = consistency.check(plan, comm, memory_limit, profile, transport)
+        model, limit = consistency.check(plan, comm, memory_limit, machine, transport)
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         super().__init__(comm)
@@ -215,8 +216,8 @@ class Executor(CommunicatorOwner):
         # private `out`.
         behind = self._target_bytes
         room = shared.free_shared_memory()
-        staged = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
-        needed = self._groups.host.size * (2 * self._target_bytes + middle + staged) if stages else 0
+        in_staging = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
+        needed = self._groups.host.size * (2 * self._target_bytes + middle + in_staging) if stages else 0
         fits = self._lasting and self.comm.allreduce(room is None or needed * 1.1 < room, MPI.LAND)
         rows = np.zeros((len(stages), 6), np.int64)
         for k, stage in enumerate(stages):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from os import PathLike
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ from redistrib.backends.mpi.arrays import absent_tile, dtype_of, tile_of
 from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
-from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import MachineLike
 from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
@@ -26,6 +25,7 @@ from redistrib.programs.live import aliases, changes, moments
 from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 from redistrib.programs.reference import cropped, padded
+from redistrib.renamed import renamed
 
 _Reader: TypeAlias = "Callable[[Any, Value], Tile | None]"
 _CALLS = "call", "scatter", "gather"
@@ -36,12 +36,13 @@ Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
 Steps: TypeAlias = list[tuple[Callable[[Tiles], None], tuple[str, ...]]]  # operations, each with the values it ends
 
 
+@renamed("profile", "machine")
 def program_to_mpi(
     program: Program,
     comm: MPI.Intracomm,
     *,
     memory_limit: int | str | None = None,
-    profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
+    machine: MachineLike | None = None,
     transport: str | None = None,
 ) -> ProgramExecutor:
     """Prepare a program to run on a communicator; collective, with equal arguments on all ranks.
@@ -53,7 +54,7 @@ def program_to_mpi(
         program: the program.
         comm: an mpi4py communicator with at least a rank for each device.
         memory_limit: bytes per rank for all live tiles and the scratch of moves, or a text such as `"2GiB"`; or None.
-        profile, transport: of the plans of moves, see `to_mpi`.
+        machine, transport: of the plans of moves, see `to_mpi`.
 
     Raises:
         CommunicatorError: if the communicator is too small, the ranks give different programs or arguments, or the
@@ -62,7 +63,7 @@ def program_to_mpi(
         ProfileError: if the profile is malformed or lacks the figures of a transport; on every rank.
         MemoryLimitError: if the program does not fit the limit; on every rank.
     """
-    return ProgramExecutor(program, comm, memory_limit=memory_limit, profile=profile, transport=transport)
+    return ProgramExecutor(program, comm, memory_limit=memory_limit, machine=machine, transport=transport)
 
 
 class ProgramExecutor(CommunicatorOwner):
@@ -79,14 +80,10 @@ class ProgramExecutor(CommunicatorOwner):
 
     def __init__(
         self,
-        program: Program,
-        comm: MPI.Intracomm,
-        *,
-        memory_limit: int | str | None = None,
-        profile: Any = None,
-        transport: str | None = None,
-    ) -> None:
-        model, limit = consistency.check_program(program, comm, memory_limit, profile, transport)
+        program: Program, comm: MPI.Intracomm, *, memory_limit: int | str | None = None, machine: Any = None,
+        transport: str | None = None
+    ) -> None:  # fmt: skip
+        model, limit = consistency.check_program(program, comm, memory_limit, machine, transport)
         self.program = program
         self.calls: dict[str, tuple[str, ...]] = {}
         self._flat = inlined(program)
@@ -272,7 +269,7 @@ class ProgramExecutor(CommunicatorOwner):
         if key not in self._plans:
             try:
                 self._plans[key] = Executor(
-                    plan, group, memory_limit=room, profile=model, transport=transport, lasting=limit is None
+                    plan, group, memory_limit=room, machine=model, transport=transport, lasting=limit is None
                 )
             except MemoryLimitError as error:
                 raise _too_little(limit or 0, error.least + beside) from None

@@ -53,8 +53,8 @@ def scratch_of(stage: Stage, transport: str) -> int:
     if isinstance(step, Unreduce):
         return 0
     if isinstance(step, AllReduce):
-        staged = 0 if is_native(stage) else max(step.parts) * step.group_size
-        return (2 * step.after.tile_size + staged) * size + accumulator_bytes(stage)
+        in_staging = 0 if is_native(stage) else max(step.parts) * step.group_size
+        return (2 * step.after.tile_size + in_staging) * size + accumulator_bytes(stage)
     if transport == "packed" and is_native(stage):
         return (step.before.tile_size + step.after.tile_size) * size
     largest = max((box.volume for _, box in stage.receives), default=0) * size
@@ -63,7 +63,7 @@ def scratch_of(stage: Stage, transport: str) -> int:
 
 
 class TypedSum(TypeOwner, Runner):
-    """Point-to-point messages, each reduced when it arrives, in ascending order; one box is staged at a time."""
+    """Point-to-point messages, each reduced when it arrives, in ascending order, box by box."""
 
     name = "datatypes"
 
@@ -98,13 +98,13 @@ class SharedSum(Runner):
         memory: RankMemory,
         host_rank: Callable[[int], int],
         share: Callable[[int], SharedTile],
-        staged: int,
+        in_staging: int,
     ) -> None:
-        """`share` allocates shared memory of so many bytes on every rank: `staged`, the same number on all ranks."""
+        """`share` allocates shared memory of so many bytes on every rank: `in_staging`, the same number on all."""
         super().__init__(stage, memory)
         self.addition = Addition(stage, memory, end_to_end(stage, memory, range(len(stage.receives))))
-        self.staging = share(staged)
-        self.beside = staged + accumulator_bytes(stage)
+        self.staging = share(in_staging)
+        self.beside = in_staging + accumulator_bytes(stage)
         self.puts: list[tuple[int, Strided, Strided]] = []
         count = stage.step.devices
         for device in sorted({d for d, _ in stage.sends}, key=lambda d: (d - stage.device) % count):

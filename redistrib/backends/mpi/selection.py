@@ -7,28 +7,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.cost.profiles import profile_of
+from redistrib.cost.presets import cost_model
 from redistrib.errors import MemoryLimitError, ProfileError
 from redistrib.errors.base import shown
 
 TRANSPORTS = ("shared", "packed", "datatypes")
 
 
-def profile_of_transports(profile: Any) -> LatencyBandwidth:
-    """A profile with figures of the transports, from any form that `profile_of` reads.
+def profile_of_transports(machine: Any) -> LatencyBandwidth:
+    """A profile with figures of the transports, from any form that `cost_model` reads.
 
     Raises:
         ProfileError: if it lacks these figures or is no profile.
+        ChoiceError: if it is no machine.
     """
-    model = profile_of(profile)
-    missing = [
-        name for name in TRANSPORTS if name not in model.transports and name != "shared"
-    ]  # hosts may share no memory
-    if missing:
+    model = cost_model(machine)
+    transports = model.transports if isinstance(model, LatencyBandwidth) else {}
+    missing = [name for name in TRANSPORTS if name not in transports and name != "shared"]  # which hosts may lack
+    if missing or not isinstance(model, LatencyBandwidth):
         raise ProfileError(
             f"profile {shown(model.name)} cannot choose a transport: it has no figures for "
             f"{' and '.join(map(repr, missing))}; write one with `mpiexec -n RANKS python -m mpi4py -m redistrib "
-            f"calibrate --backend mpi -o FILE`, or leave profile out"
+            f"calibrate --backend mpi -o FILE`, or leave machine out"
         )
     return model
 

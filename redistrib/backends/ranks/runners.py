@@ -73,8 +73,8 @@ class Packed(Runner):
         super().__init__(stage, memory)
         self.name, self.call, self.overlays = call.name, call, overlays
         self.into = MessageSide(into)
-        self.out = MessageSide(out, self.into.staged)
-        self.scratch = self.into.staged + (0 if overlays else self.out.staged)
+        self.out = MessageSide(out, self.into.in_staging)
+        self.scratch = self.into.in_staging + (0 if overlays else self.out.in_staging)
         if has_own:
             self.local_copies = []
 
@@ -144,7 +144,7 @@ class Sum(Runner):
         self.addition = Addition(stage, memory, end_to_end(stage, memory, order))
         self.received = sum(words)
         self.out = MessageSide(out, self.received)
-        self.scratch, self.beside = self.received + self.out.staged, accumulator_bytes(stage)
+        self.scratch, self.beside = self.received + self.out.in_staging, accumulator_bytes(stage)
 
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         into = [staging[: self.received]] if self.call.joined else _blocks(staging, self.words)
@@ -173,8 +173,8 @@ class AllReduceInParts(Runner):
         self.rows = self.count * len(order)
         self.out = MessageSide([Message([box], stage.source, size, memory, receives=False)], self.rows)
         into = Message([box], stage.target(), size, memory, receives=True)
-        self.into = MessageSide([into], self.rows + self.out.staged)
-        self.scratch, self.beside = self.rows + self.out.staged + into.staged, accumulator_bytes(stage)
+        self.into = MessageSide([into], self.rows + self.out.in_staging)
+        self.scratch, self.beside = self.rows + self.out.in_staging + into.in_staging, accumulator_bytes(stage)
 
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         rows = staging[: self.rows]

@@ -275,8 +275,8 @@ class ThroughProgram:
             return tuple(parts[0] if len(parts) == 1 else lax.concatenate(parts, 0) for parts in moved.values())
 
         sent, received = (self._all.buffers(sizes) for sizes in (self._sent.sizes, self._received.sizes))
-        donated = range(len(sent)) if self._sent.sizes == self._received.sizes else ()
-        return CompiledMove(run, self._devices, sent, tuple(received), donated)
+        reused = range(len(sent)) if self._sent.sizes == self._received.sizes else ()
+        return CompiledMove(run, self._devices, sent, tuple(received), reused)
 
     def _unpacking(
         self, arrivals: Mapping[int, Mapping[Fetch, Arrival]], forms: Mapping[int, Sequence[Form]]

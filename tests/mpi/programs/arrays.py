@@ -75,7 +75,7 @@ def empty_tiles() -> None:
         ("[]", "[]"),
         ("[4]", "[2{x}4]"),
     ):
-        plan = synthesize(source, target, MESH, dtype="float32", cost_model="exact")
+        plan = synthesize(source, target, MESH, dtype="float32", machine="exact")
         x, want = pattern_tile(plan, plan.before, rank), pattern_tile(plan, plan.after, rank)
         for how in HOWS:
             with to_mpi(plan, comm, transport=how) as execute:

@@ -28,12 +28,12 @@ assert (samples is None) == (comm.rank > 0)
 assert main(["calibrate", "--backend", "mpi", "--name", "here", "-o", str(path)]) == 0
 comm.Barrier()
 model = load_profile(path)
-plan = synthesize("[4{x}16, 8]", "[16, 2{x}8]", "x=4", cost_model=model)
-with to_mpi(plan, comm, profile=path) as execute:
+plan = synthesize("[4{x}16, 8]", "[16, 2{x}8]", "x=4", machine=model)
+with to_mpi(plan, comm, machine=path) as execute:
     by_file = execute.transports
-with to_mpi(plan, comm, profile=json.loads(path.read_text())) as execute:
+with to_mpi(plan, comm, machine=json.loads(path.read_text())) as execute:
     assert execute.transports == by_file
-with to_mpi(plan, comm, profile=model) as execute:
+with to_mpi(plan, comm, machine=model) as execute:
     assert execute.transports == by_file
 
 
@@ -45,15 +45,15 @@ def told(**seconds: float) -> LatencyBandwidth:
 chosen = []
 for best in ("shared", "packed", "datatypes"):
     figures = {"shared": 1.0, "packed": 1.0, "datatypes": 1.0, best: 0.0}
-    with to_mpi(plan, comm, profile=told(**figures)) as execute:
+    with to_mpi(plan, comm, machine=told(**figures)) as execute:
         result = execute(pattern_tile(plan, plan.before, comm.rank))
         assert np.array_equal(result.view(np.uint32), pattern_tile(plan, plan.after, comm.rank).view(np.uint32))
         chosen.append(execute.transports[0])
 # What rounds would take two permutes for is one call here, over exactly the ranks that share data.
 direct = synthesize(
-    "[16{x}32, 16{y}32]", "[8{x,y}32, 32]", "x=2,y=2", cost_model=replace(PRESETS["cpu"], fused_exchange=True)
+    "[16{x}32, 16{y}32]", "[8{x,y}32, 32]", "x=2,y=2", machine=replace(PRESETS["cpu"], fused_exchange=True)
 )
-with to_mpi(direct, Counting(comm), profile=told(packed=1.0, datatypes=0.0)) as execute:
+with to_mpi(direct, Counting(comm), machine=told(packed=1.0, datatypes=0.0)) as execute:
     Tally.clear()
     result = execute(pattern_tile(direct, direct.before, comm.rank))
     assert np.array_equal(result.view(np.uint32), pattern_tile(direct, direct.after, comm.rank).view(np.uint32))

@@ -35,7 +35,7 @@ for name in SETS:
 
 for k, (source, target, here, there) in enumerate(cases):
     for model, how in (("exact", HOWS[k % 3]), ("tpu", HOWS[(k + 1) % 3])):
-        plan = synthesize(source, target, here, target_mesh=there, cost_model=model, dtype="int32")
+        plan = synthesize(source, target, here, target_mesh=there, machine=model, dtype="int32")
         part = comm.Split(0 if rank < plan.devices else MPI.UNDEFINED, rank)
         if part == MPI.COMM_NULL:
             continue

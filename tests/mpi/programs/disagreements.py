@@ -52,7 +52,7 @@ FAMILIES: dict[str, list[Callable[[], Any]]] = {
         *(lambda each=each: rd.to_mpi(each, comm) for each in (*PLANS, *PROGRAMS)),
         *(lambda name=name: rd.to_mpi(PLANS[0], comm, transport=name) for name in ("packed", "shared", "magic", 3)),
         *(lambda limit=limit: rd.to_mpi(PLANS[0], comm, memory_limit=limit) for limit in (1, 10**6, 10**7, "much")),
-        *(lambda profile=profile: rd.to_mpi(PLANS[0], comm, profile=profile) for profile in (7, "no", PRESETS["cpu"])),
+        *(lambda profile=profile: rd.to_mpi(PLANS[0], comm, machine=profile) for profile in (7, "no", PRESETS["cpu"])),
     ],
     "running": [
         lambda: MOVE(GOOD),

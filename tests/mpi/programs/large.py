@@ -49,7 +49,7 @@ def main() -> None:
     cut = f"[{ROWS}{{x}}{2 * ROWS}, {WIDTH}]"
     half = f"[{2 * ROWS}, {WIDTH // 2}{{x}}{WIDTH}]"
     for what, target, mesh in (("permute", cut, turned), ("all-to-all", half, line)):
-        plan = synthesize(cut, target, line, target_mesh=mesh, dtype="uint8", cost_model="exact")
+        plan = synthesize(cut, target, line, target_mesh=mesh, dtype="uint8", machine="exact")
         for how in [args.transport] if args.transport else ["packed", "datatypes"]:
             if how == "packed" and what == "all-to-all":
                 continue  # would take two more tiles

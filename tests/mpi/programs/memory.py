@@ -43,7 +43,7 @@ def resident(field: str) -> int:
 figures = {}
 for name, (source, target, mesh) in CASES.items():
     algorithm = "paper" if mesh is square else "best"
-    plan = synthesize(source, target, mesh, dtype="float64", cost_model="exact", algorithm=algorithm)
+    plan = synthesize(source, target, mesh, dtype="float64", machine="exact", algorithm=algorithm)
     held, made = (placement.tile_size * plan.itemsize for placement in (plan.before, plan.after))
     larger = max(held, made)
     limit = held + made + larger // 10 if len(sys.argv) > 2 else None

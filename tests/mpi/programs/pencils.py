@@ -72,7 +72,7 @@ executors: list[Executor] = []
 @cache
 def planned(source: DistType, target: DistType, mesh: Mesh) -> Plan:
     """How a pencil is turned, whatever its elements are."""
-    return synthesize(source, target, mesh, cost_model="exact")
+    return synthesize(source, target, mesh, machine="exact")
 
 
 # In the whole matrix, elements of one size travel as one kind of them: to make an executor takes longer than to run it.

@@ -52,7 +52,7 @@ def drawn_plans(ranks: int, count: int, seed: int = 0) -> list[Plan]:
             target_mesh=Mesh(tuple(other[1]), orders[1]),
             dtype=draw.choice(DTYPES),
             algorithm=draw.choice(["best", "best", "paper"]),
-            cost_model="exact",
+            machine="exact",
             topology=place.choice(
                 [None, [rank // 2 for rank in range(ranks)], [place.randrange(2) for _ in range(ranks)]]
             ),

@@ -62,7 +62,7 @@ refused("sizes", lambda: rd.to_mpi(chain((1, 2 * RANKS), 2 * RANKS) if rank == 3
 refused("body", lambda: rd.to_mpi(without_body(program), comm))
 refused("transport", lambda: rd.to_mpi(program, comm, transport="magic"))
 refused("transports", lambda: rd.to_mpi(program, comm, transport="packed" if rank == 1 else None))
-refused("profile", lambda: rd.to_mpi(program, comm, profile=PRESETS["cpu"]))
+refused("profile", lambda: rd.to_mpi(program, comm, machine=PRESETS["cpu"]))
 refused("limit", lambda: rd.to_mpi(program, comm, memory_limit=300))
 refused("limit of a move", lambda: rd.to_mpi(program, comm, memory_limit=3072 // RANKS, transport="packed"))
 wrong: dict[str, tuple[int, tuple[Any, ...]]] = {

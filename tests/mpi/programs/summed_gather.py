@@ -91,7 +91,7 @@ for text in TYPES:
             total = gather(tiles[rank], form, mesh, comm, root=root)
             assert calls == ["Allgather", *["Alltoallw"] * (placement.summands if size else 0)], (where, calls)
             if rank == root:
-                plan = synthesize(form, whole_type(form), mesh, dtype=dtype.name, order="fixed", cost_model="exact")
+                plan = synthesize(form, whole_type(form), mesh, dtype=dtype.name, order="fixed", machine="exact")
                 assert (total.dtype, total.shape) == (dtype, placement.shape), where
                 assert total.tobytes() == np.asarray(reference.run(plan, tiles)[root], dtype).tobytes(), where
             cases += 1

@@ -51,24 +51,24 @@ def drawn(count: int) -> Iterator[Plan]:
         if source.partial or target.partial:
             count -= 1
             yield synthesize(
-                source, target, text, dtype=dtype, cost_model=draw.choice(["exact", "tpu"]),
+                source, target, text, dtype=dtype, machine=draw.choice(["exact", "tpu"]),
                 order=draw.choice(["any", "fixed"]),
             )  # fmt: skip
     for dtype in ("int64", "bfloat16"):  # tiles that are not to be cut
-        yield synthesize("[7] sum{x}", "[7]", {"x": comm.size}, dtype=dtype, cost_model="exact")
+        yield synthesize("[7] sum{x}", "[7]", {"x": comm.size}, dtype=dtype, machine="exact")
     if comm.size == 4:  # groups of 4 and of 2 that name the ranks in one order
-        yield synthesize("[4, 4] sum{x,y}", "[2{y}4, 4]", "x=2,y=2", dtype="int64", cost_model="exact")
+        yield synthesize("[4, 4] sum{x,y}", "[2{y}4, 4]", "x=2,y=2", dtype="int64", machine="exact")
     n = comm.size  # as many summands as there are: their order shows in the last bits
     for dtype, order in (("float32", "any"), ("bfloat16", "fixed")):
         wide = "float32" if dtype == "bfloat16" else None
         for source, target in ((f"[{4 * n}, 5] sum{{x}}", f"[4{{x}}{4 * n}, 5]"), (f"[{n}, 6] sum{{x}}", f"[{n}, 6]")):
-            yield synthesize(source, target, {"x": n}, dtype=dtype, order=order, cost_model="exact")
+            yield synthesize(source, target, {"x": n}, dtype=dtype, order=order, machine="exact")
             pulled = between(source, target, f"x={n}", pulled_sums)
             yield replace(pulled, dtype=dtype, itemsize=dtype_of(dtype).itemsize, accumulate=wide, order=order)
     for kind, dtype in (("max", "float32"), ("min", "bfloat16")):  # MPI has no such maxima as NumPy's
         for target in (f"[4{{x}}{4 * n}, 5]", f"[{4 * n}, 5]"):
-            yield synthesize(f"[{4 * n}, 5] {kind}{{x}}", target, {"x": n}, dtype=dtype, cost_model="exact")
-    yield synthesize("[7] min{x}", "[7]", {"x": n}, dtype="float64", cost_model="exact")
+            yield synthesize(f"[{4 * n}, 5] {kind}{{x}}", target, {"x": n}, dtype=dtype, machine="exact")
+    yield synthesize("[7] min{x}", "[7]", {"x": n}, dtype="float64", machine="exact")
     for k, make in enumerate(PARTIAL.values()):
         plan = make()
         if plan.devices == comm.size:

@@ -40,7 +40,7 @@ def drawn(ranks: int, count: int) -> list[Plan]:
             target_mesh=Mesh(tuple(axes), order),
             dtype=draw.choice(["uint8", "float32", "complex128"]),
             algorithm=draw.choice(["best", "paper"]),
-            cost_model=draw.choice(["exact", "tpu"]),
+            machine=draw.choice(["exact", "tpu"]),
         )
         moving = [step for step in plan.steps if step.kind != "dynslice"]
         between = moving[0].after.tile_size * plan.itemsize if len(moving) > 1 and moving[1].kind != "allgather" else 0

@@ -32,7 +32,7 @@ for k in range(30):
     how = ("shared", "packed", "datatypes")[k % 3]
     model = ("exact", "tpu")[k // 3 % 2]
     dtype = ("int64", "float32", "int8")[k % 3]
-    plan = synthesize(source, target, here, target_mesh=there, cost_model=model, dtype=dtype)
+    plan = synthesize(source, target, here, target_mesh=there, machine=model, dtype=dtype)
     whole = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     tiles, wanted = (reference.scatter(whole, end) for end in (plan.before, plan.after))
     with to_mpi(plan, comm, transport=how) as execute:

@@ -159,7 +159,7 @@ def before_the_meeting(which: str) -> tuple[str, float]:
     wrong: dict[str, dict[str, Any]] = {
         "plain": {}, "nested": {"placements": [[Shard(0)]]}, "one": {"placements": 5}, "mesh": {"device_mesh": 4},
         "hosts": {"topology": 3}, "few": {"topology": [0, 1]}, "order": {"shard_order": {1: 0}},
-        "orders": {"shard_order": 7}, "limit": {"memory_limit": "much"}, "model": {"cost_model": [1]},
+        "orders": {"shard_order": 7}, "limit": {"memory_limit": "much"}, "model": {"machine": [1]},
         "dtype": {"forward_dtype": "float32"}, "back": {"backward_dtype": 3}, "dim": {"placements": [Shard(7)]},
         "everyone": {"placements": 5}, "no shape": {}, "wrong twice": {"placements": 5},
     }  # fmt: skip

@@ -82,7 +82,7 @@ def random_plan(rng: random.Random, count: int, dtype: str, kind: str) -> Any:
     model = rng.choice(["exact", "cpu", "gpu", "paper"])
     if kind == "uneven" and model == "paper":
         model = "exact"
-    return rd.synthesize(*types, mesh, dtype=dtype, cost_model=model, order=rng.choice(["any", "fixed"]))
+    return rd.synthesize(*types, mesh, dtype=dtype, machine=model, order=rng.choice(["any", "fixed"]))
 
 
 def random_plans(count: int, kind: str, seed: int, cases: int) -> dict[str, int]:
@@ -135,7 +135,7 @@ def long_tiles() -> list[str]:
         ("[64, 2048{y}4096] max{x}", "[16{x}64, 2048{y}4096]", "int32"),
         ("[64, 2048{y}4096] sum{x}", "[64, 2048{y}4096]", "float32"),
     ):
-        plan = rd.synthesize(source, target, "x=4,y=2", dtype=dtype, cost_model="tpu")
+        plan = rd.synthesize(source, target, "x=4,y=2", dtype=dtype, machine="tpu")
         execute = rd.to_torch(plan)
         names += execute.transports
         rng = np.random.default_rng(5)
@@ -166,7 +166,7 @@ def other_devices(seed: int, cases: int) -> None:
         for names, mesh in zip(cut, (source, target), strict=True):
             sides.append("[" + ", ".join(f"{8 // mesh.size}{{x}}8" if n else "8" for n in names) + "]")
         dtype = DTYPES[case % len(DTYPES)]
-        plan = rd.synthesize(*sides, source, target_mesh=target, dtype=dtype, cost_model="exact")
+        plan = rd.synthesize(*sides, source, target_mesh=target, dtype=dtype, machine="exact")
         execute = rd.to_torch(plan)
         tiles = scatter(random_array(rng, (8, 8), dtype), plan.before)
         expected = run(plan, tiles)[rank]

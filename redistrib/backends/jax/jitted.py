@@ -36,7 +36,7 @@ def array_of(value: Value, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding_of(value, mesh))
 
 
-def staged(
+def jitted(
     program: ProgramData, mesh: jax.sharding.Mesh, compute: Compiled | None = None
 ) -> Callable[..., list[jax.Array]]:
     """A program on one place as a jitted function of its inputs, one `shard_map` over the mesh of the place.
