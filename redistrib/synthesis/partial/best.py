@@ -81,7 +81,7 @@ class _Search:
         if (p != q and (q > 1 or not regular)) or not regular:
             most = limits.PULLED_SHARES if self.chosen.steps is None else limits.PULLED_SHARES - self.shares_pulled
             for step, _ in pull_exchanges(problem, self.fixed, most):
-                self.shares_pulled += len(step.shares.src)
+                self.shares_pulled += len(step.shares)
                 yield [step]
 
     def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:
