@@ -19,10 +19,10 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.plans.transfers import Transfers
 from redistrib.plans.verify_cover import check_cover, runs
 from redistrib.plans.verify_exchange import check_shares
 from redistrib.plans.verify_groups import check_groups
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Placement, number_of
 
 
@@ -38,16 +38,20 @@ def as_slabs(number: int, step: Step) -> Step:
     if (before.summands, before.reduction) != (after.summands, after.reduction):
         _fail_count(number, step, "it moves partial sums and makes none, so both must be equal")
     if isinstance(step, Exchange):
-        step = replace(step, shares=_slabs(step.shares, before))
+        step = _on_slabs(step)
     return replace(step, before=before.stacked(), after=after.stacked())
 
 
-def _slabs(shares: Transfers, before: Placement) -> Transfers:
-    """Shares with the partial sum of their sender as first coordinate; malformed shares unchanged."""
+def _on_slabs(step: Exchange) -> Exchange:
+    """An exchange whose boxes have the partial sum of their sender as first coordinate; a malformed one unchanged."""
+    shares, before = step.shares, step.before
     if shares.box.start.ndim != 2 or shares.box.size.ndim != 2:
-        return shares
+        return step
     sender = np.where((shares.sender >= 0) & (shares.sender < before.devices), shares.sender, 0)
-    return shares.stacked(before.label[sender])
+    summand = before.label[sender][:, None]
+    start = np.concatenate([summand, shares.box.start], axis=1)
+    size = np.concatenate([np.ones_like(summand), shares.box.size], axis=1)
+    return replace(step, shares=replace(shares, box=Boxes(start, size)))
 
 
 def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.buckets.compiled import BucketEntry
 from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
@@ -53,7 +54,7 @@ def call_between_processes(
             continue
         plan = planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
         if id(plan) not in plans:
-            plans[id(plan)] = plan, digest_of_parts([plan.to_json()])
+            plans[id(plan)] = plan, digest_of(plan)
         parts.append(([device.id for device in route.devices], plans[id(plan)][1], route.kinds))
     if not processes:
         return (), ""
@@ -76,7 +77,7 @@ def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:
     for batch in batches:
         if len({device.process_index for device in leaf_spec(batch.items[0]).devices}) > 1:
             yield [
-                ([item.path for item in group], entry.times, _schedule(entry), entry.plan.to_json())
+                ([item.path for item in group], entry.times, _schedule(entry), digest_of(entry.plan))
                 for group, entry in batch.parts
             ]
 

@@ -18,7 +18,7 @@ from redistrib.explain.graph import weak_graph
 from redistrib.explain.received import traffic
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans._json import digest_of
+from redistrib.plans._json import digest_of_form
 from redistrib.plans.reference import assemble, run, scatter
 from redistrib.plans.steps import AllPermute, DynSlice, Exchange
 from redistrib.run import on_virtual_devices
@@ -286,7 +286,7 @@ def test_split_points_in_a_text_are_checked(grid, message):
     form = json.loads(_exchange().to_json())
     form["placements"][0]["grid"] = grid
     del form["digest"]
-    form["digest"] = digest_of(form)
+    form["digest"] = digest_of_form(form)
     with pytest.raises(PlanJsonError, match=exactly(message)):
         rd.Plan.from_json(json.dumps(form))
 
@@ -299,6 +299,6 @@ def test_version_one_has_no_unequal_tiles():
         if not change:
             changed["source"]["type"] = "[3~{x}12]"
         del changed["digest"]
-        changed["digest"] = digest_of(changed)
+        changed["digest"] = digest_of_form(changed)
         with pytest.raises(PlanJsonError):
             rd.Plan.from_json(json.dumps(changed))

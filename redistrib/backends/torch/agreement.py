@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
 
 from redistrib.backends.torch.links import Links
+from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError, TilesError
 
 _BYTES = 16  # of the digest of a call; the first byte is 0 if the rank has a problem
@@ -26,7 +25,7 @@ class GroupCall:
     def __init__(self, words: str, ranks: int, text: str = "") -> None:
         """`text` is compared; by default `words`."""
         self.words = words
-        row = b"\1" + hashlib.sha256((text or words).encode()).digest()[: _BYTES - 1]
+        row = b"\1" + bytes.fromhex(digest_of_parts([text or words], 2 * (_BYTES - 1)))
         self.digest = int.from_bytes(row[1:7], "big") << 1
         self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
 

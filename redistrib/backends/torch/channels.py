@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,6 +26,7 @@ from redistrib.backends.torch.deadlocks import CallsState, Members, RecentCall, 
 from redistrib.backends.torch.links import Links, is_gloo
 from redistrib.backends.torch.watch import PATIENCE, TICK, WATCH, Watch, error_of, verdict_on
 from redistrib.backends.torch.world import OfWorld
+from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
@@ -333,7 +333,7 @@ class Channel:
         end, pause, names = time.monotonic() + self._watch.timeout, 0.001, ""
         while True:
             if store.check(arrivals):
-                now = sha256(b"".join(store.get(arrival) for arrival in arrivals)).hexdigest()
+                now = digest_of_parts(store.get(arrival) for arrival in arrivals)
                 if now != names:
                     names = now
                     store.set(f"{key}/seen/{rank}", names)
