@@ -12,13 +12,13 @@ from jax.sharding import NamedSharding
 from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.buckets.compiled import BucketEntry
 from redistrib.digests import digest_of_parts
+from redistrib.launches.moves import PlanEntry
+from redistrib.launches.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, is_of_strings
 from redistrib.resharding.checks import placing
 from redistrib.resharding.host_values import origin_of, owners_of
 from redistrib.resharding.leaves import Leaf
-from redistrib.resharding.packing.moves import PlanEntry
-from redistrib.resharding.packing.order import LeafBatch
 from redistrib.resharding.planning import Planner, leaf_spec, route_of
 from redistrib.theory.boxes import boxes_of
 

@@ -22,14 +22,14 @@ from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import MemoryLimitError
+from redistrib.launches import buckets
+from redistrib.launches.moves import Group, LeafMove, Short
+from redistrib.launches.parts import Parts, in_parts
 from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, MemoryKinds, SourceTarget, route
 from redistrib.resharding.events import cache_missed
-from redistrib.resharding.packing import buckets
-from redistrib.resharding.packing.moves import Group, LeafMove, Short
-from redistrib.resharding.packing.parts import Parts, in_parts
 from redistrib.resharding.padding import Padding
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.topology import Topology

@@ -9,7 +9,7 @@ import sys
 import pytest
 from ranks import Ranks
 
-from redistrib.backends.torch.deadlocks import CallsState, RankState, RecentCall, circles, late, other_call
+from redistrib.backends.torch.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call
 
 # Of two ranks that differ either may be the first that the others hear of.
 OTHER = r"rank ({0} makes another call than rank \d|\d makes another call than rank {0}):"
@@ -131,6 +131,6 @@ def test_ranks_that_wait_in_a_circle() -> None:
         1: _state(1, _calls((1, 2), 2)),
         2: _state(1, _calls((0, 2), 3)),
     }
-    assert next(circles(ring)) == ((0, (0, 1), 1), (1, (1, 2), 1), (2, (0, 2), 1))
+    assert circle_of_ranks(ring) == ((0, (0, 1), 1), (1, (1, 2), 1), (2, (0, 2), 1))
     ring[2] = _state(1, _calls((0, 2), 3, waits=False))
-    assert not list(circles(ring))  # rank 2 computes, and will come
+    assert not circle_of_ranks(ring)  # rank 2 computes, and will come

@@ -24,10 +24,11 @@ from redistrib.arith import Int64
 from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.deadlocks import CallsState, Members, RecentCall, Verdict
 from redistrib.backends.torch.links import Links, is_gloo
-from redistrib.backends.torch.watch import PATIENCE, TICK, WATCH, Watch, error_of, verdict_on
+from redistrib.backends.torch.watch import TICK, WATCH, Watch, error_of, verdict_on
 from redistrib.backends.torch.world import OfWorld
 from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches import times
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
 _TAGS = (1 << 29) - 1
@@ -258,7 +259,7 @@ class Channel:
         failed = f"has failed: {type(error).__name__} {error}"
         if self._watch is None:
             return CommunicatorError(f"the call {failed}")
-        verdict = self._awaited(PATIENCE)
+        verdict = self._awaited(times.LOOK_SECONDS)
         if verdict is not None:
             return verdict
         words, late = self._recent[-1].words, []

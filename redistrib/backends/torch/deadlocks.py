@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from redistrib.launches.call_order import circle_through
+
 Members = tuple[int, ...]
 
 
@@ -160,34 +162,20 @@ def difference(other: int, others: str, first: int, firsts: str) -> str:
 Wait = tuple[int, Members, int]  # a rank waits in a call, by members and number
 
 
-def circles(states: Mapping[int, RankState]) -> Iterator[tuple[Wait, ...]]:
-    """Circles of ranks that wait: each waits in a call that the next has not reached, because that waits elsewhere."""
+def circle_of_ranks(states: Mapping[int, RankState]) -> tuple[Wait, ...]:
+    """Ranks each of which waits in a call that the next has not reached, since that waits elsewhere; empty if none do."""
     waits: dict[int, CallsState] = {
         rank: calls for rank, state in states.items() for calls in state.calls if calls.waits
     }
 
-    def next_of(rank: int) -> list[int]:
+    def waits_for(rank: int) -> Iterator[int]:
         wait = waits[rank]
-        late = []
-        for other in wait.members:
+        for other in late(states, wait.members, wait.reached, wait.generation):
             if other != rank and other in waits and waits[other].members != wait.members:
-                report = states[other].among(wait.members)
-                if report is None or (report.generation, report.reached) < (wait.generation, wait.reached):
-                    late.append(other)
-        return late
+                yield other
 
-    for start in sorted(waits):
-        paths: list[tuple[int, ...]] = [(start,)]
-        seen = {start}
-        while paths:
-            path = paths.pop(0)
-            for rank in next_of(path[-1]):
-                if rank == start:
-                    yield tuple((r, waits[r].members, waits[r].reached) for r in path)
-                    return
-                if rank not in seen:
-                    seen.add(rank)
-                    paths.append((*path, rank))
+    found = next(filter(None, (circle_through(start, waits_for) for start in sorted(waits))), ())
+    return tuple((rank, waits[rank].members, waits[rank].reached) for rank in found)
 
 
 def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Verdict:

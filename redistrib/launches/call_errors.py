@@ -6,10 +6,10 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
-from redistrib.backends.jax.call_order import NumberedCall
 from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
+from redistrib.launches.call_order import NumberedCall
 
 
 def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[str, Any] | None:
@@ -44,13 +44,6 @@ def function_of(record: str) -> str:
 
 def who(processes: Sequence[int]) -> str:
     return f"process {processes[0]} has" if len(processes) == 1 else f"the processes {list(processes)} have"
-
-
-def raise_unreachable(error: Exception) -> NoReturn:
-    raise CommunicatorError(
-        f"the coordinator of jax.distributed does not answer: {str(error).partition(chr(10))[0]}; the job has ended, "
-        "or its first process"
-    ) from None
 
 
 def described(error: Exception, process: int) -> dict[str, Any]:
