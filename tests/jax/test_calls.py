@@ -15,8 +15,9 @@ import jax
 import pytest
 
 from redistrib.backends.jax.store import CoordinatorStore
-from redistrib.errors import CommunicatorError, LeafError, RedistribError
+from redistrib.errors import CommunicatorError, LeafError, RedistribError, TilesError
 from redistrib.launches import liveness, times
+from redistrib.launches.call_errors import of_ranks
 from redistrib.launches.call_order import NumberedCall, circle_of
 from redistrib.launches.calls import Calls
 
@@ -229,3 +230,13 @@ def test_a_coordinator_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(store, "key_value_set", unavailable)
     with pytest.raises(CommunicatorError, match="does not answer: UNAVAILABLE: failed to connect; the job has ended"):
         Calls(CoordinatorStore(store), 0).meet(BOTH, "reshard a", DIFFERING)
+
+
+def test_the_problem_of_a_rank_names_it_and_that_of_all_does_not() -> None:
+    tile, same, call = TilesError("no tile"), TilesError("no tile"), CommunicatorError("freed")
+    assert of_ranks([None, None]) is None
+    cases = [None, tile, call], [tile, same], [None, call], [tile, call]
+    assert [repr(of_ranks(problems)) for problems in cases] == [
+        "TilesError('rank 1: no tile')", "TilesError('no tile')", "CommunicatorError('freed')",
+        "TilesError('rank 0: no tile')",
+    ]  # fmt: skip

@@ -168,8 +168,8 @@ class Executor(CommunicatorOwner):
             np.copyto(flat(out), target)
         return out
 
-    def _check(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """The error in the arguments, empty if there is none, and the arrays."""
+    def _check(self, x: Any, out: Any) -> tuple[RedistribError | None, npt.NDArray[Any], npt.NDArray[Any] | None]:
+        """The error in the arguments, None if there is none, and the arrays."""
         result = None
         try:
             if self._has_source:
@@ -183,10 +183,10 @@ class Executor(CommunicatorOwner):
                 if result.size and np.may_share_memory(source, result):
                     raise TilesError("out overlaps the array that is redistributed; pass memory of its own")
         except RedistribError as error:
-            return str(error), np.empty(0, self.dtype), None
-        return "", source, result
+            return error, np.empty(0, self.dtype), None
+        return None, source, result
 
-    def _agree(self, problem: str, out: npt.NDArray[Any] | None) -> SharedTile | None:
+    def _agree(self, problem: RedistribError | None, out: npt.NDArray[Any] | None) -> SharedTile | None:
         """Raise the first problem of any rank on all ranks; else a shared block for the result that all have free."""
         free = 0
         for k, block in enumerate(self._blocks):

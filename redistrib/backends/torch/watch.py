@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from redistrib.backends.torch.agreement import RAISED
 from redistrib.backends.torch.deadlocks import (
     CallsState,
     Members,
@@ -29,7 +28,7 @@ from redistrib.backends.torch.deadlocks import (
 )
 from redistrib.backends.torch.private import default_store, timeout_of
 from redistrib.backends.torch.world import OfWorld, drop_ended
-from redistrib.errors import RedistribError, TilesError
+from redistrib.errors import RedistribError
 from redistrib.launches import times
 
 TICK = 0.2  # seconds between two looks at the store
@@ -122,7 +121,7 @@ class Watch:
                 verdicts = self.catch_up()
             for verdict in verdicts:
                 if verdict.teller == self.rank:
-                    return error_of(verdict)
+                    return verdict.error
             if verdicts:
                 self._report()
         return problem
@@ -197,17 +196,6 @@ class Watch:
         first = self._suspected.setdefault(circle, beats)
         is_one = circle and all(now > then + 1 for now, then in zip(beats, first, strict=True))
         return in_a_circle(states, circle) if is_one else None
-
-
-def error_of(verdict: Verdict) -> RedistribError:
-    """The error that all ranks raise."""
-    return RAISED.get(verdict.kind, TilesError)(verdict.text)
-
-
-def verdict_on(members: Members, rank: int, problem: RedistribError) -> Verdict:
-    """The verdict on the problem of a rank."""
-    kind = type(problem).__name__
-    return Verdict((members,), kind, str(problem) if kind in RAISED else f"rank {rank}: {problem}")
 
 
 WATCH: OfWorld[Watch] = OfWorld(Watch, Watch.end)  # of the default process group
