@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from redistrib.errors import MemoryLimitError
 from redistrib.launches.buckets import Bucket, even_groups
 from redistrib.launches.ledger import MemoryLedger
-from redistrib.launches.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry, Short
+from redistrib.launches.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
+from redistrib.plans.data import Short
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from redistrib.launches.buckets import (
     program_key,
 )
 from redistrib.launches.ledger import MemoryLedger
-from redistrib.launches.moves import LeafMove, Short
+from redistrib.launches.moves import LeafMove
 from redistrib.launches.order import in_order_of_peak, order, within_limit
+from redistrib.plans.data import Short
 from redistrib.plans.plan import Plan
 
 MESH, DEVICES = "x=8", tuple(range(8))

@@ -23,6 +23,7 @@ from redistrib.backends.ranks.runners import Runner, runner_of
 from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_directly
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
+from redistrib.plans.data import Short
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step, Unreduce
 from redistrib.plans.strided import Bytes
@@ -243,13 +244,13 @@ class Executor(CommunicatorOwner):
             seconds = {name: selection.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
             table.append({name: (seconds[name], scratch[name]) for name in scratch})
         ends = source_bytes + self._target_bytes
-        try:
-            return selection.choose(table, ends + middle, limit, frozenset({"shared"}))
-        except MemoryLimitError:
-            moves_only = max(self.plan.before.summands, self.plan.after.summands) == 1
-            if not middle or forced is not None or limit is None or self.plan.leaves_devices_out or not moves_only:
-                raise
-        if limit < ends:
+        found = selection.choose(table, ends + middle, limit, frozenset({"shared"}))
+        if not isinstance(found, Short):
+            return found
+        moves_only = max(self.plan.before.summands, self.plan.after.summands) == 1
+        if not middle or forced is not None or self.plan.leaves_devices_out or not moves_only:
+            raise MemoryLimitError(limit or 0, found.least)
+        if limit is not None and limit < ends:
             raise MemoryLimitError(limit, ends)
         self._staged = staged_directly(self.plan, self.comm.rank)
         return [DIRECT]
