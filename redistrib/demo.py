@@ -28,7 +28,7 @@ from redistrib.report import counted, rendered
 if TYPE_CHECKING:
     from redistrib.explain.profiling.compare import Side
     from redistrib.explain.profiling.inspect import Inspection
-    from redistrib.resharding.packing.moves import LeafMove
+    from redistrib.launches.moves import LeafMove
     from redistrib.resharding.value import TreePlan
 
     Part = tuple[tuple[LeafMove, ...], Any]

@@ -218,7 +218,7 @@ def _ways_of_step(step: object) -> set[str]:
 
 
 def _ways_of_exchange(step: Exchange) -> set[str]:
-    sizes = set(map(tuple, step.shares.size.tolist()))
+    sizes = set(map(tuple, step.shares.box.size.tolist()))
     if step.implementation == "ragged":
         return {"ragged all-to-all"}
     if not sizes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
+from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
@@ -16,13 +15,11 @@ def digest_of(runnable: Plan | Program) -> str:
     Of the bodies of a program's nests only the names count.
     """
     if isinstance(runnable, ProgramData):
-        return hashlib.sha256(to_text(runnable).encode()).hexdigest()
+        return digest_of_parts([to_text(runnable)])
     plan = runnable
-    sums = f"{plan.accumulate}|{plan.order}"
-    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
+    parts: list[object] = [plan.source, plan.target, plan.dtype, plan.shape, plan.accumulate, plan.order]
     for step in plan.steps:
-        digest.update(f"{step.kind}|".encode() + step.field_bytes())
+        parts += [step.kind, step.field_bytes()]
         for end in (step.before, step.after):
-            digest.update(end.index.tobytes())
-            digest.update(f"{end.grid}|{end.cuts}|{end.reduction}|{end.label.tolist()}".encode())
-    return digest.hexdigest()
+            parts += [end.index, end.grid, end.cuts, end.reduction, end.label]
+    return digest_of_parts(parts)

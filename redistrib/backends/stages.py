@@ -17,11 +17,10 @@ import numpy as np
 from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, Step
 from redistrib.plans.strided import Strided, runs_in_both
 from redistrib.plans.transfers import Transfers, lacking
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, Boxes
 from redistrib.theory.placement import Placement
 
 Memory: TypeAlias = Literal["source", "middle 0", "middle 1", "target"]
@@ -171,8 +170,7 @@ def staged_directly(plan: Plan, device: int) -> StagedPlan:
     before, after = plan.before, plan.after
     devices = range(before.devices)
     sends = lacking(before, devices, after.boxes, devices).travelling
-    shares = Shares(sends.sender, sends.receiver, sends.box.start, sends.box.size, np.arange(len(sends)))
-    step = Exchange(before, after, shares, "ragged")
+    step = Exchange(before, after, replace(sends, round=np.arange(len(sends))), "ragged")
     stage = Stage(step, "source", "target", before, after, device, dtype_of(plan.dtype))
     return StagedPlan((stage,), "target", after, after, (0, 0))
 
@@ -185,9 +183,9 @@ def _line(placement: Placement) -> Placement:
 def _step_on_lines(step: Step) -> Step:
     """A step on scalars as a step on lines of one element."""
 
-    def on_lines(shares: Shares) -> Shares:
+    def on_lines(shares: Transfers) -> Transfers:
         column = np.ones((len(shares), 1), dtype=np.int64)
-        return replace(shares, start=0 * column, size=column)
+        return replace(shares, box=Boxes(0 * column, column))
 
     return step.placed(_line(step.before), _line(step.after), boxes=on_lines)
 

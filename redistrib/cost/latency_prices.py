@@ -13,7 +13,6 @@ from redistrib.cost.collective import calls_at_least
 from redistrib.cost.figures import Figures
 from redistrib.cost.model import PhaseGrids, Prices
 from redistrib.errors import PlanFormError
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -26,6 +25,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
+from redistrib.plans.transfers import Transfers
 from redistrib.theory.placement import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
@@ -205,7 +205,7 @@ class LatencyPrices(Prices):
             seconds += self._latency["alltoall"].seconds(step.shares.rounds + 1)
         return seconds
 
-    def _in_turn(self, shares: Shares, sizes: Sequence[int]) -> float:
+    def _in_turn(self, shares: Transfers, sizes: Sequence[int]) -> float:
         """Seconds of rounds one after the other.
 
         A device starts its next round after its sends and receives of this round; other devices may be rounds behind.
@@ -215,12 +215,12 @@ class LatencyPrices(Prices):
             shares: of the exchange.
             sizes: bytes of the largest share of each round.
         """
-        volumes = np.array(shares.volumes(), dtype=np.float64) * self.itemsize
+        volumes = np.array(shares.box.volumes(), dtype=np.float64) * self.itemsize
         order = np.argsort(shares.round, kind="stable")
         stops = np.flatnonzero(np.diff(shares.round[order])) + 1
         clock, waits = np.zeros(self.topology.devices), self._torus is not None
         for rows, size in zip(np.split(order, stops), sizes, strict=True):
-            pairs = np.stack([shares.src[rows], shares.dst[rows]], axis=1)
+            pairs = np.stack([shares.sender[rows], shares.receiver[rows]], axis=1)
             if waits:
                 clock += self._sent(pairs, size, volumes[rows]).max()
                 continue

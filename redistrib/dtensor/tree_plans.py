@@ -122,105 +122,97 @@ def plan_tree(
     moving = {k: leaf.spec for k, leaf in enumerate(leaves) if leaf.spec is not None and firsts[k] == k}
     members = tuple(sorted({rank for spec in moving.values() for rank in spec.members}))
     place = {rank: k for k, rank in enumerate(members)}
-    steps: dict[RedistributeSpec, Any] = {}
+    loads: dict[RedistributeSpec, _Load] = {}
     for k, spec in moving.items():
         try:
-            if spec not in steps:
-                steps[spec] = steps_of(spec)
+            if spec not in loads:
+                loads[spec] = _Load(spec, tuple(steps_of(spec)), place)
         except RedistribError as error:
             raise LeafError(leaves[k].path, str(error)) from None
-    before = {spec: _bytes_on(spec, spec.source, place) for spec in steps}
-    after = {spec: _bytes_on(spec, spec.target, place) for spec in steps}
-    alive = sum((before[spec] for spec in moving.values()), np.full(max(1, len(members)), sum(stays), dtype=np.int64))
+    load_of = {k: loads[spec] for k, spec in moving.items()}
+    alive = sum((load.before for load in load_of.values()), np.full(max(1, len(members)), sum(stays), dtype=np.int64))
     start = int(alive.max())
-    order = sorted(moving, key=lambda k: _order(before[moving[k]], after[moving[k]], donate))
+    queue = sorted(moving, key=lambda k: load_of[k].order(donate))
     groups: list[tuple[tuple[int, ...], Bucket | None]] = []
     summaries: list[LaunchGroup] = []
     rank = dist.get_rank()
-    while order:
-        taken = _take(order, moving, steps, before, after, alive, limit)
-        specs = [moving[k] for k in taken]
-        peak = int((alive + _needed(specs, steps, after, place)).max())
-        plans = [steps[spec][0].plan for spec in specs if len(steps[spec]) == 1 and isinstance(steps[spec][0], Planned)]
-        mover: Bucket | None = None
-        same = len({spec.members for spec in specs}) == 1
-        if len(plans) == len(specs) and same and all(map(can_share_a_launch, plans)):
-            if rank in specs[0].members:
-                mover = Bucket(plans, specs[0].members.index(rank))
-            launches = max((len(plan.steps) for plan in plans), default=0)
-        else:
-            launches = sum(len(step.plan.steps) for spec in specs for step in steps[spec] if isinstance(step, Planned))
-        received = sum(
-            sum(step.plan.received) * step.plan.itemsize
-            for spec in specs for step in steps[spec] if isinstance(step, Planned)
-        )  # fmt: skip
+    while queue:
+        taken, peak = _taken(queue, load_of, alive, limit)
+        first = load_of[taken[0]]
+        plans = [plan for k in taken for plan in load_of[k].plans]
+        mover = None
+        if first.shares_a_launch and rank in first.spec.members:
+            mover = Bucket(plans, first.spec.members.index(rank))
+        launches = [len(plan.steps) for plan in plans]
+        number = max(launches, default=0) if first.shares_a_launch else sum(launches)
+        received = sum(sum(plan.received) * plan.itemsize for plan in plans)
         groups.append((tuple(taken), mover))
-        summaries.append(LaunchGroup(tuple(leaves[k].path for k in taken), launches, received, peak))
+        summaries.append(LaunchGroup(tuple(leaves[k].path for k in taken), number, received, peak))
         for k in taken:
-            alive = alive + after[moving[k]] - (before[moving[k]] if donate else 0)
-            order.remove(k)
-    bound = sum(
-        steps[spec][-1].plan.least_received * spec.dtype.itemsize for spec in moving.values() if len(steps[spec]) == 1
-    )
+            alive = alive + load_of[k].after - (load_of[k].before if donate else 0)
+            queue.remove(k)
+    bound = sum(load.least_received for load in load_of.values())
     staying = tuple(leaf.path for leaf in leaves if leaf.spec is None)
     plan = StatePlan(tuple(summaries), staying, bound, start, limit, donate)
     words = f"reshard of {len(moving)} tensors in {len(groups)} launches, donate={donate}, memory_limit={limit}"
-    text = "\n".join([words, *(f"{leaf.path} {leaf.spec} {first}" for leaf, first in zip(leaves, firsts, strict=True))])
+    moves = (f"{leaf.path} {leaf.spec} {first}" for leaf, first in zip(leaves, firsts, strict=True))
+    text = "\n".join([words, *moves, *(str(taken) for taken, _ in groups)])  # what stays on a rank may part its groups
     return PlannedTree(members, tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
 
 
-def _order(before: Any, after: Any, donate: bool) -> tuple[int, int]:
-    """The sort key for the least peak: first tensors that free memory, the smallest first; then the largest first."""
-    net = int((after - before).max()) if donate else int(after.max())
-    return (0, int(after.max())) if net <= 0 else (1, -int(after.max()))
+class _Load:
+    """The bytes of a move on every rank of a tree.
+
+    Attributes:
+        spec, plans: the move, and the plans among its steps; DTensor's own steps have none.
+        shares_a_launch: whether it can travel with others: it is one plan, that moves tiles.
+        before, after: `[ranks]` bytes of the tensor at both ends.
+        added: `[ranks]` bytes that its launch adds: the target, tiles between, and messages in both directions.
+        least_received: a lower bound on the bytes that all ranks receive.
+    """
+
+    def __init__(self, spec: RedistributeSpec, steps: tuple[Any, ...], place: Mapping[int, int]) -> None:
+        planned = [step for step in steps if isinstance(step, Planned)]
+        self.spec, self.plans = spec, [step.plan for step in planned]
+        is_one = len(steps) == len(planned) == 1
+        self.shares_a_launch = is_one and can_share_a_launch(self.plans[0])
+        self.least_received = self.plans[0].least_received * spec.dtype.itemsize if is_one else 0
+        self.before, self.after = (_bytes_on(spec, layout, place) for layout in (spec.source, spec.target))
+        self.added = self.after * (1 + len(steps) - len(planned))
+        for step in planned:
+            plan, numbers = step.plan, [place[rank] for rank in step.members]
+            moved = np.array(plan.received, dtype=np.int64) + np.array(plan.sent, dtype=np.int64)
+            self.added[numbers] += (moved + sum(inner.after.tile_size for inner in plan.steps[:-1])) * plan.itemsize
+
+    def order(self, donate: bool) -> tuple[int, int]:
+        """The sort key of least peak: first tensors that free memory, the smallest first; then the largest first."""
+        largest = int(self.after.max())
+        net = int((self.after - self.before).max()) if donate else largest
+        return (0, largest) if net <= 0 else (1, -largest)
 
 
-def _take(
-    order: list[int], moving: Any, steps: Any, before: Any, after: Any, alive: Any, limit: int | None
-) -> list[int]:
-    """The next tensors that travel together: as many, in order, as fit a launch and the limit.
+def _taken(queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, limit: int | None) -> tuple[list[int], int]:
+    """The next tensors that travel together, as many, in order, as fit a launch and the limit; and their peak bytes.
 
     Raises:
         MemoryLimitError: if the first does not fit alone.
     """
+    first = load_of[queue[0]]
     taken: list[int] = []
-    size, kind = 0, None
-    for k in order:
-        spec = moving[k]
-        shares = (
-            len(steps[spec]) == 1 and isinstance(steps[spec][0], Planned) and can_share_a_launch(steps[spec][0].plan)
-        )
-        group = (shares, spec.members)
-        more = int(before[spec].max() + after[spec].max())
-        if taken and (group != kind or not shares or size + more > BUCKET_BYTES):
+    size, total = 0, alive
+    for k in queue:
+        load = load_of[k]
+        more = int(load.before.max() + load.after.max())
+        together = first.shares_a_launch and load.shares_a_launch and load.spec.members == first.spec.members
+        if taken and not (together and size + more <= BUCKET_BYTES):
             continue
-        place = {rank: n for n, rank in enumerate(sorted({r for s in moving.values() for r in s.members}))}
-        needed = int((alive + _needed([moving[j] for j in taken] + [spec], steps, after, place)).max())
-        if limit is not None and needed > limit:
-            if not taken:
-                raise MemoryLimitError(limit, needed)
-            continue
-        taken.append(k)
-        kind, size = group, size + more
-    return taken
-
-
-def _needed(specs: Sequence[RedistributeSpec], steps: Any, after: Any, place: Mapping[int, int]) -> Any:
-    """`[ranks]` bytes that a launch adds: targets, tiles between, and messages in both directions."""
-    total: Any = 0
-    for spec in specs:
-        total = total + after[spec]
-        for step in steps[spec]:
-            if not isinstance(step, Planned):
-                total = total + after[spec]
-                continue
-            numbers = [place[rank] for rank in step.members]
-            extra = np.zeros(len(place), dtype=np.int64)
-            moved = np.array(step.plan.received, dtype=np.int64) + np.array(step.plan.sent, dtype=np.int64)
-            extra[numbers] = moved * step.plan.itemsize
-            extra[numbers] += sum(inner.after.tile_size for inner in step.plan.steps[:-1]) * step.plan.itemsize
-            total = total + extra
-    return total
+        needed = int((total + load.added).max())
+        if limit is None or needed <= limit:
+            taken.append(k)
+            size, total = size + more, total + load.added
+        elif not taken:
+            raise MemoryLimitError(limit, needed)
+    return taken, int(total.max())
 
 
 def _bytes_on(spec: RedistributeSpec, layout: DTensorLayout, place: Mapping[int, int]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -11,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from redistrib.digests import digest_of_parts
 from redistrib.errors import PlanJsonError, RedistribError
 from redistrib.errors.base import cut, shown
 from redistrib.theory.placement import Int64
@@ -24,12 +24,12 @@ _MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some tw
 
 def sealed(form: dict[str, Any]) -> str:
     """The text of a form with its digest."""
-    return _canonical({**form, "digest": digest_of(form)})
+    return _canonical({**form, "digest": digest_of_form(form)})
 
 
-def digest_of(form: dict[str, Any]) -> str:
+def digest_of_form(form: dict[str, Any]) -> str:
     """SHA-256 of the text of a form, as hexadecimal digits."""
-    return hashlib.sha256(_canonical(form).encode("ascii")).hexdigest()
+    return digest_of_parts([_canonical(form)], 64)
 
 
 def _canonical(form: dict[str, Any]) -> str:

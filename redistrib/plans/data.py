@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -23,6 +23,12 @@ from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.placement import Int64, Placement, placement_of
 
 Order: TypeAlias = Literal["any", "fixed"]
+
+
+class Short(NamedTuple):
+    """In the place of steps, a program or an order that would keep within some bytes: the least that one takes."""
+
+    least: int
 
 
 def require_order(order: object) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from redistrib.errors.base import shown
 from redistrib.plans._json import list_of, numbers_of, refuse, row_of, table_of
-from redistrib.plans.shares import Shares
+from redistrib.plans.transfers import Transfers
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64
 
 
@@ -52,7 +53,7 @@ class Field(ABC):
         """The value where device d has the number `number[d]`; a field without devices keeps its value."""
         return value
 
-    def moved(self, value: Any, boxes: Callable[[Shares], Shares]) -> Any:
+    def moved(self, value: Any, boxes: Callable[[Transfers], Transfers]) -> Any:
         """The value with its boxes replaced; a field without boxes keeps its value."""
         return value
 
@@ -81,30 +82,29 @@ class DeviceField(Field):
 
 
 @dataclass(frozen=True)
-class ShareField(Field):
+class TransferField(Field):
     """Boxes with sender, receiver and round; a row of the JSON form is `[src, dst, round, start, size]`."""
 
-    def form(self, value: Shares) -> Any:
-        columns = (value.src, value.dst, value.round, value.start, value.size)
-        return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    def form(self, value: Transfers) -> Any:
+        sender, receiver, start, size, number = (column.tolist() for column in value.columns)
+        return [list(row) for row in zip(sender, receiver, number, start, size, strict=True)]
 
-    def read(self, entry: Any, where: str, rank: int) -> Shares:
+    def read(self, entry: Any, where: str, rank: int) -> Transfers:
         rows = list_of(entry, where)
         for k, row in enumerate(rows):
             if not isinstance(row, list) or len(row) != 5:
                 refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
         heads = table_of([row[:3] for row in rows], where, 3)
         start, size = (table_of([row[k] for row in rows], where, rank) for k in (3, 4))
-        return Shares(heads[:, 0], heads[:, 1], start, size, heads[:, 2])
+        return Transfers(heads[:, 0], heads[:, 1], Boxes(start, size), heads[:, 2])
 
-    def bytes(self, value: Shares) -> bytes:
-        columns = (value.src, value.dst, value.start, value.size, value.round)
-        return f"{value.start.shape}".encode() + b"".join(column.tobytes() for column in columns)
+    def bytes(self, value: Transfers) -> bytes:
+        return f"{value.box.start.shape}".encode() + b"".join(column.tobytes() for column in value.columns)
 
-    def renumbered(self, value: Shares, number: Int64) -> Shares:
-        return Shares(number[value.src], number[value.dst], value.start, value.size, value.round)
+    def renumbered(self, value: Transfers, number: Int64) -> Transfers:
+        return value.renumbered(number)
 
-    def moved(self, value: Shares, boxes: Callable[[Shares], Shares]) -> Shares:
+    def moved(self, value: Transfers, boxes: Callable[[Transfers], Transfers]) -> Transfers:
         return boxes(value)
 
 

@@ -153,8 +153,8 @@ def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
             retained = _read(tiles[d], _minus(low, old), size)
             _write(result[d], _minus(low, new), retained)
     for k in np.argsort(shares.round, kind="stable").tolist():
-        sender, receiver = int(shares.src[k]), int(shares.dst[k])
-        start, size = tuple(shares.start[k].tolist()), tuple(shares.size[k].tolist())
+        sender, receiver = int(shares.sender[k]), int(shares.receiver[k])
+        start, size = tuple(shares.box.start[k].tolist()), tuple(shares.box.size[k].tolist())
         sent = _read(tiles[sender], _minus(start, starts_before[sender]), size)
         _write(result[receiver], _minus(start, starts_after[receiver]), sent)
     return result
@@ -185,8 +185,8 @@ def _reduce_exchange(step: ReduceExchange, tiles: Sequence[Tile], accumulate: st
         low, size = _overlap(old[d], before.tile, new[d], after.tile)
         if all(n > 0 for n in size):
             sent[d].append((int(before.label[d]), _minus(low, new[d]), _read(tiles[d], _minus(low, old[d]), size)))
-    for k, (sender, receiver) in enumerate(zip(shares.src.tolist(), shares.dst.tolist(), strict=True)):
-        start, size = tuple(shares.start[k].tolist()), tuple(shares.size[k].tolist())
+    for k, (sender, receiver) in enumerate(zip(shares.sender.tolist(), shares.receiver.tolist(), strict=True)):
+        start, size = tuple(shares.box.start[k].tolist()), tuple(shares.box.size[k].tolist())
         part = _read(tiles[sender], _minus(start, old[sender]), size)
         sent[receiver].append((int(before.label[sender]), _minus(start, new[receiver]), part))
     result = []

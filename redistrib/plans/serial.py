@@ -28,7 +28,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans._json import (
     DEPTH,
     LARGEST,
-    digest_of,
+    digest_of_form,
     list_of,
     object_of,
     parsed,
@@ -185,7 +185,7 @@ def _unsealed(text: str) -> dict[str, Any]:
         fields = (*fields, "traffic") if "traffic" in form else fields
     object_of(form, "the plan", fields, version)
     contents = {name: value for name, value in form.items() if name != "digest"}
-    digest = digest_of(contents)
+    digest = digest_of_form(contents)
     if form["digest"] != digest:
         raise PlanJsonError(
             f"the plan's digest is {shown(form['digest'])}, but its contents have {digest!r}; "

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllToAll, Exchange, ReduceExchange, ReduceScatter, Step
+from redistrib.plans.transfers import Transfers
 from redistrib.theory.placement import Int64, Placement
 
 
@@ -26,7 +26,7 @@ def tiles_of_slabs(steps: Sequence[Step], like: Placement) -> list[Step] | None:
         if step.reduces or (step.before.grid[0], step.after.grid[0]) != (like.summands, like.summands):
             return None
         before, after = unstacked(step.before, like), unstacked(step.after, like)
-        result.append(step.placed(before, after, boxes=Shares.unstacked))
+        result.append(step.placed(before, after, boxes=Transfers.unstacked))
     return result
 
 
@@ -71,6 +71,6 @@ def stacking(step: ReduceScatter | ReduceExchange) -> Stacking:
     label = number[before.label]
     index = np.concatenate([label[:, None], before.index], axis=1)
     stack = Placement.unchecked((height, *before.shape), (height, *before.grid), index)
-    shares = step.shares.stacked(label[step.shares.src])
+    shares = step.shares.stacked(label[step.shares.sender])
     exchange = Exchange(stack, after.stacked(height), shares, step.implementation)
     return Stacking(exchange, None if (counts == most).all() else counts[after.label])

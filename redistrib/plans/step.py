@@ -11,9 +11,8 @@ from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 import numpy as np
 
 from redistrib.errors import PlanFormError
-from redistrib.plans.fields import DeviceField, Field, ShareField, WordField
-from redistrib.plans.shares import Shares, frozen
-from redistrib.plans.transfers import Transfers
+from redistrib.plans.fields import DeviceField, Field, TransferField, WordField
+from redistrib.plans.transfers import Transfers, frozen
 from redistrib.report import counted
 from redistrib.theory.boxes import Boxes, summed_volumes
 from redistrib.theory.placement import Int64, Placement
@@ -71,7 +70,7 @@ class Step(ABC):
         before: Placement,
         after: Placement,
         number: Int64 | None = None,
-        boxes: Callable[[Shares], Shares] = lambda shares: shares,
+        boxes: Callable[[Transfers], Transfers] = lambda shares: shares,
     ) -> Self:
         """The same step between other placements.
 
@@ -89,7 +88,7 @@ class Step(ABC):
         """A step that moves partial sums, as a step on the slabs of their stack (`Placement.stacked`)."""
         label = self.before.label
         return self.placed(
-            self.before.stacked(), self.after.stacked(), boxes=lambda shares: shares.stacked(label[shares.src])
+            self.before.stacked(), self.after.stacked(), boxes=lambda shares: shares.stacked(label[shares.sender])
         )
 
     @property
@@ -318,32 +317,30 @@ class ShareStep(Step):
             largest; `"ragged"`, one ragged all-to-all, in which every share takes its own.
     """
 
-    shares: Shares
+    shares: Transfers
     implementation: Implementation = "rounds"
 
     fields: ClassVar[tuple[Field, ...]] = (
         WordField("implementation", ("rounds", "ragged"), "an exchange"),
-        ShareField("shares"),
+        TransferField("shares"),
     )
 
     def _transfers(self, device: int | None) -> Transfers:
-        shares = self.shares
-        table = Transfers(shares.src, shares.dst, Boxes(shares.start, shares.size), shares.round)
-        return table if device is None else table.of(device)
+        return self.shares if device is None else self.shares.of(device)
 
     def received(self) -> list[int]:
-        return self._summed(self.shares.dst)
+        return self._summed(self.shares.receiver)
 
     def received_total(self) -> int:
         return sum(self.received())
 
     def sent(self) -> list[int]:
-        return self._summed(self.shares.src)
+        return self._summed(self.shares.sender)
 
     def _summed(self, devices: Int64) -> list[int]:
         """Elements of all shares of each device, `devices[k]` being that of share k, as large as they travel."""
         if self.implementation == "ragged" or not self.shares.mixed:
-            return summed_volumes(self.shares.size, devices, self.devices)
+            return summed_volumes(self.shares.box.size, devices, self.devices)
         result = [0] * self.devices
         for device, size in zip(devices.tolist(), self._travelling(), strict=True):
             result[device] += size
@@ -352,7 +349,7 @@ class ShareStep(Step):
     def _travelling(self) -> list[int]:
         """Elements that each share takes: its own, or in rounds those of the largest of its round."""
         if self.implementation == "ragged":
-            return self.shares.volumes()
+            return self.shares.box.volumes()
         sizes = self.round_sizes()
         return [sizes[number] for number in self.shares.round.tolist()]
 
@@ -361,7 +358,7 @@ class ShareStep(Step):
         return self.shares.largest()
 
     def _crossing(self, side: Int64) -> int:
-        away = (side[self.shares.src] != side[self.shares.dst]).tolist()
+        away = (side[self.shares.sender] != side[self.shares.receiver]).tolist()
         return sum(size for size, crosses in zip(self._travelling(), away, strict=True) if crosses)
 
     @property
@@ -373,7 +370,7 @@ class ShareStep(Step):
         shares = counted(len(self.shares), "share", "shares")
         if self.implementation == "ragged":
             return f"{shares}, ragged"
-        padded = ", padded" if self.received_total() > sum(self.shares.volumes()) else ""
+        padded = ", padded" if self.received_total() > sum(self.shares.box.volumes()) else ""
         return f"{shares} in {counted(self.shares.rounds, 'round', 'rounds')}{padded}"
 
     def scratch(self, sequential: bool) -> int:

@@ -53,12 +53,10 @@ import numpy.typing as npt
 from redistrib.errors import PlanFormError
 from redistrib.errors.base import shown
 from redistrib.plans.fields import DeviceField, Field, SplitField, WordField
-from redistrib.plans.shares import Shares as Shares
-from redistrib.plans.shares import frozen
 from redistrib.plans.step import KINDS as KINDS
 from redistrib.plans.step import NONE, GroupStep, LocalStep, MessageStep, ShareStep, kind_of_step
 from redistrib.plans.step import Step as Step
-from redistrib.plans.transfers import Transfers
+from redistrib.plans.transfers import Transfers, frozen
 from redistrib.report import counted
 from redistrib.theory.placement import Int64
 

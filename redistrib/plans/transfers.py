@@ -1,23 +1,37 @@
 """Transfers: which box of which array goes from whom to whom, in which round; one table for all who move or count data.
 
-A step of a plan gives its transfers (`Step.transfers`); what moves without a plan takes them from `lacking`. `verify`
-and `reference` do not read them: tests compare the table with them, so they work out from groups and tiles on their own
-what travels.
+A step of a plan gives its transfers (`Step.transfers`); an exchange has them as its field `shares`. What moves without
+a plan takes them from `lacking`. For steps over groups and pairs, `verify` and `reference` do not read the table: they
+work out from groups and tiles on their own what travels, and tests compare the table with them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.arith import unravel
-from redistrib.theory.boxes import Box, Boxes, summed_volumes
+from redistrib.arith import distinct_rows, unravel
+from redistrib.errors import PlanFormError
+from redistrib.theory.boxes import Box, Boxes, summed_volumes, volumes
 from redistrib.theory.placement import Int64, Placement, number_of
+
+
+def frozen(array: object, columns: int | None) -> Int64:
+    """A read-only table; an empty one gets `columns` columns, unless None."""
+    if isinstance(array, np.ndarray) and array.dtype == np.int64 and not array.flags.writeable:
+        result = array
+    else:
+        result = np.array(array, dtype=np.int64)
+    if columns is not None and result.size == 0 and result.shape[1:] != (columns,):
+        result = result.reshape(0, columns)
+    result.flags.writeable = False
+    return result
 
 
 class TransferRow(NamedTuple):
@@ -31,13 +45,16 @@ class TransferRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """Boxes that travel between devices, as columns of one table; row k is one transfer.
+    """Boxes that travel between devices, as read-only columns of one table; row k is one transfer.
 
     Attributes:
         sender, receiver: `[transfers]` device numbers. They are equal in a row whose box stays where it is, which only
             moves without a plan have.
         box: `[transfers]` the elements that travel, in global coordinates; never empty.
         round: `[transfers]` round number, from 0. In a round a device sends at most once and receives at most once.
+
+    Raises:
+        PlanFormError: if the columns differ in length.
     """
 
     sender: Int64
@@ -45,8 +62,55 @@ class Transfers:
     box: Boxes
     round: Int64
 
+    def __post_init__(self) -> None:
+        start = np.asarray(self.box.start)
+        rank = start.shape[-1] if start.ndim == 2 else 0
+        object.__setattr__(self, "box", Boxes(frozen(start, rank), frozen(self.box.size, rank)))
+        for name in ("sender", "receiver", "round"):
+            object.__setattr__(self, name, frozen(getattr(self, name), None))
+        if any(len(column) != len(self) for column in self.columns):
+            raise PlanFormError("the columns of a table of shares must have equal length")
+
+    @staticmethod
+    def none(rank: int) -> Transfers:
+        """No transfers, of arrays of a rank."""
+        empty, table = np.zeros(0, dtype=np.int64), np.zeros((0, rank), dtype=np.int64)
+        return Transfers(empty, empty, Boxes(table, table), empty)
+
+    @property
+    def columns(self) -> tuple[Int64, Int64, Int64, Int64, Int64]:
+        """Sender, receiver, first element, extent and round, of every transfer."""
+        return self.sender, self.receiver, self.box.start, self.box.size, self.round
+
     def __len__(self) -> int:
         return len(self.sender)
+
+    def __getitem__(self, rows: Int64 | npt.NDArray[np.bool_]) -> Transfers:
+        """The transfers of the given row numbers or mask."""
+        return Transfers(self.sender[rows], self.receiver[rows], self.box[rows], self.round[rows])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transfers):
+            return NotImplemented
+        return all(map(np.array_equal, self.columns, other.columns))
+
+    def __hash__(self) -> int:
+        return hash(tuple(column.tobytes() for column in self.columns))
+
+    def stacked(self, slab: Int64) -> Transfers:
+        """The same transfers in a stack of partial sums: transfer k lies in slab `slab[k]`."""
+        first = slab[:, None]
+        start = np.concatenate([first, self.box.start], axis=1)
+        size = np.concatenate([np.ones_like(first), self.box.size], axis=1)
+        return replace(self, box=Boxes(start, size))
+
+    def unstacked(self) -> Transfers:
+        """Transfers of a stack of partial sums, without the dimension of the partial sums."""
+        return replace(self, box=Boxes(self.box.start[:, 1:], self.box.size[:, 1:]))
+
+    def renumbered(self, number: Int64) -> Transfers:
+        """The same transfers where device d has the number `number[d]`."""
+        return replace(self, sender=number[self.sender], receiver=number[self.receiver])
 
     def rows(self) -> list[TransferRow]:
         """The table row by row."""
@@ -64,14 +128,42 @@ class Transfers:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds."""
+        """Number of rounds; where they run as rounds, one collective permute each."""
         return int(self.round.max(initial=-1)) + 1
+
+    @cached_property
+    def _by_round(self) -> tuple[Int64, Int64]:
+        """The first transfer of each round, and the position of each transfer's round among the rounds."""
+        _, leader, number = np.unique(self.round, return_index=True, return_inverse=True)
+        return leader, number
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether a round has boxes of different shapes."""
+        leader, number = self._by_round
+        return bool((self.box.size != self.box.size[leader[number]]).any())
+
+    def largest(self) -> list[int]:
+        """Elements of the largest box of each round."""
+        leader, _ = self._by_round
+        if not self.mixed:
+            return volumes(self.box.size[leader])
+        sizes = [0] * self.rounds
+        for number, volume in zip(self.round.tolist(), self.box.volumes(), strict=True):
+            sizes[number] = max(sizes[number], volume)
+        return sizes
+
+    def shapes(self) -> list[int]:
+        """Number of different shapes in each round."""
+        if not self.mixed:
+            return [1] * self.rounds
+        rows = distinct_rows(np.concatenate([self.round[:, None], self.box.size], axis=1)).rows
+        counts: list[int] = np.bincount(rows[:, 0]).tolist()
+        return counts
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Transfers:
         """The transfers of a mask `[transfers]`."""
-        if rows.all():
-            return self
-        return Transfers(self.sender[rows], self.receiver[rows], self.box[rows], self.round[rows])
+        return self if rows.all() else self[rows]
 
     def of(self, device: int) -> Transfers:
         """The transfers from and to a device."""

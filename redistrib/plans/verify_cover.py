@@ -62,10 +62,10 @@ def check_cover(number: int, step: Exchange | ReduceExchange) -> None:
     high = np.minimum(before.start + before.boxes.size, goal + tile)
     retains = step.adds_own() if isinstance(step, ReduceExchange) else ~before.nowhere & ~after.nowhere
     keeps = np.flatnonzero((low < high).all(axis=1) & retains)
-    holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
+    holder, owner = np.concatenate([keeps, shares.sender]), np.concatenate([keeps, shares.receiver])
     if isinstance(step, Exchange) and _are_meets(step) and _are_all_cells(step, holder, owner):
         return
-    start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
+    start, size = (table.reshape(len(shares), before.rank) for table in (shares.box.start, shares.box.size))
     start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
     low, high = start - goal[owner], stop - goal[owner]
     cut = cut_dimensions(number, step.kind, low, high, tile[owner])
@@ -88,10 +88,10 @@ def runs(step: ReduceExchange) -> tuple[Int64, Int64]:
 def _are_meets(exchange: Exchange) -> bool:
     """Whether every share is all that its sender holds of its receiver's tile; shares lie in both."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
-    held_start, goal = before.start[shares.src], after.start[shares.dst]
+    held_start, goal = before.start[shares.sender], after.start[shares.receiver]
     low = np.maximum(held_start, goal)
-    high = np.minimum(held_start + before.boxes.size[shares.src], goal + after.boxes.size[shares.dst])
-    return bool((high - low == shares.size).all())
+    high = np.minimum(held_start + before.boxes.size[shares.sender], goal + after.boxes.size[shares.receiver])
+    return bool((high - low == shares.box.size).all())
 
 
 def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:

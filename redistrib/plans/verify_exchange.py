@@ -43,67 +43,65 @@ def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
 def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     """Check that every share lies in the tile of its sender before and of its receiver after the step."""
     shares, rank = exchange.shares, exchange.before.rank
-    if shares.start.shape != (len(shares), rank) or shares.size.shape != (
-        len(shares),
-        rank,
-    ):
+    start, size = shares.box.start.shape, shares.box.size.shape
+    if not start == size == (len(shares), rank):
         raise VerificationError(
             "share rank",
-            f"step {step} ({exchange.kind}) has shares of rank {shares.start.shape[-1]} and {shares.size.shape[-1]} "
+            f"step {step} ({exchange.kind}) has shares of rank {start[-1]} and {size[-1]} "
             f"(start and size), its array has rank {rank}",
             step,
-            start=shares.start.shape[-1],
-            size=shares.size.shape[-1],
+            start=start[-1],
+            size=size[-1],
             rank=rank,
         )
-    check_numbers(step, exchange.kind, "a share", shares.src, exchange.devices)
-    check_numbers(step, exchange.kind, "a share", shares.dst, exchange.devices)
-    itself = shares.src == shares.dst
+    check_numbers(step, exchange.kind, "a share", shares.sender, exchange.devices)
+    check_numbers(step, exchange.kind, "a share", shares.receiver, exchange.devices)
+    itself = shares.sender == shares.receiver
     if itself.any():
-        device = int(shares.src[first(itself)])
+        device = int(shares.sender[first(itself)])
         raise VerificationError(
             "self send",
             f"step {step} ({exchange.kind}) has device {device} send to itself; what a device keeps is no share",
             step,
             device,
         )
-    empty = (shares.size < 1).any(axis=1)
+    empty = (shares.box.size < 1).any(axis=1)
     if empty.any():
         k = first(empty)
-        size = tuple(shares.size[k].tolist())
+        size = tuple(shares.box.size[k].tolist())
         raise VerificationError(
             "empty share",
-            f"step {step} ({exchange.kind}) has device {shares.src[k]} send device {shares.dst[k]} "
+            f"step {step} ({exchange.kind}) has device {shares.sender[k]} send device {shares.receiver[k]} "
             f"a share of size {size}; leave out shares without elements",
             step,
-            int(shares.src[k]),
-            receiver=int(shares.dst[k]),
+            int(shares.sender[k]),
+            receiver=int(shares.receiver[k]),
             size=size,
         )
-    unheld = _first_outside(exchange, exchange.before, shares.src)
+    unheld = _first_outside(exchange, exchange.before, shares.sender)
     if unheld is not None:
         k = unheld
-        sender = int(shares.src[k])
+        sender = int(shares.sender[k])
         raise VerificationError(
             "share not held",
             f"step {step} ({exchange.kind}) has device {sender} send {_share(exchange, k)}, but it holds "
             f"{describe(exchange.before, sender)}",
             step,
             sender,
-            receiver=int(shares.dst[k]),
+            receiver=int(shares.receiver[k]),
             share=_share(exchange, k),
         )
-    unwanted = _first_outside(exchange, exchange.after, shares.dst)
+    unwanted = _first_outside(exchange, exchange.after, shares.receiver)
     if unwanted is not None:
         k = unwanted
-        receiver = int(shares.dst[k])
+        receiver = int(shares.receiver[k])
         raise VerificationError(
             "share not wanted",
             f"step {step} ({exchange.kind}) has device {receiver} receive {_share(exchange, k)}, but it ends with "
             f"{describe(exchange.after, receiver)}",
             step,
             receiver,
-            sender=int(shares.src[k]),
+            sender=int(shares.sender[k]),
             share=_share(exchange, k),
         )
 
@@ -114,7 +112,7 @@ def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, de
     low, extent = placement.start[device], placement.boxes.size[device]
     nowhere = placement.nowhere[device]
     # not start + size, which exceeds 64 bits in a hostile plan
-    outside = (shares.start < low) | (shares.size > low + extent - shares.start)
+    outside = (shares.box.start < low) | (shares.box.size > low + extent - shares.box.start)
     if not outside.any() and not nowhere.any():
         return None
     return first(outside.any(axis=1) | nowhere)
@@ -131,7 +129,7 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
             f"step {step} ({exchange.kind}) has a share in round {rounds[k]}; {count} shares travel in rounds "
             f"numbered from 0, at most to {count - 1}",
             step,
-            int(shares.src[k]),
+            int(shares.sender[k]),
             round=int(rounds[k]),
         )
     used = np.bincount(rounds)
@@ -145,8 +143,8 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
             round=gap,
         )
     for device, verb, rule in (
-        (shares.src, "send", "round sender"),
-        (shares.dst, "receive", "round receiver"),
+        (shares.sender, "send", "round sender"),
+        (shares.receiver, "receive", "round receiver"),
     ):
         key = rounds * exchange.devices + device  # below shares * devices
         ordered = np.sort(key)
@@ -164,4 +162,4 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
 
 
 def _share(exchange: Exchange | ReduceExchange, k: int) -> str:
-    return box(exchange.shares.start[k], exchange.shares.size[k])
+    return box(exchange.shares.box.start[k], exchange.shares.box.size[k])

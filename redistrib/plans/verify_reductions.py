@@ -16,13 +16,13 @@ from redistrib.plans.steps import (
     Exchange,
     ReduceExchange,
     ReduceScatter,
-    Shares,
     Step,
     Unreduce,
 )
 from redistrib.plans.verify_cover import check_cover, runs
 from redistrib.plans.verify_exchange import check_shares
 from redistrib.plans.verify_groups import check_groups
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Placement, number_of
 
 
@@ -38,19 +38,20 @@ def as_slabs(number: int, step: Step) -> Step:
     if (before.summands, before.reduction) != (after.summands, after.reduction):
         _fail_count(number, step, "it moves partial sums and makes none, so both must be equal")
     if isinstance(step, Exchange):
-        step = replace(step, shares=_slabs(step.shares, before))
+        step = _on_slabs(step)
     return replace(step, before=before.stacked(), after=after.stacked())
 
 
-def _slabs(shares: Shares, before: Placement) -> Shares:
-    """Shares with the partial sum of their sender as first coordinate; malformed shares unchanged."""
-    if shares.start.ndim != 2 or shares.size.ndim != 2:
-        return shares
-    src = np.where((shares.src >= 0) & (shares.src < before.devices), shares.src, 0)
-    summand = before.label[src][:, None]
-    start = np.concatenate([summand, shares.start], axis=1)
-    size = np.concatenate([np.ones_like(summand), shares.size], axis=1)
-    return Shares(shares.src, shares.dst, start, size, shares.round)
+def _on_slabs(step: Exchange) -> Exchange:
+    """An exchange whose boxes have the partial sum of their sender as first coordinate; a malformed one unchanged."""
+    shares, before = step.shares, step.before
+    if shares.box.start.ndim != 2 or shares.box.size.ndim != 2:
+        return step
+    sender = np.where((shares.sender >= 0) & (shares.sender < before.devices), shares.sender, 0)
+    summand = before.label[sender][:, None]
+    start = np.concatenate([summand, shares.box.start], axis=1)
+    size = np.concatenate([np.ones_like(summand), shares.box.size], axis=1)
+    return replace(step, shares=replace(shares, box=Boxes(start, size)))
 
 
 def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
@@ -146,18 +147,19 @@ def check_reduce_exchange(number: int, step: ReduceExchange) -> None:
         _fail_count(number, step, "partial sums of one kind make no partial sums of another")
     check_shares(number, step)
     begin, end = runs(step)
-    sent = before.label[shares.src]
-    wrong = (sent < begin[shares.dst]) | (sent >= end[shares.dst])
+    sent = before.label[shares.sender]
+    wrong = (sent < begin[shares.receiver]) | (sent >= end[shares.receiver])
     if wrong.any():
         k = first(wrong)
-        receiver = int(shares.dst[k])
+        receiver = int(shares.receiver[k])
         raise VerificationError(
             "summand",
-            f"step {number} ({step.kind}) has device {shares.src[k]} send partial sum {sent[k]} to device {receiver}, "
-            f"which ends with partial sum {after.label[receiver]}, made of {_run(begin[receiver], end[receiver])}",
+            f"step {number} ({step.kind}) has device {shares.sender[k]} send partial sum {sent[k]} "
+            f"to device {receiver}, which ends with partial sum {after.label[receiver]}, "
+            f"made of {_run(begin[receiver], end[receiver])}",
             number,
             receiver,
-            sender=int(shares.src[k]),
+            sender=int(shares.sender[k]),
             summand=int(sent[k]),
         )
     check_cover(number, step)

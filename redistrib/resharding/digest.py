@@ -9,15 +9,16 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.buckets.compiled import BucketEntry
 from redistrib.digests import digest_of_parts
+from redistrib.launches.moves import PlanEntry
+from redistrib.launches.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, is_of_strings
 from redistrib.resharding.checks import placing
 from redistrib.resharding.host_values import origin_of, owners_of
 from redistrib.resharding.leaves import Leaf
-from redistrib.resharding.packing.moves import PlanEntry
-from redistrib.resharding.packing.order import LeafBatch
 from redistrib.resharding.planning import Planner, leaf_spec, route_of
 from redistrib.theory.boxes import boxes_of
 
@@ -53,7 +54,7 @@ def call_between_processes(
             continue
         plan = planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
         if id(plan) not in plans:
-            plans[id(plan)] = plan, digest_of_parts([plan.to_json()])
+            plans[id(plan)] = plan, digest_of(plan)
         parts.append(([device.id for device in route.devices], plans[id(plan)][1], route.kinds))
     if not processes:
         return (), ""
@@ -76,7 +77,7 @@ def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:
     for batch in batches:
         if len({device.process_index for device in leaf_spec(batch.items[0]).devices}) > 1:
             yield [
-                ([item.path for item in group], entry.times, _schedule(entry), entry.plan.to_json())
+                ([item.path for item in group], entry.times, _schedule(entry), digest_of(entry.plan))
                 for group, entry in batch.parts
             ]
 

@@ -20,6 +20,9 @@ from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.digests import digest_of_parts
+from redistrib.launches.buckets import leaves_of, pack_into_buckets, program_key
+from redistrib.launches.moves import Group, LeafMove
+from redistrib.launches.order import LeafBatch, in_order_of_peak, within_limit
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding import events
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
@@ -31,9 +34,6 @@ from redistrib.resharding.host_values import is_on_host, origin_of, owners_of
 from redistrib.resharding.in_flight import IN_FLIGHT, InFlight
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import alive_before, copies_between_kinds
-from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
-from redistrib.resharding.packing.moves import Group, LeafMove
-from redistrib.resharding.packing.order import LeafBatch, in_order_of_peak, within_limit
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, leaf_spec
 from redistrib.resharding.progress import bytes_bar, shows_bar
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import jax
 
-from redistrib.resharding.packing.order import LeafBatch
+from redistrib.launches.order import LeafBatch
 
 LAUNCH = "/redistrib/launch"
 COPIES = "/redistrib/copies"

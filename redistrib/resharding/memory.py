@@ -12,11 +12,11 @@ import numpy as np
 from jax.sharding import Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default, kind_of, other_kind
+from redistrib.launches.ledger import MemoryLedger
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.report import counted
 from redistrib.resharding.actions import LeafRoute, is_of_strings
 from redistrib.resharding.leaves import Leaf
-from redistrib.resharding.packing.ledger import MemoryLedger
 
 
 @dataclass(frozen=True)

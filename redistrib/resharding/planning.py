@@ -21,17 +21,16 @@ from redistrib.backends.jax.quirks import Quirks
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MODELS, MachineLike, cost_model, preset_of
-from redistrib.errors import MemoryLimitError
-from redistrib.plans.data import Order, require_order
+from redistrib.launches import buckets
+from redistrib.launches.moves import Group, LeafMove
+from redistrib.launches.parts import Parts, in_parts
+from redistrib.plans.data import Order, Short, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, MemoryKinds, SourceTarget, route
 from redistrib.resharding.events import cache_missed
-from redistrib.resharding.packing import buckets
-from redistrib.resharding.packing.moves import Group, LeafMove, Short
-from redistrib.resharding.packing.parts import Parts, in_parts
 from redistrib.resharding.padding import Padding
-from redistrib.synthesis.synthesize import synthesize
+from redistrib.synthesis.synthesize import least_limit, synthesize
 from redistrib.theory.topology import Topology
 
 Model: TypeAlias = CostModel | str | None
@@ -224,13 +223,10 @@ class Planner:
         """The least memory limit of a plan of the leaf, by prediction."""
         spec = leaf_spec(item)
         planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
-        return _LEAST.get((spec.ends, spec.dtype, *planner_key), lambda: self._least_limit(spec))
-
-    def _least_limit(self, spec: LeafSpec) -> int:
-        try:
-            return self.plan(spec.ends, spec.dtype, spec.platform, 1).peak_bytes
-        except MemoryLimitError as error:
-            return error.least
+        return _LEAST.get(
+            (spec.ends, spec.dtype, *planner_key),
+            lambda: least_limit(spec.plan, self._on(spec.platform), spec.ends.topology),
+        )
 
 
 @dataclass(frozen=True)

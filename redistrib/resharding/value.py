@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from redistrib.launches.moves import LeafMove
+from redistrib.launches.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.renamed import renamed_attribute
 from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.resharding.memory import MemoryCopies, said_of_copies
-from redistrib.resharding.packing.moves import LeafMove
-from redistrib.resharding.packing.order import LeafBatch
 from redistrib.theory.topology import Topology
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from redistrib.cost.model import CostModel, Prices
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.plan import Plan
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
+from redistrib.plans.transfers import Transfers
 from redistrib.programs.data import Compute, KernelPart, Move, ProgramData
 from redistrib.programs.direct import direct_transfers, gathering, scattering
 from redistrib.programs.halos import halo_rounds
@@ -26,6 +26,7 @@ from redistrib.programs.live import renames
 from redistrib.programs.value import Place, Value
 from redistrib.programs.work import work_of
 from redistrib.simulator.machine import Machine
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
@@ -208,7 +209,8 @@ class _Links:
             return self.sends((size, *pair) for pair in pairs)
         rows, tile = self._rows(pairs), _flat(size, len(self.number))
         starts = np.zeros((len(rows), 1), dtype=np.int64)
-        shares = Shares(rows[:, 0], rows[:, 1], starts, np.full_like(starts, size), np.arange(len(rows)))
+        boxes = Boxes(starts, np.full_like(starts, size))
+        shares = Transfers(rows[:, 0], rows[:, 1], boxes, np.arange(len(rows)))
         in_turn = sum(self.send([pair], size) for pair in pairs)
         return [self._stage(name, min(in_turn, self.prices.step(Exchange(tile, tile, shares, "ragged"))))]
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from redistrib.cost.model import CostModel, PhaseGrids
 from redistrib.cost.paper import PaperCost
+from redistrib.plans.data import Short
 from redistrib.plans.steps import Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.paper.algorithm import paper_steps
@@ -39,7 +40,9 @@ QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
 PRICE_TOLERANCE = 1.3
 
 
-def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, waiting: bool = False) -> list[Step]:
+def best_steps(
+    problem: Problem, model: CostModel, over_partition: bool = True, waiting: bool = False
+) -> list[Step] | Short:
     """The cheapest candidate that fits; ties go to fewer collectives.
 
     Args:
@@ -48,8 +51,10 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
         over_partition: of the paper's algorithm.
         waiting: whether devices may hold no tile between steps; false in plans that have partial sums elsewhere.
 
+    Returns:
+        The steps, or the least memory limit if no candidate fits that of the problem.
+
     Raises:
-        MemoryLimitError: if no candidate fits the memory limit.
         ProfileError: if the model gives no candidate a finite price.
     """
     return _Best(problem, model).steps(over_partition, waiting)
@@ -75,7 +80,7 @@ class _Best:
         self.hosts = problem.topology.hosts if problem.topology.unequal_hosts else None
         self.priced: list[Priced] = []
 
-    def steps(self, over_partition: bool, waiting: bool) -> list[Step]:
+    def steps(self, over_partition: bool, waiting: bool) -> list[Step] | Short:
         problem = self.problem
         single_steps = single(problem)
         if single_steps is not None and self._is_cheapest(single_steps):
@@ -91,7 +96,7 @@ class _Best:
         for steps in self._papers(over_partition):
             self._offer(steps)
         cheapest = self.chosen.cheapest()
-        return cheapest if self.hosts is None else self._least_busy()
+        return cheapest if self.hosts is None or isinstance(cheapest, Short) else self._least_busy()
 
     def _is_cheapest(self, single_steps: list[Step]) -> bool:
         """Whether no plan is cheaper than one of a single collective or none: it has none, or is at the bound."""

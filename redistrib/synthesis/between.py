@@ -22,7 +22,7 @@ import numpy as np
 
 from redistrib.arith import divisors
 from redistrib.cost.model import CostModel, Prices
-from redistrib.errors import MemoryLimitError
+from redistrib.plans.data import Short
 from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.best import best_steps
@@ -35,14 +35,16 @@ from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid, common
 
 
-def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
+def best_steps_between(problem: Problem, model: CostModel) -> list[Step] | Short:
     """The cheapest plan between device sets that differ, or that are not all devices.
 
     Under a model that counts received elements, ties go to the plan in which fewest elements cross from the source's
     devices to others, then to the plan whose busiest sender sends least.
 
+    Returns:
+        The steps, or the least memory limit if no candidate fits that of the problem.
+
     Raises:
-        MemoryLimitError: if no candidate fits the memory limit.
         ProfileError: if the model gives no candidate a finite price.
     """
     source, target = Members.of(problem.before), Members.of(problem.after)
@@ -50,16 +52,19 @@ def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
     if dropped is not None:
         return dropped
     if np.array_equal(source.devices, target.devices):
-        return source.steps(best_steps(_inside(problem, source, problem.before, problem.after), model))
+        steps = best_steps(_inside(problem, source, problem.before, problem.after), model)
+        return steps if isinstance(steps, Short) else source.steps(steps)
     return _cheapest(problem, model, _candidates(problem, source, target, model))
 
 
-def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
+def best_exchange(problem: Problem, model: CostModel) -> list[Step] | Short:
     """The cheapest plan of at most one exchange of the missing boxes, for tiles of unequal size.
 
+    Returns:
+        The steps, or the least memory limit if they do not fit that of the problem.
+
     Raises:
-        MemoryLimitError: if it does not fit the memory limit.
-        ProfileError: if the model gives it no finite price.
+        ProfileError: if the model gives them no finite price.
     """
     if problem.before == problem.after:
         return []
@@ -67,8 +72,8 @@ def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
     return _cheapest(problem, model, candidates)
 
 
-def _cheapest(problem: Problem, model: CostModel, candidates: Iterable[list[Step]]) -> list[Step]:
-    """The cheapest of some plans."""
+def _cheapest(problem: Problem, model: CostModel, candidates: Iterable[list[Step]]) -> list[Step] | Short:
+    """The cheapest of some plans, or the least memory limit."""
     chosen = Selection(problem, model, lambda steps: _key(problem, model, chosen.prices, steps))
     for steps in candidates:
         chosen.offer(steps)
@@ -175,11 +180,9 @@ def _among(
     problem: Problem, members: Members, before: Placement, after: Placement, model: CostModel
 ) -> Iterator[list[Step]]:
     """The best steps on the devices of one side alone; none where they do not fit the memory limit."""
-    inside = _inside(problem, members, before, after)
-    try:
-        yield members.steps(best_steps(inside, model))
-    except MemoryLimitError:
-        return
+    steps = best_steps(_inside(problem, members, before, after), model)
+    if not isinstance(steps, Short):
+        yield members.steps(steps)
 
 
 def _inside(problem: Problem, members: Members, before: Placement, after: Placement) -> Problem:

@@ -10,8 +10,8 @@ from itertools import combinations
 
 import numpy as np
 
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Shares, Step
-from redistrib.plans.transfers import parts_in_tiles, touched_tiles
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Step
+from redistrib.plans.transfers import Transfers, parts_in_tiles, touched_tiles
 from redistrib.synthesis import limits
 from redistrib.synthesis.groups import (
     CoarseCells,
@@ -34,8 +34,8 @@ from redistrib.theory.weak import Grid, common, nested, refined
 
 def without_elements(problem: Problem) -> list[Step]:
     """Steps between placements of an empty array: no element is sent or added."""
-    before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
-    shares = Shares(none, none, none.reshape(0, before.rank), none.reshape(0, before.rank), none)
+    before, after = problem.before, problem.after
+    shares = Transfers.none(before.rank)
     if before == after:
         return []
     if before.summands == after.summands == 1:
@@ -157,7 +157,7 @@ def in_rounds(problem: Problem, most_shares: int = limits.ROUND_SHARES) -> list[
     return _exchanges(problem, tables)
 
 
-def _exchanges(problem: Problem, tables: list[Shares]) -> list[list[Step]]:
+def _exchanges(problem: Problem, tables: list[Transfers]) -> list[list[Step]]:
     return [[Exchange(problem.before, problem.after, balanced_rounds(table, problem.topology))] for table in tables]
 
 
@@ -232,7 +232,7 @@ def tiles_touched(before: Placement, needed: Boxes) -> int:
     return int((stop - first).prod(axis=1).sum())
 
 
-def _equal_shares(problem: Problem) -> Shares:
+def _equal_shares(problem: Problem) -> Transfers:
     """All shares of an exchange between nested grids, with senders and rounds in closed form.
 
     In each cell of the common grid a receiver needs one share of every chunk. Receiver t takes chunk (t + c) mod M
@@ -243,8 +243,7 @@ def _equal_shares(problem: Problem) -> Shares:
     chunks = before.tiles // math.prod(cells)
     if chunks == 1:  # who holds its tile neither sends nor receives
         pairs = _whole_tiles(problem)
-        share = after.boxes[pairs[:, 1]]
-        return Shares(pairs[:, 0], pairs[:, 1], share.start, share.size, np.zeros(len(pairs), dtype=np.int64))
+        return Transfers(pairs[:, 0], pairs[:, 1], after.boxes[pairs[:, 1]], np.zeros(len(pairs), dtype=np.int64))
     groups = chunk_groups(before, cells, topology=problem.topology)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
@@ -260,9 +259,8 @@ def _equal_shares(problem: Problem) -> Shares:
     # A share that the receiver holds is not sent.
     travels = before.number[receiver] != before.number[sender]
     sender, receiver = sender[travels], receiver[travels]
-    share = before.boxes[sender].meet(after.boxes[receiver])
     _, compact = np.unique(turn_of[travels], return_inverse=True)
-    return Shares(sender, receiver, share.start, share.size, compact)
+    return Transfers(sender, receiver, before.boxes[sender].meet(after.boxes[receiver]), compact)
 
 
 def missing_boxes(before: Placement, needed: Boxes) -> list[MissingBox]:

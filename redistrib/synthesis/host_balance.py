@@ -7,16 +7,17 @@ rounds of each path may be exchanged. So the shares of a busy host are put into 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
 from redistrib.arith import Int64
-from redistrib.plans.shares import Shares
+from redistrib.plans.transfers import Transfers
 from redistrib.synthesis import limits
 from redistrib.theory.topology import Topology
 
 
-def balanced_rounds(shares: Shares, topology: Topology) -> Shares:
+def balanced_rounds(shares: Transfers, topology: Topology) -> Transfers:
     """The same shares in as many rounds, with no more shares through the busiest links of the rounds together.
 
     Args:
@@ -26,7 +27,7 @@ def balanced_rounds(shares: Shares, topology: Topology) -> Shares:
     hosts = topology.hosts
     if hosts is None or len(shares) > limits.BALANCED_SHARES or not 1 < shares.rounds <= limits.BALANCED_ROUNDS:
         return shares
-    ends = np.stack([hosts[shares.src], hosts[shares.dst]])
+    ends = np.stack([hosts[shares.sender], hosts[shares.receiver]])
     away = ends[0] != ends[1]
     rounds = shares.round.copy()
 
@@ -44,16 +45,15 @@ def balanced_rounds(shares: Shares, topology: Topology) -> Shares:
             if _is_even(load[list(pair)]):
                 continue
             rows = np.flatnonzero((rounds == pair[0]) | (rounds == pair[1]))
-            if (shares.size[rows] == shares.size[rows[:1]]).all():
-                late = _arranged(shares.src[rows], shares.dst[rows], rounds[rows] == pair[1], hosts)
+            if (shares.box.size[rows] == shares.box.size[rows[:1]]).all():
+                late = _arranged(shares.sender[rows], shares.receiver[rows], rounds[rows] == pair[1], hosts)
                 if late is not None:
                     rounds[rows], better = np.where(late, pair[1], pair[0]), True
                     load = loads()
         better = better and not _is_even(load)
     if (rounds == shares.round).all():
         return shares
-    order = np.argsort(rounds, kind="stable")
-    return Shares(shares.src[order], shares.dst[order], shares.start[order], shares.size[order], rounds[order])
+    return replace(shares, round=rounds)[np.argsort(rounds, kind="stable")]
 
 
 def _is_even(load: Int64) -> bool:

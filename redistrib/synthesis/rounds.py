@@ -14,7 +14,8 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from redistrib.plans.steps import Shares
+from redistrib.plans.transfers import Transfers
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
@@ -37,7 +38,7 @@ def colour_rounds(
     topology: Topology | None = None,
     kind: Callable[[MissingBox], Hashable] = shape_of,
     stay: bool = False,
-) -> Shares:
+) -> Transfers:
     """Choose a sender and a round for every share, by one edge colouring for each kind of shares.
 
     Args:
@@ -67,7 +68,7 @@ def colour_rounds(
     return _table(src, placed, rounds, before.rank)
 
 
-def padded_rounds(missing: list[MissingBox], before: Placement, topology: Topology | None = None) -> Shares:
+def padded_rounds(missing: list[MissingBox], before: Placement, topology: Topology | None = None) -> Transfers:
     """Choose senders and the fewest rounds for shares of all sizes together, the largest ones side by side.
 
     Each round is a heaviest matching of the remaining shares, among the matchings that cover every device with as many
@@ -110,14 +111,10 @@ def _holders(before: Placement) -> dict[int, list[int]]:
     return holders
 
 
-def _table(src: list[int], placed: list[MissingBox], rounds: list[int], rank: int) -> Shares:
-    return Shares(
-        np.array(src, dtype=np.int64),
-        np.array([row[0] for row in placed], dtype=np.int64),
-        np.array([row[2] for row in placed], dtype=np.int64).reshape(len(placed), rank),
-        np.array([row[3] for row in placed], dtype=np.int64).reshape(len(placed), rank),
-        np.array(rounds, dtype=np.int64),
-    )
+def _table(src: list[int], placed: list[MissingBox], rounds: list[int], rank: int) -> Transfers:
+    receiver, start, size = (np.array([row[k] for row in placed], dtype=np.int64) for k in (0, 2, 3))
+    box = Boxes(start.reshape(len(placed), rank), size.reshape(len(placed), rank))
+    return Transfers(np.array(src, dtype=np.int64), receiver, box, np.array(rounds, dtype=np.int64))
 
 
 def _balanced_senders(

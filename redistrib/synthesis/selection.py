@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from redistrib.cost.model import CostModel, no_price
-from redistrib.errors import MemoryLimitError
+from redistrib.plans.data import Short
 from redistrib.plans.steps import Exchange, ReduceExchange, Step
 from redistrib.synthesis.problem import Problem
 
@@ -49,18 +49,17 @@ class Selection:
             self.steps, self.key = steps, key
         return key, steps
 
-    def cheapest(self) -> list[Step]:
-        """The cheapest candidate.
+    def cheapest(self) -> list[Step] | Short:
+        """The cheapest candidate, or the least limit if candidates were offered and none fits the memory limit.
 
         Raises:
-            MemoryLimitError: if candidates were offered, and none fits the memory limit.
             ProfileError: if the model gives no candidate a finite price.
         """
         if self.steps is not None:
             return self.steps
         if self.problem.memory_limit is None or self.least_peak == math.inf:  # a normal form always fits (Theorem 4.8)
             raise no_price(self.model)
-        raise MemoryLimitError(self.problem.memory_limit, int(self.least_peak))
+        return Short(int(self.least_peak))
 
 
 def _ragged(step: Step) -> Step:

@@ -10,7 +10,7 @@ from redistrib.errors import ChoiceError, MemoryLimitError, MeshDevicesError
 from redistrib.errors.synthesis import global_shape_error, mesh_devices_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, as_even, require_even, require_whole
-from redistrib.plans.data import Order
+from redistrib.plans.data import Order, Short
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Step
@@ -87,6 +87,8 @@ def synthesize(
     problem = Problem(before, after, size, links, memory_limit)
     try:
         steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")
+        if isinstance(steps, Short):
+            raise MemoryLimitError(memory_limit or 0, steps.least)
         prices = chosen.prices(size, problem.topology)
         step_costs = tuple(map(prices.step, steps))
     except OverflowError:  # more elements than a float counts
@@ -113,6 +115,20 @@ def synthesize(
     )
 
 
+def least_limit(plan: Plan, model: CostModel | str, topology: Topology | None) -> int:
+    """The least memory limit, in bytes per device, that a known plan between the ends of a plan fits.
+
+    Args:
+        plan: without a memory limit.
+        model, topology: those of the plan.
+    """
+    chosen = cost_model(model)
+    links = chosen.topology_between(plan.source_mesh, plan.target_mesh, topology)
+    problem = Problem(plan.before, plan.after, plan.itemsize, links, memory_limit=1)
+    steps, _ = _steps(problem, "best", chosen, over_partition=True, fixed=plan.order == "fixed")
+    return steps.least if isinstance(steps, Short) else problem.peak(steps)
+
+
 def _check_device_sets(
     algorithm: str, source: DistType, source_mesh: Mesh, target: DistType, target_mesh: Mesh
 ) -> None:
@@ -128,8 +144,8 @@ def _check_device_sets(
 
 def _steps(
     problem: Problem, algorithm: str, model: CostModel, over_partition: bool, fixed: bool
-) -> tuple[list[Step], str | None]:
-    """The steps, and a note for the user or None."""
+) -> tuple[list[Step] | Short, str | None]:
+    """The steps or the least memory limit, and a note for the user or None."""
     if 0 in problem.before.shape:
         return without_elements(problem), None
     if max(problem.before.summands, problem.after.summands) > 1:
@@ -140,10 +156,8 @@ def _steps(
         return best_steps_between(problem, model), None
     if algorithm == "best":
         steps = best_steps(problem, model, over_partition, waiting=True)
-        return steps, limit_met(problem, model, steps)
+        return steps, None if isinstance(steps, Short) else limit_met(problem, model, steps)
     paper = paper_steps(problem, model, Search(over_partition=over_partition))
     if paper is None:  # a normal form within the bound always exists (Theorem 4.8)
         raise no_price(model)
-    if not problem.fits(paper):
-        raise MemoryLimitError(problem.memory_limit or 0, problem.peak(paper))
-    return paper, None
+    return paper if problem.fits(paper) else Short(problem.peak(paper)), None

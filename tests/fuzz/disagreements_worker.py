@@ -24,7 +24,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax import calls, private
+from redistrib.backends.jax import private
+from redistrib.launches import times
 
 ME, COUNT = jax.process_index(), jax.process_count()
 DEVICES, EACH = np.array(jax.devices()), len(jax.local_devices())
@@ -222,7 +223,7 @@ def outcome(calls_made: list[Call], number: int, suffix: str, *, stops: bool = F
 
 
 def main() -> None:
-    calls.REPEATED_SECONDS, calls.WAIT_SECONDS = 0.3, 100.0
+    times.REPEATED_SECONDS, times.WAIT_SECONDS = 0.3, 100.0
     store = private.notes_of_processes()
     everywhere = Call("reshard", tuple(range(COUNT)), SPECS[0], SPECS[1])
     rd.save({name: everywhere.leaf() for name in "abc"}, FOLDER / "kept")

@@ -14,10 +14,12 @@ from typing import Any
 import jax
 import pytest
 
-from redistrib.backends.jax import calls, liveness
-from redistrib.backends.jax.call_order import NumberedCall, circle_of
-from redistrib.backends.jax.calls import Calls
-from redistrib.errors import CommunicatorError, LeafError, RedistribError
+from redistrib.backends.jax.store import CoordinatorStore
+from redistrib.errors import CommunicatorError, LeafError, RedistribError, TilesError
+from redistrib.launches import liveness, times
+from redistrib.launches.call_errors import of_ranks
+from redistrib.launches.call_order import NumberedCall, circle_of
+from redistrib.launches.calls import Calls
 
 DIFFERING = ("trees", "a hint")
 
@@ -59,8 +61,8 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "WAIT_SECONDS", 30.0)
-    monkeypatch.setattr(calls, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(times, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(times, "LOOK_SECONDS", 0.02)
 
 
 Act = Callable[[Calls], Any]
@@ -86,7 +88,7 @@ def told(*by_process: Sequence[Act], store: Store | None = None) -> list[list[st
     store = store or Store()
 
     def run(process: int) -> list[str]:
-        made = Calls(store, process)
+        made = Calls(CoordinatorStore(store), process)
         results = []
         for act in by_process[process]:
             try:
@@ -129,7 +131,7 @@ def test_equal_calls_go_on_and_leave_no_records_but_the_last() -> None:
 )  # fmt: skip
 def test_all_processes_raise_the_same(by_process: list[list[Act]], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "within" in text:
-        monkeypatch.setattr(calls, "WAIT_SECONDS", 0.5)
+        monkeypatch.setattr(times, "WAIT_SECONDS", 0.5)
     started = time.monotonic()
     first = [messages[0] for messages in told(*by_process) if messages and messages[0]]
     assert len(set(first)) == 1 and text in first[0]
@@ -153,7 +155,7 @@ def test_calls_match_again_after_every_error() -> None:
 
 
 def test_a_late_process_raises_the_same_and_then_matches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(times, "WAIT_SECONDS", 1.0)
     raised = threading.Event()
     after = [lambda _: raised.set(), meets(BOTH)]
     results = told([meets(BOTH), *after], [lambda _: raised.wait(), meets(BOTH), meets(BOTH)])
@@ -195,7 +197,7 @@ def test_no_circle_among_drawn_calls_in_one_order() -> None:
 def test_processes_of_this_host_that_have_died() -> None:
     assert not liveness.has_died(liveness.identity())
     child = subprocess.Popen(
-        [sys.executable, "-c", "from redistrib.backends.jax import liveness; print(liveness.identity(), flush=True)"],
+        [sys.executable, "-c", "from redistrib.launches import liveness; print(liveness.identity(), flush=True)"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -227,4 +229,14 @@ def test_a_coordinator_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(store, "key_value_set", unavailable)
     with pytest.raises(CommunicatorError, match="does not answer: UNAVAILABLE: failed to connect; the job has ended"):
-        Calls(store, 0).meet(BOTH, "reshard a", DIFFERING)
+        Calls(CoordinatorStore(store), 0).meet(BOTH, "reshard a", DIFFERING)
+
+
+def test_the_problem_of_a_rank_names_it_and_that_of_all_does_not() -> None:
+    tile, same, call = TilesError("no tile"), TilesError("no tile"), CommunicatorError("freed")
+    assert of_ranks([None, None]) is None
+    cases = [None, tile, call], [tile, same], [None, call], [tile, call]
+    assert [repr(of_ranks(problems)) for problems in cases] == [
+        "TilesError('rank 1: no tile')", "TilesError('no tile')", "CommunicatorError('freed')",
+        "TilesError('rank 0: no tile')",
+    ]  # fmt: skip

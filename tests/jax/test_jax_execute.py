@@ -21,7 +21,7 @@ from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.reference import run_step, scatter
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
@@ -29,6 +29,7 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 from tests.jax.running import check, check_values, compiled, jax_mesh, plan_of
+from tests.plans.columns import table_of
 
 
 def test_slice_sends_nothing():
@@ -200,7 +201,7 @@ def direct(before, after, padded=False):
             taken |= {("sends", turn, src), ("takes", turn, dst), ("shape", turn, size)}
             rows.append((src, dst, start, size, turn))
     src, dst, start, size, turns = zip(*rows, strict=True)
-    return Exchange(before, after, Shares(src, dst, start, size, turns))
+    return Exchange(before, after, table_of(src, dst, start, size, turns))
 
 
 EXCHANGES = [

@@ -71,7 +71,7 @@ def crowded(made: rd.Plan) -> rd.Plan:
     assert isinstance(step, ReduceExchange)
     rounds: list[int] = []
     busy: set[tuple[int, str, int]] = set()
-    for src, dst in zip(step.shares.src.tolist(), step.shares.dst.tolist(), strict=True):
+    for src, dst in zip(step.shares.sender.tolist(), step.shares.receiver.tolist(), strict=True):
         ends = (("src", src), ("dst", dst))
         rounds.append(next(k for k in range(99) if not any((k, *end) in busy for end in ends)))
         busy |= {(rounds[-1], *end) for end in ends}

@@ -39,7 +39,11 @@ def test_in_a_round_every_device_sends_once_and_receives_once(pair: Redistributi
             sizes = defaultdict(set)
             shares = step.shares
             rows = zip(
-                shares.src.tolist(), shares.dst.tolist(), shares.round.tolist(), shares.size.tolist(), strict=True
+                shares.sender.tolist(),
+                shares.receiver.tolist(),
+                shares.round.tolist(),
+                shares.box.size.tolist(),
+                strict=True,
             )
             sent, taken = Counter(), Counter()
             for src, dst, number, size in rows:
@@ -69,9 +73,10 @@ def test_shares_of_all_sizes_take_as_many_rounds_as_the_busiest_device_has_of_th
     missing = [(to, tile, np.array([10 * tile]), np.array([size])) for (tile, to), size in lacks.items()]
     shares = padded_rounds(missing, before)
     assert {
-        (s, d): n for s, d, (n,) in zip(shares.src.tolist(), shares.dst.tolist(), shares.size.tolist(), strict=True)
+        (s, d): n
+        for s, d, (n,) in zip(shares.sender.tolist(), shares.receiver.tolist(), shares.box.size.tolist(), strict=True)
     } == lacks
-    for side in (shares.src, shares.dst):
+    for side in (shares.sender, shares.receiver):
         assert len(set(zip(side.tolist(), shares.round.tolist(), strict=True))) == len(lacks)
     assert shares.rounds == max(n for side in (0, 1) for n in Counter(pair[side] for pair in lacks).values())
 
@@ -87,5 +92,5 @@ def test_equal_shares_take_no_more_rounds_than_a_tile_has_shares(pair: Redistrib
         chunks *= max(1, b // a)
     for step in chain(*in_rounds(Problem.plain(before, after))):
         if isinstance(step, Exchange):
-            busiest = max(Counter(step.shares.dst.tolist()).values(), default=0)
+            busiest = max(Counter(step.shares.receiver.tolist()).values(), default=0)
             assert busiest <= step.shares.rounds <= chunks

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from redistrib.errors import VERIFICATION_RULES, RedistribError, VerificationError
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import is_exact, plans, redistributions
 from redistrib.theory.placement import Placement
+from tests.plans.columns import columns_of, table_of
 
 WHOLE = 10**9  # a bound that nothing exceeds
 SEEDS = st.integers(0, 2**32 - 1)
@@ -79,16 +80,16 @@ def broken_step(rng: random.Random, step: Step) -> Step:
     if isinstance(step, AllPermute):
         return replace(step, pairs=broken_array(rng, step.pairs, step.devices))
     assert isinstance(step, Exchange)
-    columns = {name: getattr(step.shares, name) for name in ("src", "dst", "start", "size", "round")}
+    columns = columns_of(step.shares)
     if rng.random() < 0.3 and len(step.shares):
         row = rng.randrange(len(step.shares))
         columns = {name: np.delete(column, row, axis=0) for name, column in columns.items()}
     else:
         name = rng.choice(sorted(columns))
-        limits = {"src": step.devices - 1, "dst": step.devices - 1, "round": step.shares.rounds}
+        limits = {"sender": step.devices - 1, "receiver": step.devices - 1, "round": step.shares.rounds}
         limit = limits.get(name, max(step.before.shape, default=0))
         columns[name] = broken_array(rng, columns[name], limit)
-    return replace(step, shares=Shares(**columns))
+    return replace(step, shares=table_of(**columns))
 
 
 def broken_plan(rng: random.Random, plan: Plan) -> Plan:

@@ -12,10 +12,11 @@ from redistrib.errors import RedistribError, VerificationError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import assemble, run, scatter
-from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Shares, Step, Unreduce
+from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Step, Unreduce
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
 from redistrib.theory.placement import placement_of
+from tests.plans.columns import columns_of, table_of
 from tests.plans.hand_partial import PARTIAL, pulled_sums
 from tests.plans.sums import digits, whole_of
 
@@ -38,9 +39,9 @@ def changed(step: Step, rng: random.Random) -> Step:
     """The step with one number of it changed."""
     devices = step.devices
     if isinstance(step, ReduceExchange):
-        columns = {name: getattr(step.shares, name).copy() for name in ("src", "dst", "start", "size", "round")}
+        columns = columns_of(step.shares)
         if len(step.shares) and rng.random() < 0.8:
-            row, name = rng.randrange(len(step.shares)), rng.choice(["src", "dst", "start", "size", "none"])
+            row, name = rng.randrange(len(step.shares)), rng.choice(["sender", "receiver", "start", "size", "none"])
             if name == "none":
                 columns = {key: np.delete(value, row, axis=0) for key, value in columns.items()}
             elif columns[name].ndim == 1:
@@ -49,7 +50,7 @@ def changed(step: Step, rng: random.Random) -> Step:
                 columns[name][row, rng.randrange(columns[name].shape[1])] += rng.choice([-2, -1, 1, 2])
             # so that nothing but what is added is at fault
             columns["round"] = np.arange(len(columns["round"]))
-            return replace(step, shares=Shares(**columns))
+            return replace(step, shares=table_of(**columns))
         middle = sorted(rng.randrange(step.before.summands + 1) for _ in step.splits[1:-1])
         return replace(step, splits=(0, *middle, step.before.summands))
     if isinstance(step, ReduceScatter | AllReduce):

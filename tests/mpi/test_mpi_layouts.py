@@ -13,9 +13,10 @@ from redistrib.backends.digests import digest_of
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.plans.strided import Strided, copy
 from redistrib.theory.placement import Placement, placement_of
+from tests.plans.columns import columns_of, table_of
 
 MESH = Mesh.of("x=2, y=2")
 
@@ -47,10 +48,10 @@ def test_long_runs_are_copied_whole_at_every_distance(run: int) -> None:
 def test_plans_that_differ_anywhere_have_other_digests() -> None:
     rows, columns, third = placed("[8{x}16, 4]"), placed("[16, 2{x}4]"), placed("[8{y}16, 4]")
     pairs, groups = [(0, 2), (2, 0), (1, 3), (3, 1)], [(0, 2), (1, 3)]
-    shares = Shares([0, 2], [2, 0], [[0, 2], [8, 0]], [[8, 2], [8, 2]], [0, 0])
+    shares = table_of([0, 2], [2, 0], [[0, 2], [8, 0]], [[8, 2], [8, 2]], [0, 0])
     changed = {
-        "src": [1, 2],
-        "dst": [3, 0],
+        "sender": [1, 2],
+        "receiver": [3, 0],
         "start": [[0, 1], [8, 0]],
         "size": [[8, 1], [8, 2]],
         "round": [0, 1],
@@ -65,7 +66,7 @@ def test_plans_that_differ_anywhere_have_other_digests() -> None:
         AllPermute(rows, columns, pairs[:2]),
         DynSlice(rows, columns),
         Exchange(rows, columns, shares),
-        *[Exchange(rows, columns, replace(shares, **{name: table})) for name, table in changed.items()],
+        *[Exchange(rows, columns, table_of(**columns_of(shares) | {name: column})) for name, column in changed.items()],
     ]
     plans = [plan_of("[8{x}16, 4]", "[16, 2{x}4]", step) for step in steps]
     plans += [plan_of("[8{x}16, 4]", "[16, 2{x}4]", steps[0], steps[0]), replace(plans[0], dtype="int32")]

@@ -167,7 +167,7 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         "gather roots": different,
         "calls": different,
         "no program": "CommunicatorError: 7 is no program; give one, for example from its JSON or text",
-        "gather": f"TilesError: rank 0: the tile of 'z' has shape [{tile}, 16] where the tile is [16, {tile}]; pass "
+        "gather": f"TilesError: the tile of 'z' has shape [{tile}, 16] where the tile is [16, {tile}]; pass "
         "this rank's tile, not the whole array",
         "freed": "CommunicatorError: this executor was freed; make another with to_mpi",
         "given": "TilesError: rank 2: the tile of 'a' is given where this rank holds nothing; pass None",

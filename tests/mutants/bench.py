@@ -77,7 +77,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "partitioning",
         ("redistrib/partitioning", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
     ),
-    "packing": ("resharding/packing", ("redistrib/resharding/packing", *files("tests/reshard", *SLOW_RESHARDING))),
+    "packing": ("resharding/packing", ("redistrib/launches", *files("tests/reshard", *SLOW_RESHARDING))),
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",

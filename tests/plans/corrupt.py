@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import Exchange, Shares
+from redistrib.plans.steps import Exchange
 from redistrib.theory.placement import Placement
+from tests.plans.columns import columns_of, table_of
 from tests.plans.hand import GOOD, place
 
 
@@ -49,19 +50,18 @@ def with_share(name: str, row: int, **changes: Any) -> Plan:
     made = GOOD[name]()
     step = made.steps[0]
     assert isinstance(step, Exchange)
-    columns = {column: getattr(step.shares, column).copy() for column in ("src", "dst", "start", "size", "round")}
+    columns = columns_of(step.shares)
     for column, value in changes.items():
         columns[column][row] = value
-    return replace(made, steps=(replace(step, shares=Shares(**columns)),))
+    return replace(made, steps=(replace(step, shares=table_of(**columns)),))
 
 
 def without_share(name: str, row: int) -> Plan:
     made = GOOD[name]()
     step = made.steps[0]
     assert isinstance(step, Exchange)
-    columns = ("src", "dst", "start", "size", "round")
-    left = Shares(*(np.delete(getattr(step.shares, column), row, axis=0) for column in columns))
-    return replace(made, steps=(replace(step, shares=left),))
+    left = np.delete(np.arange(len(step.shares)), row)
+    return replace(made, steps=(replace(step, shares=step.shares[left]),))
 
 
 def forged(placement: Placement, **changes: Any) -> Placement:

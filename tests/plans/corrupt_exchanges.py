@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange
+from tests.plans.columns import columns_of, table_of
 from tests.plans.corrupt import Corruption, with_share, with_step, without_share
 from tests.plans.hand import GOOD, place, plan, shares
 
@@ -31,9 +32,9 @@ def _too_short() -> Plan:
     made = GOOD["exchange split shares"]()
     step = made.steps[0]
     assert isinstance(step, Exchange)
-    size = step.shares.size.copy()
-    size[step.shares.round == 0] = [2, 2]
-    return replace(made, steps=(replace(step, shares=replace(step.shares, size=size)),))
+    columns = columns_of(step.shares)
+    columns["size"][step.shares.round == 0] = [2, 2]
+    return replace(made, steps=(replace(step, shares=table_of(**columns)),))
 
 
 EXCHANGE_CORRUPTIONS = [
@@ -55,7 +56,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a sender beyond the mesh",
-        lambda: with_share("exchange 4 to 6", 0, src=24),
+        lambda: with_share("exchange 4 to 6", 0, sender=24),
         "device number",
         1,
         24,
@@ -63,7 +64,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a receiver beyond the mesh",
-        lambda: with_share("exchange 4 to 6", 0, dst=-3),
+        lambda: with_share("exchange 4 to 6", 0, receiver=-3),
         "device number",
         1,
         -3,
@@ -71,7 +72,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a share to the sender",
-        lambda: with_share("exchange split shares", 0, dst=2),
+        lambda: with_share("exchange split shares", 0, receiver=2),
         "self send",
         1,
         2,
@@ -95,7 +96,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a share that its sender does not hold",
-        lambda: with_share("exchange split shares", 0, src=1),
+        lambda: with_share("exchange split shares", 0, sender=1),
         "share not held",
         1,
         1,
@@ -130,7 +131,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a share that its receiver does not need",
-        lambda: with_share("exchange split shares", 0, dst=3),
+        lambda: with_share("exchange split shares", 0, receiver=3),
         "share not wanted",
         1,
         3,
@@ -165,7 +166,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "two sends in a round",
-        lambda: with_share("exchange split shares", 0, src=3),
+        lambda: with_share("exchange split shares", 0, sender=3),
         "round sender",
         1,
         3,
@@ -173,7 +174,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "two receipts in a round",
-        lambda: with_share("exchange split shares", 0, dst=1),
+        lambda: with_share("exchange split shares", 0, receiver=1),
         "round receiver",
         1,
         1,
@@ -203,7 +204,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a whole meet doubled, another missing",
-        lambda: with_share("exchange to larger", 13, src=2, start=[4, 0], round=3),
+        lambda: with_share("exchange to larger", 13, sender=2, start=[4, 0], round=3),
         "overlapping shares",
         1,
         5,
@@ -211,7 +212,7 @@ EXCHANGE_CORRUPTIONS = [
     ),
     Corruption(
         "a share doubled, another missing",
-        lambda: with_share("exchange split shares", 0, src=3, start=[6, 0], round=2),
+        lambda: with_share("exchange split shares", 0, sender=3, start=[6, 0], round=2),
         "overlapping shares",
         1,
         0,

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllReduce, ReduceExchange, ReduceScatter, Shares, Step, Unreduce
+from redistrib.plans.steps import AllGather, AllReduce, ReduceExchange, ReduceScatter, Step, Unreduce
 from redistrib.theory.placement import Placement
+from tests.plans.columns import columns_of, table_of
 from tests.plans.corrupt import Corruption, forged
 from tests.plans.hand import place, plan, shares
 from tests.plans.hand_partial import PARTIAL, between
@@ -39,12 +40,12 @@ def share(name: str, row: int, number: int = 1, **changes: Any) -> Callable[[], 
     def make() -> Plan:
         step = PARTIAL[name]().steps[number - 1]
         assert isinstance(step, ReduceExchange)
-        columns = {column: getattr(step.shares, column).copy() for column in ("src", "dst", "start", "size", "round")}
+        columns = columns_of(step.shares)
         for column, value in changes.items():
             columns[column][row] = value
         if not changes:
             columns = {column: np.delete(value, row, axis=0) for column, value in columns.items()}
-        return changed(name, number, shares=Shares(**columns))()
+        return changed(name, number, shares=table_of(**columns))()
 
     return make
 
@@ -87,7 +88,7 @@ def _added_twice() -> Plan:
     steps = []
     for k in range(2):
         src, dst, number = (np.array(column) for column in zip(*rows[1 - k], strict=True))
-        table = Shares(src, dst, np.zeros((4, 1)), np.full((4, 1), 8), number)  # type: ignore[arg-type]
+        table = table_of(src, dst, np.zeros((4, 1)), np.full((4, 1), 8), number)
         steps.append(ReduceExchange(at[k], at[k + 1], table))
     made = plan(texts[0], texts[2], mesh, *steps)
     return replace(made, order="fixed")

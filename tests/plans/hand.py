@@ -10,8 +10,10 @@ import numpy.typing as npt
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.transfers import Transfers
 from redistrib.theory.placement import Placement, placement_of
+from tests.plans.columns import table_of
 
 
 def place(notation: str, mesh: str | Mesh) -> Placement:
@@ -35,10 +37,10 @@ def plan(source: str, target: str, mesh: str | Mesh, *steps: Step, target_mesh: 
     )
 
 
-def shares(*rows: tuple[int, int, int, list[int], list[int]]) -> Shares:
+def shares(*rows: tuple[int, int, int, list[int], list[int]]) -> Transfers:
     """Shares from rows (src, dst, round, start, size), as JSON has them."""
     src, dst, number, start, size = (list(column) for column in zip(*rows, strict=True))
-    return Shares(src, dst, start, size, number)  # type: ignore[arg-type]  # the table makes them arrays
+    return table_of(src, dst, start, size, number)
 
 
 class Rounds:
@@ -182,8 +184,7 @@ def _exchange_nothing() -> Plan:
     """An exchange without shares is a slice that happens to be written so."""
     mesh = "x=2,y=2"
     before, after = place("[2{x}4]", mesh), place("[1{y,x}4]", mesh)
-    nothing = Shares(*(np.zeros((0, 1) if k in (2, 3) else 0, dtype=np.int64) for k in range(5)))
-    return plan("[2{x}4]", "[1{y,x}4]", mesh, Exchange(before, after, nothing))
+    return plan("[2{x}4]", "[1{y,x}4]", mesh, Exchange(before, after, Transfers.none(before.rank)))
 
 
 def _three_phases() -> Plan:
@@ -225,8 +226,7 @@ def _rank_0() -> Plan:
 def _no_elements() -> Plan:
     mesh = "x=2"
     before, after = place("[0{x}0, 4]", mesh), place("[0, 2{x}4]", mesh)
-    nothing = Shares(*(np.zeros((0, 2) if k in (2, 3) else 0, dtype=np.int64) for k in range(5)))
-    return plan("[0{x}0, 4]", "[0, 2{x}4]", mesh, Exchange(before, after, nothing))
+    return plan("[0{x}0, 4]", "[0, 2{x}4]", mesh, Exchange(before, after, Transfers.none(before.rank)))
 
 
 GOOD: dict[str, Callable[[], Plan]] = {

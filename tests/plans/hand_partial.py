@@ -17,10 +17,10 @@ from redistrib.plans.steps import (
     Exchange,
     ReduceExchange,
     ReduceScatter,
-    Shares,
     Step,
     Unreduce,
 )
+from redistrib.plans.transfers import Transfers
 from redistrib.theory.placement import Placement
 from tests.plans.hand import Rounds, place, plan, shares
 
@@ -48,9 +48,7 @@ def pulled_sums(before: Placement, after: Placement) -> ReduceExchange | Exchang
             seen.add(slab)
             size = (stop - start).tolist()
             rows.append((src, dst, rounds.first(src, dst, size), start.tolist(), size))
-    empty = np.zeros(0, dtype=np.int64)
-    table = np.zeros((0, before.rank), dtype=np.int64)
-    made = shares(*rows) if rows else Shares(empty, empty, table, table, empty)
+    made = shares(*rows) if rows else Transfers.none(before.rank)
     return ReduceExchange(before, after, made, "ragged", splits)
 
 

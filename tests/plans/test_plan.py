@@ -12,9 +12,10 @@ import pytest
 from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.plans.verify import verify
 from tests.messages import exactly
+from tests.plans.columns import table_of
 from tests.plans.hand import GOOD, place, plan, pulled, shares
 
 
@@ -100,7 +101,7 @@ def test_plans_are_equal_iff_all_but_the_prices_of_steps_is() -> None:
 def _variants() -> list[Step]:
     cut, whole = place("[2{x}4]", "x=2"), place("[4]", "x=2")
     exchange = pulled(cut, whole)
-    other = Shares(*(getattr(exchange.shares, name)[::-1] for name in ("src", "dst", "start", "size", "round")))
+    other = exchange.shares[np.array([1, 0])]
     return [
         DynSlice(whole, cut),
         DynSlice(whole, whole),
@@ -138,7 +139,7 @@ def test_tables_of_the_wrong_form_make_no_step() -> None:
         (lambda: AllGather(cut, whole, [0, 1]), "groups form a table [groups, members], got 1 dimensions"),
         (lambda: AllPermute(cut, cut, [[0, 1, 2]]), "pairs form a table [pairs, 2], got shape (1, 3)"),
         (
-            lambda: Shares([0], [1, 2], [[0]], [[1]], [0]),
+            lambda: table_of([0], [1, 2], [[0]], [[1]], [0]),
             "the columns of a table of shares must have equal length",
         ),
     ):

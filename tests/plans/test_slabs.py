@@ -34,5 +34,5 @@ def test_devices_add_the_slabs_of_their_run(source: str, target: str, runs: list
     # Of every element of its tile a device is sent, or holds, as many slabs as it adds up.
     kept = stack.step.before.boxes.meet(stack.step.after.boxes)
     there = np.where(kept.empty, 0, kept.volumes())
-    np.add.at(there, stack.step.shares.dst, stack.step.shares.volumes())
+    np.add.at(there, stack.step.shares.receiver, stack.step.shares.box.volumes())
     assert there.tolist() == (own * step.after.tile_size).tolist()

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from redistrib import errors
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, run_step, scatter
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.transfers import Transfers
 from redistrib.plans.verify import verify
 from redistrib.testing import plans
 from redistrib.theory.placement import Int64, Placement
+from tests.plans.columns import columns_of, table_of
 from tests.plans.corrupt import moved
 from tests.plans.hand import GOOD, array_for
 
@@ -115,35 +117,35 @@ def changed_table(draw: st.DrawFn, step: Step) -> Step:
 
 
 @st.composite
-def changed_shares(draw: st.DrawFn, shares: Shares, devices: int) -> Shares:
+def changed_shares(draw: st.DrawFn, shares: Transfers, devices: int) -> Transfers:
     """Shares with one left out, doubled, cut in two, sent by another device, or moved."""
     if not len(shares):
         return shares
-    columns = {name: getattr(shares, name).copy() for name in ("src", "dst", "start", "size", "round")}
+    columns = columns_of(shares)
     k = draw(st.integers(0, len(shares) - 1))
-    match draw(st.sampled_from(["drop", "double", "cut", "src", "dst", "round", "start", "size", "swap"])):
+    match draw(st.sampled_from(["drop", "double", "cut", "sender", "receiver", "round", "start", "size", "swap"])):
         case "drop":
-            return Shares(**{name: np.delete(column, k, axis=0) for name, column in columns.items()})
+            return table_of(**{name: np.delete(column, k, axis=0) for name, column in columns.items()})
         case "double":
             columns = {name: np.concatenate([column, column[k : k + 1]]) for name, column in columns.items()}
             columns["round"][-1] = shares.rounds
-        case "cut" if shares.start.shape[1]:
-            i = draw(st.integers(0, shares.start.shape[1] - 1))
-            first = draw(st.integers(1, max(1, int(shares.size[k, i]) - 1)))
+        case "cut" if shares.box.start.shape[1]:
+            i = draw(st.integers(0, shares.box.start.shape[1] - 1))
+            first = draw(st.integers(1, max(1, int(shares.box.size[k, i]) - 1)))
             columns = {name: np.concatenate([column, column[k : k + 1]]) for name, column in columns.items()}
             columns["size"][k, i], columns["size"][-1, i] = first, columns["size"][k, i] - first
             columns["start"][-1, i] += first
             columns["round"][k], columns["round"][-1] = shares.rounds, shares.rounds + 1
-        case "src" | "dst" as name:
+        case "sender" | "receiver" as name:
             columns[name][k] = draw(st.integers(0, devices - 1))
         case "round":
             columns["round"][k] = draw(st.integers(0, shares.rounds))
-        case "start" | "size" as name if shares.start.shape[1]:
-            columns[name][k, draw(st.integers(0, shares.start.shape[1] - 1))] += draw(st.integers(-2, 2))
+        case "start" | "size" as name if shares.box.start.shape[1]:
+            columns[name][k, draw(st.integers(0, shares.box.start.shape[1] - 1))] += draw(st.integers(-2, 2))
         case "swap":
             other = draw(st.integers(0, len(shares) - 1))
-            columns["src"][[k, other]] = columns["src"][[other, k]]
-    return Shares(**columns)
+            columns["sender"][[k, other]] = columns["sender"][[other, k]]
+    return table_of(**columns)
 
 
 @st.composite

@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax import calls
+from redistrib.launches import times as waits
 
 ME, COUNT = jax.process_index(), jax.process_count()
 LAST = ME == COUNT - 1
@@ -186,7 +186,7 @@ def raised_by(call: Callable[[], Any]) -> str:
 
 
 def main() -> None:
-    calls.REPEATED_SECONDS = 0.3
+    waits.REPEATED_SECONDS = 0.3
     kept, wrong = array(), 0
     rd.reshard(kept, WHOLE)
     for name, right in agreements():

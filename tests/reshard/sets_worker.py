@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.sharding import named_sharding
-from redistrib.resharding.packing import buckets
+from redistrib.launches import buckets
 from tests.sets.cases import PAIRS, alpa_on_eight, m2n
 
 DEVICES = np.array(jax.devices())

@@ -14,8 +14,7 @@ from hypothesis import given
 
 import redistrib as rd
 from redistrib.errors import MemoryLimitError
-from redistrib.plans.plan import Plan
-from redistrib.resharding.packing.buckets import (
+from redistrib.launches.buckets import (
     BUCKET_BYTES,
     BUCKET_LEAVES,
     Bucket,
@@ -24,9 +23,11 @@ from redistrib.resharding.packing.buckets import (
     pack_into_buckets,
     program_key,
 )
-from redistrib.resharding.packing.ledger import MemoryLedger
-from redistrib.resharding.packing.moves import LeafMove, Short
-from redistrib.resharding.packing.order import in_order_of_peak, order, within_limit
+from redistrib.launches.ledger import MemoryLedger
+from redistrib.launches.moves import LeafMove
+from redistrib.launches.order import in_order_of_peak, order, within_limit
+from redistrib.plans.data import Short
+from redistrib.plans.plan import Plan
 
 MESH, DEVICES = "x=8", tuple(range(8))
 PLANS = {

@@ -23,8 +23,8 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.cost.exact import ExactCost
+from redistrib.launches import buckets
 from redistrib.resharding import planning
-from redistrib.resharding.packing import buckets
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS, matrix
 

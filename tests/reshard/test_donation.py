@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.errors import LeafError
-from redistrib.resharding.packing import buckets
+from redistrib.launches import buckets
 from redistrib.resharding.sharing import grouped_by_buffer
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, DELETED, EIGHT, GRID, ROWS

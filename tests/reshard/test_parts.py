@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.buckets.parted import PartedMove
-from redistrib.resharding.packing import buckets
+from redistrib.launches import buckets
 
 LAUNCH = 2**14  # bytes of tiles in a launch, here
 

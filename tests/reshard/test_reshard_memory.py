@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import ChoiceError, MemoryLimitError
+from redistrib.launches import buckets
 from redistrib.resharding import eager
-from redistrib.resharding.packing import buckets
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS
 

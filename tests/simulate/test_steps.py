@@ -41,7 +41,7 @@ def table(text: str) -> list[dict[str, str]]:
 def largest_by_round(step: Exchange) -> list[int]:
     """Bytes of the largest share of each round, of float32."""
     volumes: Counter[int] = Counter()
-    for number, size in zip(step.shares.round.tolist(), step.shares.size.tolist(), strict=True):
+    for number, size in zip(step.shares.round.tolist(), step.shares.box.size.tolist(), strict=True):
         volumes[number] = max(volumes[number], 4 * math.prod(size))
     return [volumes[number] for number in sorted(volumes)]
 

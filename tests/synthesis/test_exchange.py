@@ -225,7 +225,7 @@ def test_senders_on_one_host_share_the_load() -> None:
     before = Placement((2,), (2,), np.array([[0], [0], [1], [1], [1], [1]]))
     missing = [(receiver, 0, np.array([0]), np.array([1])) for receiver in range(2, 6)]
     shares = colour_rounds(missing, before, Topology(6, (0,) * 6))
-    assert sorted(shares.src.tolist()) == [0, 0, 1, 1]
+    assert sorted(shares.sender.tolist()) == [0, 0, 1, 1]
     assert shares.rounds == 2
 
 
@@ -269,7 +269,12 @@ def test_padding_is_what_is_received_beyond_the_shares(pair: RedistributionCase)
             if isinstance(step, Exchange):
                 largest: dict[int, int] = defaultdict(int)
                 rows = list(
-                    zip(step.shares.dst.tolist(), step.shares.round.tolist(), step.shares.size.tolist(), strict=True)
+                    zip(
+                        step.shares.receiver.tolist(),
+                        step.shares.round.tolist(),
+                        step.shares.box.size.tolist(),
+                        strict=True,
+                    )
                 )
                 for _, number, size in rows:
                     largest[number] = max(largest[number], math.prod(size))

@@ -12,6 +12,7 @@ from redistrib.cost.exact import ExactCost
 from redistrib.cost.model import Prices
 from redistrib.errors import MemoryLimitError, ProfileError
 from redistrib.plans.steps import Step
+from redistrib.synthesis.synthesize import least_limit
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import WeakEdge, WeakSpace
 
@@ -62,3 +63,21 @@ def test_a_limit_below_the_one_plan_there_is() -> None:
         rd.synthesize(*problem, machine="tpu", memory_limit=1)
     plan = rd.synthesize(*problem, machine="tpu", memory_limit=caught.value.least)
     assert plan.peak_bytes == caught.value.least
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "mesh"),
+    [
+        ("[8{x}16, 16]", "[16, 4{y}16]", "x=2,y=4"),
+        ("[4~{x}10, 8]", "[10, 4{y}8]", "x=3,y=2"),
+        ("[16] sum{x}", "[4{y}16]", "x=2,y=4"),
+        ("[8{x}16]", "[8{x}16]", "x=2"),
+    ],
+)
+def test_the_least_limit_of_a_plan_is_that_of_the_refusal(source: str, target: str, mesh: str) -> None:
+    plan = rd.synthesize(source, target, mesh, cost_model="tpu")
+    least = least_limit(plan, "tpu", None)
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.synthesize(source, target, mesh, cost_model="tpu", memory_limit=least - 1)
+    assert caught.value.least == least
+    assert rd.synthesize(source, target, mesh, cost_model="tpu", memory_limit=least).peak_bytes <= least

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import redistrib as rd
 from redistrib.cost.presets import PRESETS
-from redistrib.plans.shares import Shares
 from redistrib.synthesis import groups
 from redistrib.synthesis.half_duplex import without_swaps
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.rounds import edge_colouring
 from redistrib.theory.topology import Topology
+from tests.plans.columns import table_of
 
 MESH = {"x": 2, "y": 2, "z": 2}
 HOSTS = np.arange(8) // 2
@@ -107,7 +107,7 @@ def most(shares, hosts):
     result = []
     for turn in range(shares.rounds):
         rows = shares.round == turn
-        pairs = list(zip(shares.src[rows].tolist(), shares.dst[rows].tolist(), strict=True))
+        pairs = list(zip(shares.sender[rows].tolist(), shares.receiver[rows].tolist(), strict=True))
         out, into, _ = loads(pairs, hosts)
         result.append(max([*out.values(), *into.values()], default=0))
     return result
@@ -115,7 +115,9 @@ def most(shares, hosts):
 
 def table(pairs, rounds):
     start = np.zeros((len(pairs), 1), dtype=np.int64)
-    return Shares(np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]), start, start + 1, np.array(rounds))
+    return table_of(
+        np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]), start, start + 1, np.array(rounds)
+    )
 
 
 def test_busy_hosts_are_put_into_one_round():
@@ -135,10 +137,10 @@ def test_no_round_is_longer_and_the_same_shares_travel(data):
     given_ = table(pairs, edge_colouring(pairs))
     found = balanced_rounds(given_, Topology.of(hosts.tolist()))
     assert found.rounds == given_.rounds
-    assert sorted(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == sorted(pairs)
+    assert sorted(zip(found.sender.tolist(), found.receiver.tolist(), strict=True)) == sorted(pairs)
     for turn in range(found.rounds):
         rows = found.round == turn
-        assert len(set(found.src[rows].tolist())) == len(set(found.dst[rows].tolist())) == rows.sum()
+        assert len(set(found.sender[rows].tolist())) == len(set(found.receiver[rows].tolist())) == rows.sum()
     before, after = most(given_, hosts), most(found, hosts)
     assert sum(after) <= sum(before)
     assert np.count_nonzero(after) <= np.count_nonzero(before)

@@ -17,7 +17,6 @@ from redistrib.cost.presets import PRESETS
 from redistrib.errors import MeshDevicesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
 from redistrib.synthesis.phases import single
 from redistrib.synthesis.problem import Problem
@@ -26,6 +25,7 @@ from redistrib.theory.classes import node_of
 from redistrib.theory.placement import Int64, Placement, placement_of
 from redistrib.theory.topology import Topology, topology_of_mesh
 from redistrib.theory.torus import Torus
+from tests.plans.columns import table_of
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}
 FAST, SLOW = 100e9, 5e9
@@ -45,8 +45,8 @@ def crossing(step: Step, hosts: Int64 = HOSTS) -> int:
     if isinstance(step, AllPermute):
         return step.before.tile_size * int((hosts[step.pairs[:, 0]] != hosts[step.pairs[:, 1]]).sum())
     if isinstance(step, Exchange):
-        away = hosts[step.shares.src] != hosts[step.shares.dst]
-        return sum(volume for volume, far in zip(step.shares.volumes(), away, strict=True) if far)
+        away = hosts[step.shares.sender] != hosts[step.shares.receiver]
+        return sum(volume for volume, far in zip(step.shares.box.volumes(), away, strict=True) if far)
     return 0
 
 
@@ -298,7 +298,7 @@ def seconds_of(rounds: list[list[tuple[int, int]]], hosts: str, **figures: float
     number, src, dst = np.array(pairs, dtype=np.int64).T
     full = Placement((16,), (2,), np.array([[0]] * len(hosts)))
     start, size = np.zeros((len(pairs), 1), np.int64), np.full((len(pairs), 1), 8)
-    step = Exchange(full, full, Shares(src, dst, start, size, number))
+    step = Exchange(full, full, table_of(src, dst, start, size, number))
     return shared_link(**figures).prices(1, Topology.of(hosts)).step(step)
 
 

@@ -51,8 +51,8 @@ def test_devices_that_are_handed_their_tile_hold_nothing_until_then() -> None:
     plan = made("[n, n2{x}n]", "[n4{z,x}n, n]", n=1 << 10)
     first, last = plan.steps
     waiting = np.flatnonzero(first.after.nowhere).tolist()
-    assert waiting == np.unique(last.shares.dst).tolist() == [7]
-    assert all(HOSTS[a] == HOSTS[b] for a, b in zip(last.shares.src, last.shares.dst, strict=True))
+    assert waiting == np.unique(last.shares.receiver).tolist() == [7]
+    assert all(HOSTS[a] == HOSTS[b] for a, b in zip(last.shares.sender, last.shares.receiver, strict=True))
     assert is_exact(plan)
     assert rd.Plan.from_json(plan.to_json()) == plan
 
@@ -102,6 +102,6 @@ def test_hosts_take_turns_to_send_what_others_lack() -> None:
     model = replace(PRESETS["tpu"], host_bandwidth=PRESETS["tpu"].slow_bandwidth)
     plan = rd.synthesize(f"[{N // 2}{{x}}{N}, 64]", f"[{N}, 64]", MESH, machine=model, topology=HOSTS)
     first = plan.steps[0]
-    sent = [(HOSTS[a], HOSTS[b]) for a, b in zip(first.shares.src, first.shares.dst, strict=True)]
+    sent = [(HOSTS[a], HOSTS[b]) for a, b in zip(first.shares.sender, first.shares.receiver, strict=True)]
     assert sorted(a for a, b in sent if a != b and b < 2) == [2, 3]
     assert plan.crossing_between(HOSTS) == (3 * N // 2 * 64, 3 * N // 2 * 64)

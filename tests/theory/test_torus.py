@@ -141,7 +141,7 @@ def test_neighbours_send_and_gather() -> None:
     rows = [(device, 1, np.array([4]), np.array([4])) for device in range(4)]
     known = Topology(8, torus=replace(line, coords=line.coords[::-1]))
     shares = colour_rounds(rows, before, known, stay=True)
-    assert shares.src.tolist() == [4, 4, 4, 4]
+    assert shares.sender.tolist() == [4, 4, 4, 4]
 
 
 def test_slices_share_no_link() -> None:

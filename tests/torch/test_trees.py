@@ -31,3 +31,13 @@ def test_refusals_are_those_of_every_rank(ranks: Ranks) -> None:
         strict=True,
     ):
         assert word in text
+
+
+def test_a_tensor_that_dtensors_own_steps_move(ranks: Ranks) -> None:
+    ranks.run("trees.by_dtensors_steps")
+
+
+def test_launches_that_differ_between_ranks_are_refused(ranks: Ranks) -> None:
+    said = ranks.run("trees.other_bytes_stay", longest=60.0)
+    assert all(one == said[0] for one in said)
+    assert said[0].startswith("the ranks give different plans for reshard of 3 tensors in 2 launches"), said[0]

@@ -18,13 +18,14 @@ from redistrib.explain.graph import weak_graph
 from redistrib.explain.received import traffic
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans._json import digest_of
+from redistrib.plans._json import digest_of_form
 from redistrib.plans.reference import assemble, run, scatter
-from redistrib.plans.steps import AllPermute, DynSlice, Exchange, Shares
+from redistrib.plans.steps import AllPermute, DynSlice, Exchange
 from redistrib.run import on_virtual_devices
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, is_exact, numbered, uneven_redistributions
 from tests.messages import exactly
+from tests.plans.columns import columns_of, table_of
 from tests.uneven.cases import all_uneven_types, elements, regions
 
 
@@ -205,16 +206,14 @@ def _exchange(source: str = "[3~{x}10]", target: str = "[4~{x,y}10]") -> rd.Plan
 
 def _with(plan: rd.Plan, **changes) -> rd.Plan:
     step = plan.steps[0]
-    columns = {name: np.array(getattr(step.shares, name)) for name in ("src", "dst", "start", "size", "round")}
-    columns |= changes
-    return replace(plan, steps=(replace(step, shares=Shares(**columns)),))
+    return replace(plan, steps=(replace(step, shares=table_of(**columns_of(step.shares) | changes)),))
 
 
 def test_a_share_that_is_too_long_is_found():
     plan = _exchange()
     shares = plan.steps[0].shares
     rd.verify(plan)
-    longer, shorter = np.array(shares.size), np.array(shares.size)
+    longer, shorter = np.array(shares.box.size), np.array(shares.box.size)
     longer[0, 0] += 1
     shorter[0, 0] -= 1
     with pytest.raises(VerificationError) as caught:
@@ -230,11 +229,11 @@ def test_every_element_that_is_left_out_is_found():
     shares = plan.steps[0].shares
     for k in range(len(shares)):
         keep = np.arange(len(shares)) != k
-        columns = {name: np.array(getattr(shares, name))[keep] for name in ("src", "dst", "start", "size")}
+        columns = columns_of(shares[keep]) | {"round": np.arange(len(shares) - 1)}
         with pytest.raises(VerificationError) as caught:
-            rd.verify(_with(plan, **columns, round=np.arange(len(shares) - 1)))
+            rd.verify(_with(plan, **columns))
         assert caught.value.rule == "uncovered tile"
-        assert caught.value.device == shares.dst[k]
+        assert caught.value.device == shares.receiver[k]
 
 
 def test_other_steps_do_not_take_unequal_tiles():
@@ -287,7 +286,7 @@ def test_split_points_in_a_text_are_checked(grid, message):
     form = json.loads(_exchange().to_json())
     form["placements"][0]["grid"] = grid
     del form["digest"]
-    form["digest"] = digest_of(form)
+    form["digest"] = digest_of_form(form)
     with pytest.raises(PlanJsonError, match=exactly(message)):
         rd.Plan.from_json(json.dumps(form))
 
@@ -300,6 +299,6 @@ def test_version_one_has_no_unequal_tiles():
         if not change:
             changed["source"]["type"] = "[3~{x}12]"
         del changed["digest"]
-        changed["digest"] = digest_of(changed)
+        changed["digest"] = digest_of_form(changed)
         with pytest.raises(PlanJsonError):
             rd.Plan.from_json(json.dumps(changed))

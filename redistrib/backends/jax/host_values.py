@@ -11,7 +11,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.digests import digest_of_values
+from redistrib.digests import digest_of_parts
 
 
 def is_of_host(value: Any) -> bool:
@@ -21,7 +21,7 @@ def is_of_host(value: Any) -> bool:
 
 def digest_of_host_value(value: Any) -> str:
     """A digest of the elements of a value of the host."""
-    return digest_of_values(np.asarray(jax.random.key_data(value) if _is_key(value) else value))
+    return digest_of_parts([np.asarray(jax.random.key_data(value) if _is_key(value) else value)])
 
 
 def from_host(value: Any, target: Sharding) -> jax.Array:

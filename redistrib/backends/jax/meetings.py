@@ -1,6 +1,6 @@
 """Meetings of the processes of one job before they move arrays, or read and write files, together.
 
-An error of one process is raised in all of them; see `redistrib.backends.jax.calls`.
+An error of one process is raised in all of them; see `redistrib.launches.calls`.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, Sharding
 
-from redistrib.backends.jax import calls, private
-from redistrib.backends.jax.calls import Calls
+from redistrib.backends.jax import private
 from redistrib.backends.jax.sharding import over_first_devices
+from redistrib.backends.jax.store import CoordinatorStore
 from redistrib.errors import CommunicatorError
 from redistrib.lang.mesh import Mesh as Axes
+from redistrib.launches import times
+from redistrib.launches.calls import Calls
 
 Value = TypeVar("Value")
 
-_CALLS: dict[str, tuple[Any, Calls]] = {}  # by channel: the store, and the calls in it
+_CALLS: dict[str, tuple[Any, Calls]] = {}  # by channel: the client of the store, and the calls in it
 
 
 def _calls(channel: str) -> Calls | None:
     """The calls of this process; None without `jax.distributed`."""
-    store = private.notes_of_processes()
-    if store is None:
+    client = private.notes_of_processes()
+    if client is None:
         return None
-    if channel not in _CALLS or _CALLS[channel][0] is not store:
-        _CALLS[channel] = store, Calls(store, jax.process_index(), channel)
+    if channel not in _CALLS or _CALLS[channel][0] is not client:
+        _CALLS[channel] = client, Calls(CoordinatorStore(client), jax.process_index(), channel)
         atexit.register(_CALLS[channel][1].end)
     return _CALLS[channel][1]
 
@@ -48,7 +50,7 @@ class Meeting:
         differing: its arguments that may differ, for messages.
         way_out: a hint for messages.
         channel: calls of different channels are made by different threads, in any order.
-        seconds: that one of the processes may work before it comes, besides `calls.WAIT_SECONDS`.
+        seconds: that one of the processes may work before it comes, besides `launches.times.WAIT_SECONDS`.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class Meeting:
             begun = looked = time.monotonic()
             while not all(map(private.is_computed, jax.tree.leaves(arrays))):
                 now = time.monotonic()
-                if now - looked > calls.LOOK_SECONDS:
+                if now - looked > times.LOOK_SECONDS:
                     looked = now
                     self._calls.require_whole(self.processes)
                 time.sleep(min(2e-3, 0.05 * (now - begun)))  # at most a twentieth of the time that the move takes

@@ -11,7 +11,8 @@ from redistrib.backends.mpi import selection
 from redistrib.backends.ranks.arguments import compared_arguments
 from redistrib.backends.refusals import require_bodies
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import CommunicatorError, ProfileError, ProgramError, RedistribError, TilesError
+from redistrib.errors import CommunicatorError, ProfileError, ProgramError, RedistribError
+from redistrib.launches.call_errors import of_ranks
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
@@ -123,15 +124,11 @@ def require_communicator(comm: Any) -> None:
         raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
 
 
-def first_problem(comm: MPI.Intracomm, problem: str | CommunicatorError) -> RedistribError:
-    """The error for all ranks if at least one of them has a problem: with its arrays, as text, or with the call.
-
-    Collective.
-    """
-    problems = comm.allgather(problem)
-    rank = next(r for r, text in enumerate(problems) if text)
-    first = problems[rank]
-    return first if isinstance(first, CommunicatorError) else TilesError(f"rank {rank}: {first}")
+def first_problem(comm: MPI.Intracomm, problem: RedistribError | None) -> RedistribError:
+    """The error for all ranks, at least one of which has a problem with its arrays or with the call; collective."""
+    refusal = of_ranks(comm.allgather(problem))
+    assert refusal is not None
+    return refusal
 
 
 def require_root(comm: MPI.Intracomm, root: Any) -> None:

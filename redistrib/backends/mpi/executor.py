@@ -22,6 +22,7 @@ from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import MachineLike
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
+from redistrib.plans.data import Short
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step, Unreduce
 from redistrib.plans.strided import Bytes
@@ -169,8 +170,8 @@ class Executor(CommunicatorOwner):
             np.copyto(flat(out), target)
         return out
 
-    def _check(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """The error in the arguments, empty if there is none, and the arrays."""
+    def _check(self, x: Any, out: Any) -> tuple[RedistribError | None, npt.NDArray[Any], npt.NDArray[Any] | None]:
+        """The error in the arguments, None if there is none, and the arrays."""
         result = None
         try:
             if self._has_source:
@@ -184,10 +185,10 @@ class Executor(CommunicatorOwner):
                 if result.size and np.may_share_memory(source, result):
                     raise TilesError("out overlaps the array that is redistributed; pass memory of its own")
         except RedistribError as error:
-            return str(error), np.empty(0, self.dtype), None
-        return "", source, result
+            return error, np.empty(0, self.dtype), None
+        return None, source, result
 
-    def _agree(self, problem: str, out: npt.NDArray[Any] | None) -> SharedTile | None:
+    def _agree(self, problem: RedistribError | None, out: npt.NDArray[Any] | None) -> SharedTile | None:
         """Raise the first problem of any rank on all ranks; else a shared block for the result that all have free."""
         free = 0
         for k, block in enumerate(self._blocks):
@@ -244,13 +245,13 @@ class Executor(CommunicatorOwner):
             seconds = {name: selection.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
             table.append({name: (seconds[name], scratch[name]) for name in scratch})
         ends = source_bytes + self._target_bytes
-        try:
-            return selection.choose(table, ends + middle, limit, frozenset({"shared"}))
-        except MemoryLimitError:
-            moves_only = max(self.plan.before.summands, self.plan.after.summands) == 1
-            if not middle or forced is not None or limit is None or self.plan.leaves_devices_out or not moves_only:
-                raise
-        if limit < ends:
+        found = selection.choose(table, ends + middle, limit, frozenset({"shared"}))
+        if not isinstance(found, Short):
+            return found
+        moves_only = max(self.plan.before.summands, self.plan.after.summands) == 1
+        if not middle or forced is not None or self.plan.leaves_devices_out or not moves_only:
+            raise MemoryLimitError(limit or 0, found.least)
+        if limit is not None and limit < ends:
             raise MemoryLimitError(limit, ends)
         self._staged = staged_directly(self.plan, self.comm.rank)
         return [DIRECT]

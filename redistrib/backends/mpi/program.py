@@ -164,7 +164,7 @@ class ProgramExecutor(CommunicatorOwner):
     ) -> Tiles:
         """The arrays by name; on every rank the first error of any rank, also if they make different calls."""
         self._require_open()
-        problem: str | CommunicatorError = ""
+        problem: RedistribError | None = None
         tiles, word = dict[str, Tile](), 0
         try:
             consistency.require_root(self.comm, root)
@@ -176,10 +176,8 @@ class ProgramExecutor(CommunicatorOwner):
                 tile = read(array, value)
                 if tile is not None:
                     tiles[value.name] = tile
-        except CommunicatorError as error:
-            problem = error
         except RedistribError as error:
-            problem, word = str(error), 0
+            problem, word = error, 0
         agreed = self._groups.agree(word)
         if not agreed & 1:
             raise consistency.first_problem(self.comm, problem)

@@ -8,8 +8,9 @@ from typing import Any
 
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import cost_model
-from redistrib.errors import MemoryLimitError, ProfileError
+from redistrib.errors import ProfileError
 from redistrib.errors.base import shown
+from redistrib.plans.data import Short
 
 TRANSPORTS = ("shared", "packed", "datatypes")
 
@@ -50,17 +51,14 @@ def predicted(profile: LatencyBandwidth | None, name: str, members: int, nbytes:
 
 def choose(
     stages: Sequence[Mapping[str, tuple[float, int]]], needed: int, limit: int | None, at_once: frozenset[str]
-) -> list[str]:
-    """The transport of every stage.
+) -> list[str] | Short:
+    """The transport of every stage, or the least limit if nothing fits.
 
     Args:
         stages: for each stage its possible transports, with predicted seconds and bytes of scratch.
         needed: bytes of source, target and the tiles between, for any choice.
         limit: bytes per device, or None.
         at_once: transports whose scratch adds up over the stages; the others reuse one staging memory.
-
-    Raises:
-        MemoryLimitError: if nothing fits.
     """
     chosen: list[str] = []
     staging = lasting = 0
@@ -76,8 +74,5 @@ def choose(
                     staging = max(staging, scratch)
                 break
         else:
-            least = needed + max(min(scratch for _, scratch in o.values()) for o in stages)
-            raise MemoryLimitError(limit if limit is not None else 0, least)
-    if limit is not None and needed > limit:
-        raise MemoryLimitError(limit, needed)
-    return chosen
+            return Short(needed + max(min(scratch for _, scratch in o.values()) for o in stages))
+    return Short(needed) if limit is not None and needed > limit else chosen

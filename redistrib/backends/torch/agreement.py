@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 
 import torch
 
+from redistrib.backends.torch.deadlocks import difference
 from redistrib.backends.torch.links import Links
-from redistrib.errors import CommunicatorError, RedistribError, TilesError
+from redistrib.digests import digest_of_parts
+from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches.call_errors import described, error_of, of_ranks
 
 _BYTES = 16  # of the digest of a call; the first byte is 0 if the rank has a problem
-# Classes in which the problem of a rank is raised on all ranks; any other problem is raised as a `TilesError`.
-RAISED: dict[str, type[RedistribError]] = {"CommunicatorError": CommunicatorError}
 
 
 class GroupCall:
@@ -26,7 +27,7 @@ class GroupCall:
     def __init__(self, words: str, ranks: int, text: str = "") -> None:
         """`text` is compared; by default `words`."""
         self.words = words
-        row = b"\1" + hashlib.sha256((text or words).encode()).digest()[: _BYTES - 1]
+        row = b"\1" + bytes.fromhex(digest_of_parts([text or words], 2 * (_BYTES - 1)))
         self.digest = int.from_bytes(row[1:7], "big") << 1
         self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
 
@@ -62,18 +63,12 @@ class Agreement:
         self._links.all_to_all(self._others, table)
         if problem is None and torch.equal(self._others, table):
             return
-        problems = self._links.all_gather("" if problem is None else f"{type(problem).__name__}\n{problem}")
-        calls = self._links.all_gather(call.words)
-        rank = next((rank for rank, text in enumerate(problems) if text), None)
-        if rank is not None:
-            if problem is not None and len(set(problems)) == 1:  # of the call, not of the tensors of a rank
-                raise problem
-            kind, _, text = problems[rank].partition("\n")
-            raise RAISED.get(kind, TilesError)(text if kind in RAISED else f"rank {rank}: {text}")
+        note = json.dumps([problem and described(problem, self._links.rank), call.words])
+        problems, calls = zip(*map(json.loads, self._links.all_gather(note)), strict=True)
+        refusal = of_ranks([told and error_of(told) for told in problems])
+        if refusal is not None:
+            raise refusal
         other = next((rank for rank, call_words in enumerate(calls) if call_words != calls[0]), None)
         if other is None:  # the words are equal and the digests are not
             raise CommunicatorError(f"the ranks give different plans for {calls[0]}; give the same on all ranks")
-        raise CommunicatorError(
-            f"rank {other} makes another call than rank 0: {calls[other]}, and rank 0: {calls[0]}; make the same calls "
-            "in the same order on all ranks"
-        )
+        raise difference(other, calls[other], 0, calls[0])

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,9 +24,12 @@ from redistrib.arith import Int64
 from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.deadlocks import CallsState, Members, RecentCall, Verdict
 from redistrib.backends.torch.links import Links, is_gloo
-from redistrib.backends.torch.watch import PATIENCE, TICK, WATCH, Watch, error_of, verdict_on
+from redistrib.backends.torch.watch import TICK, WATCH, Watch
 from redistrib.backends.torch.world import OfWorld
+from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches import times
+from redistrib.launches.call_errors import of_rank
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
 _TAGS = (1 << 29) - 1
@@ -250,7 +252,7 @@ class Channel:
         """Tell all ranks that this rank cannot make the call that has begun; returns the error of all ranks."""
         if self._watch is None:
             return problem
-        self._watch.decide(verdict_on(self.members, dist.get_rank(), problem), self)
+        self._watch.decide(Verdict.of((self.members,), of_rank(problem, dist.get_rank())), self)
         return problem if self._refused is None else self._error()
 
     def explain(self, error: Exception) -> RedistribError:
@@ -258,7 +260,7 @@ class Channel:
         failed = f"has failed: {type(error).__name__} {error}"
         if self._watch is None:
             return CommunicatorError(f"the call {failed}")
-        verdict = self._awaited(PATIENCE)
+        verdict = self._awaited(times.LOOK_SECONDS)
         if verdict is not None:
             return verdict
         words, late = self._recent[-1].words, []
@@ -275,7 +277,7 @@ class Channel:
         else:
             text = f"{named} did not come to {words}, and a connection has ended: look there for the first error"
         try:
-            self._watch.decide(Verdict((self.members,), "CommunicatorError", text), self)
+            self._watch.decide(Verdict.of((self.members,), CommunicatorError(text)), self)
         except RuntimeError:  # the store has ended, with the process that serves it
             return CommunicatorError(text)
         return self._error()
@@ -305,7 +307,7 @@ class Channel:
             for channel in list(channels.values()):  # a verdict is raised once, by the first of its channels
                 if channel._refused is self._refused:
                     del channels[channel.members]
-        return error_of(self._refused)
+        return self._refused.error
 
     def _awaited(self, longest: float) -> RedistribError | None:
         """The error of the verdict; None if there is none within `longest` seconds."""
@@ -333,7 +335,7 @@ class Channel:
         end, pause, names = time.monotonic() + self._watch.timeout, 0.001, ""
         while True:
             if store.check(arrivals):
-                now = sha256(b"".join(store.get(arrival) for arrival in arrivals)).hexdigest()
+                now = digest_of_parts(store.get(arrival) for arrival in arrivals)
                 if now != names:
                     names = now
                     store.set(f"{key}/seen/{rank}", names)

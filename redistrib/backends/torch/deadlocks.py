@@ -9,6 +9,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from redistrib.errors import CommunicatorError, RedistribError, TilesError
+from redistrib.launches.call_errors import described, error_of
+from redistrib.launches.call_order import circle_through
 
 Members = tuple[int, ...]
 
@@ -86,15 +91,23 @@ class Verdict:
 
     Attributes:
         members: the sets of ranks whose calls end with the error.
-        kind: name of the error's class.
-        text: its message.
+        told: the error, described.
         teller: the rank that has raised it already; -1 if none has.
     """
 
     members: tuple[Members, ...]
-    kind: str
-    text: str
+    told: Mapping[str, Any]
     teller: int = -1
+
+    @classmethod
+    def of(cls, members: tuple[Members, ...], error: RedistribError, teller: int = -1) -> Verdict:
+        """The verdict with an error."""
+        return cls(members, described(error, teller), teller)
+
+    @property
+    def error(self) -> RedistribError:
+        """The error that all ranks raise."""
+        return error_of(self.told)
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))
@@ -103,7 +116,7 @@ class Verdict:
     def of_text(cls, text: str) -> Verdict:
         verdict = json.loads(text)
         members = tuple(tuple(members) for members in verdict["members"])
-        return cls(members, verdict["kind"], verdict["text"], verdict["teller"])
+        return cls(members, verdict["told"], verdict["teller"])
 
 
 def other_call(states: Mapping[int, RankState]) -> Verdict | None:
@@ -126,11 +139,8 @@ def other_call(states: Mapping[int, RankState]) -> Verdict | None:
             usual = Counter(call.digest for call in calls_of_rank.values()).most_common(1)[0][0]
             first = min(rank for rank, call in calls_of_rank.items() if call.digest == usual)
             other = min(rank for rank, call in calls_of_rank.items() if call.digest != usual)
-            return Verdict(
-                (members,),
-                "CommunicatorError",
-                difference(other, calls_of_rank[other].words, first, calls_of_rank[first].words),
-            )
+            error = difference(other, calls_of_rank[other].words, first, calls_of_rank[first].words)
+            return Verdict.of((members,), error)
     return None
 
 
@@ -145,13 +155,13 @@ def told(states: Mapping[int, RankState]) -> Verdict | None:
                 if calls.waits and rank in late(states, calls.members, calls.reached, calls.generation)
             }
             if waited:
-                return Verdict(tuple(sorted(waited)), "TilesError", f"rank {rank}: {state.problem}", rank)
+                return Verdict.of(tuple(sorted(waited)), TilesError(f"rank {rank}: {state.problem}"), rank)
     return None
 
 
-def difference(other: int, others: str, first: int, firsts: str) -> str:
-    """The message about two ranks that make different calls."""
-    return (
+def difference(other: int, others: str, first: int, firsts: str) -> CommunicatorError:
+    """The error of two ranks that make different calls."""
+    return CommunicatorError(
         f"rank {other} makes another call than rank {first}: {others}, and rank {first}: {firsts}; make the same calls "
         "in the same order on all ranks"
     )
@@ -160,34 +170,20 @@ def difference(other: int, others: str, first: int, firsts: str) -> str:
 Wait = tuple[int, Members, int]  # a rank waits in a call, by members and number
 
 
-def circles(states: Mapping[int, RankState]) -> Iterator[tuple[Wait, ...]]:
-    """Circles of ranks that wait: each waits in a call that the next has not reached, because that waits elsewhere."""
+def circle_of_ranks(states: Mapping[int, RankState]) -> tuple[Wait, ...]:
+    """Ranks each of which waits in a call that the next has not reached, since that waits elsewhere; empty for none."""
     waits: dict[int, CallsState] = {
         rank: calls for rank, state in states.items() for calls in state.calls if calls.waits
     }
 
-    def next_of(rank: int) -> list[int]:
+    def waits_for(rank: int) -> Iterator[int]:
         wait = waits[rank]
-        late = []
-        for other in wait.members:
+        for other in late(states, wait.members, wait.reached, wait.generation):
             if other != rank and other in waits and waits[other].members != wait.members:
-                report = states[other].among(wait.members)
-                if report is None or (report.generation, report.reached) < (wait.generation, wait.reached):
-                    late.append(other)
-        return late
+                yield other
 
-    for start in sorted(waits):
-        paths: list[tuple[int, ...]] = [(start,)]
-        seen = {start}
-        while paths:
-            path = paths.pop(0)
-            for rank in next_of(path[-1]):
-                if rank == start:
-                    yield tuple((r, waits[r].members, waits[r].reached) for r in path)
-                    return
-                if rank not in seen:
-                    seen.add(rank)
-                    paths.append((*path, rank))
+    found = next(filter(None, (circle_through(start, waits_for) for start in sorted(waits))), ())
+    return tuple((rank, waits[rank].members, waits[rank].reached) for rank in found)
 
 
 def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Verdict:
@@ -199,7 +195,7 @@ def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Ve
         words[rank] = report.recent[-1].words
     first, other = circle[0][0], circle[1][0]
     among = tuple(sorted({members for _, members, _ in circle}))
-    return Verdict(among, "CommunicatorError", difference(other, words[other], first, words[first]))
+    return Verdict.of(among, difference(other, words[other], first, words[first]))
 
 
 def late(states: Mapping[int, RankState], members: Members, number: int, generation: int) -> list[int]:

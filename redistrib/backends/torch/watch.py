@@ -1,8 +1,8 @@
 """A thread that finds calls that cannot end, so that every rank gets an error and none waits for ever.
 
-A call that ends in time costs nothing. If a call takes longer than `PATIENCE`, its rank writes a report on its calls to
-the store of the default process group, and `deadlocks` judges the reports of all ranks. For a rank that is merely late
-the others wait until the time-out of the process group. The first verdict in the store holds for all ranks.
+A call that ends in time costs nothing. If a call takes longer than `times.LOOK_SECONDS`, its rank writes a report on
+its calls to the store of the default process group, and `deadlocks` judges the reports of all ranks. For a rank that is
+merely late the others wait until the time-out of the process group. The first verdict in the store holds for all ranks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from redistrib.backends.torch.agreement import RAISED
 from redistrib.backends.torch.deadlocks import (
     CallsState,
     Members,
     RankState,
     Verdict,
-    circles,
+    circle_of_ranks,
     in_a_circle,
     late,
     other_call,
@@ -29,9 +28,9 @@ from redistrib.backends.torch.deadlocks import (
 )
 from redistrib.backends.torch.private import default_store, timeout_of
 from redistrib.backends.torch.world import OfWorld, drop_ended
-from redistrib.errors import RedistribError, TilesError
+from redistrib.errors import RedistribError
+from redistrib.launches import times
 
-PATIENCE = 1.0  # seconds in a call before a rank reports on its calls
 TICK = 0.2  # seconds between two looks at the store
 
 
@@ -112,7 +111,7 @@ class Watch:
         """
         self.problem = str(problem)
         self._report()
-        end = time.monotonic() + 2 * PATIENCE
+        end = time.monotonic() + 2 * times.LOOK_SECONDS
         while time.monotonic() < end:
             states = self._states(range(self._ranks))
             if len(states) == self._ranks and all(state.problem for state in states.values()):
@@ -122,7 +121,7 @@ class Watch:
                 verdicts = self.catch_up()
             for verdict in verdicts:
                 if verdict.teller == self.rank:
-                    return error_of(verdict)
+                    return verdict.error
             if verdicts:
                 self._report()
         return problem
@@ -146,7 +145,7 @@ class Watch:
 
     def late(self, members: Members, number: int, generation: int) -> list[int]:
         """The ranks that have not reported that they reached a call; for messages."""
-        time.sleep(PATIENCE)
+        time.sleep(times.LOOK_SECONDS)
         try:
             return late(self._states(members), members, number, generation)
         except RuntimeError:
@@ -158,7 +157,7 @@ class Watch:
                 drop_ended()  # the store ends with the last that holds it
                 return
             now = time.monotonic()
-            if not any(calls.since and now - calls.since > PATIENCE for calls in list(self.watched.values())):
+            if not any(calls.since and now - calls.since > times.LOOK_SECONDS for calls in list(self.watched.values())):
                 continue
             try:
                 self._tick()
@@ -190,25 +189,13 @@ class Watch:
         if verdict is not None:  # it names the right rank once all ranks have reported
             first_beat = self._suspected.setdefault(verdict.members, (self._beat,))[0]
             everyone = all(rank in states for members in verdict.members for rank in members)
-            return verdict if everyone or self._beat - first_beat > PATIENCE / TICK else None
-        for circle in circles(states):
-            # Reports are of different moments: a circle counts once all its ranks have reported it again.
-            beats = tuple(states[rank].beat for rank, _, _ in circle)
-            first = self._suspected.setdefault(circle, beats)
-            if all(now > then + 1 for now, then in zip(beats, first, strict=True)):
-                return in_a_circle(states, circle)
-        return None
-
-
-def error_of(verdict: Verdict) -> RedistribError:
-    """The error that all ranks raise."""
-    return RAISED.get(verdict.kind, TilesError)(verdict.text)
-
-
-def verdict_on(members: Members, rank: int, problem: RedistribError) -> Verdict:
-    """The verdict on the problem of a rank."""
-    kind = type(problem).__name__
-    return Verdict((members,), kind, str(problem) if kind in RAISED else f"rank {rank}: {problem}")
+            return verdict if everyone or self._beat - first_beat > times.LOOK_SECONDS / TICK else None
+        circle = circle_of_ranks(states)
+        # Reports are of different moments: a circle counts once all its ranks have reported it again.
+        beats = tuple(states[rank].beat for rank, _, _ in circle)
+        first = self._suspected.setdefault(circle, beats)
+        is_one = circle and all(now > then + 1 for now, then in zip(beats, first, strict=True))
+        return in_a_circle(states, circle) if is_one else None
 
 
 WATCH: OfWorld[Watch] = OfWorld(Watch, Watch.end)  # of the default process group

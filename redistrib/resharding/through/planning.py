@@ -15,10 +15,10 @@ from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, ThroughError
+from redistrib.launches.buckets import pack_into_buckets
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import by_kinds
-from redistrib.resharding.packing.buckets import pack_into_buckets
 from redistrib.resharding.through.boxes import Backwards
 from redistrib.resharding.through.forms import Fetch, Form, fetches, renumbered, scalars_of
 from redistrib.resharding.through.function import TracedFunction

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from redistrib.cost.model import CostModel
-from redistrib.errors import MemoryLimitError
+from redistrib.plans.data import Short
 from redistrib.plans.slabs import tiles_of_slabs
 from redistrib.plans.steps import Step
 from redistrib.synthesis import exchange, limits
@@ -21,7 +21,7 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import Placement
 
 
-def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step]:
+def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step] | Short:
     """The cheapest candidate that fits; ties go to fewer collectives.
 
     Args:
@@ -29,8 +29,10 @@ def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) 
         model: the cost model to minimise.
         fixed: whether the library must add partial sums by itself, in their order and in one step.
 
+    Returns:
+        The steps, or the least memory limit if no candidate fits that of the problem.
+
     Raises:
-        MemoryLimitError: if no candidate fits the memory limit.
         ProfileError: if the model gives no candidate a finite price.
     """
     return _Search(problem, model, fixed).run()
@@ -47,7 +49,7 @@ class _Search:
         exact = model.counts_received and problem.memory_limit is None
         self.enough = least_received(problem.before, problem.after) if exact else -1
 
-    def run(self) -> list[Step]:
+    def run(self) -> list[Step] | Short:
         whole = PartialSource(self.problem.after, None)
         for source in partial_sources(self.problem) if self.problem.after.summands > 1 else [whole]:
             last: list[Step] = [] if source.step is None else [source.step]
@@ -81,7 +83,7 @@ class _Search:
         if (p != q and (q > 1 or not regular)) or not regular:
             most = limits.PULLED_SHARES if self.chosen.steps is None else limits.PULLED_SHARES - self.shares_pulled
             for step, _ in pull_exchanges(problem, self.fixed, most):
-                self.shares_pulled += len(step.shares.src)
+                self.shares_pulled += len(step.shares)
                 yield [step]
 
     def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:
@@ -106,11 +108,12 @@ class _Search:
         taken = ends.before.tile_size if first else 0
         taken = (taken + (ends.after.tile_size if ends.after.summands > 1 else 0)) * ends.itemsize
         inner = problem if limit is None else replace(problem, memory_limit=max(1, limit - taken))
-        try:
-            yield best_steps(inner, self.model)
-        except MemoryLimitError as error:
+        steps = best_steps(inner, self.model)
+        if isinstance(steps, Short):
             before = self.problem.peak(first) + problem.before.tile_size * self.problem.itemsize if first else 0
-            self.chosen.least_peak = min(self.chosen.least_peak, max(before, error.least + taken))
+            self.chosen.least_peak = min(self.chosen.least_peak, max(before, steps.least + taken))
+        else:
+            yield steps
 
     def _reduced(self, problem: Problem) -> Iterator[list[Step]]:
         """Reductions to the number of partial sums of the target, each with the cheapest steps after it."""

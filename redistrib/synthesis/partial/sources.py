@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from redistrib.plans.shares import Shares
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
+from redistrib.plans.transfers import Transfers
 from redistrib.synthesis import limits
 from redistrib.synthesis.exchange import missing_boxes, tiles_touched
 from redistrib.synthesis.host_balance import balanced_rounds
@@ -102,8 +102,7 @@ def pull_exchanges(
     if missing:
         shares = balanced_rounds(colour_rounds(missing, stack, problem.topology, volume_of), problem.topology)
     else:
-        none = np.zeros(0, dtype=np.int64)
-        shares = Shares(none, none, none.reshape(0, stack.rank), none.reshape(0, stack.rank), none)
+        shares = Transfers.none(stack.rank)
     if before.summands == after.summands:
         if all(number == k for k, number in enumerate(splits)):
             yield Exchange(before, after, shares.unstacked()), after

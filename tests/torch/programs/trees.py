@@ -215,3 +215,36 @@ def tied() -> None:
         assert result["count"] == 5
     apart = rd.torch.reshard({"a": weight, "b": weight}, {"a": [Shard(1)], "b": [Replicate()]})
     hold(apart["b"], whole, mesh, [Replicate()], "apart")
+
+
+def by_dtensors_steps() -> None:
+    """A tensor that DTensor's own steps move is in a tree with others; its launches are not planned."""
+    mesh = mesh_of(tuple(range(8)), (8,))
+    whole = torch.arange(64.0).reshape(8, 8)
+    product = DTensor.from_local(torch.full((8, 8), 2.0), mesh, [Partial("product")], run_check=False)
+    state = {"a": make(whole, mesh, [Shard(0)]), "b": product}
+    plan = rd.torch.reshard_plan(state, [Shard(1)])
+    assert [group.paths for group in plan.groups] == [("a",), ("b",)] or plan.groups[0].paths == ("b",), plan
+    assert 0 < plan.lower_bound_bytes <= plan.received_bytes
+    result = rd.torch.reshard(state, [Shard(1)])
+    hold(result["a"], whole, mesh, [Shard(1)], "a")
+    hold(result["b"], torch.full((8, 8), 256.0), mesh, [Shard(1)], "b")
+
+
+def other_bytes_stay() -> str:
+    """What stays on a rank is its own: under a limit it may leave room for other launches, as many as elsewhere."""
+    mesh = mesh_of(tuple(range(8)), (8,))
+    sizes = {"a": 8, "b": 4, "c": 1}
+    state: dict[str, Any] = {
+        name: make(torch.arange(64.0 * size).reshape(8 * size, 8), mesh, [Shard(0)]) for name, size in sizes.items()
+    }
+    state["kept"] = torch.zeros(64 if dist.get_rank() == 3 else 0)
+    targets = {**{key: [Shard(1)] for key in sizes}, "kept": None}
+    limit = 32 * 48  # bytes: a and b fit one launch beside all sources, or, on rank 3, a and c
+    paths = [group.paths for group in rd.torch.reshard_plan(state, targets, memory_limit=limit).groups]
+    assert paths == ([("a", "c"), ("b",)] if dist.get_rank() == 3 else [("a", "b"), ("c",)]), paths
+    try:
+        rd.torch.reshard(state, targets, memory_limit=limit)
+    except rd.errors.CommunicatorError as error:
+        return str(error)
+    return "no error"

@@ -6,10 +6,10 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
-from redistrib.backends.jax.call_order import NumberedCall
-from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
+from redistrib.errors import CommunicatorError, RedistribError, TilesError, WeightsFileError
+from redistrib.launches.call_order import NumberedCall
 
 
 def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[str, Any] | None:
@@ -46,11 +46,18 @@ def who(processes: Sequence[int]) -> str:
     return f"process {processes[0]} has" if len(processes) == 1 else f"the processes {list(processes)} have"
 
 
-def raise_unreachable(error: Exception) -> NoReturn:
-    raise CommunicatorError(
-        f"the coordinator of jax.distributed does not answer: {str(error).partition(chr(10))[0]}; the job has ended, "
-        "or its first process"
-    ) from None
+def of_rank(problem: RedistribError, rank: int) -> RedistribError:
+    """The error that all ranks raise for the problem of one: that of its arrays names it, that of the call need not."""
+    return problem if isinstance(problem, CommunicatorError) else TilesError(f"rank {rank}: {problem}")
+
+
+def of_ranks(problems: Sequence[RedistribError | None]) -> RedistribError | None:
+    """The error that all ranks raise, from the problems of each: that of all, or of the first that has one."""
+    rank = next((rank for rank, problem in enumerate(problems) if problem is not None), None)
+    if rank is None or (first := problems[rank]) is None:
+        return None
+    same = all(type(problem) is type(first) and str(problem) == str(first) for problem in problems)
+    return first if same else of_rank(first, rank)
 
 
 def described(error: Exception, process: int) -> dict[str, Any]:

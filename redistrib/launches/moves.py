@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from redistrib.plans.plan import Plan
-
-
-class Short(NamedTuple):
-    """In the place of a program or an order that would keep within some bytes: the least bytes that one takes."""
-
-    least: int
 
 
 class MoveSpec(Protocol):

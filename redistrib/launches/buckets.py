@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from redistrib.resharding.packing.moves import Group
+from redistrib.launches.moves import Group
 
 Bucket: TypeAlias = tuple[Group, ...]  # the leaves of one launch
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=Hashable)
 
 
 @dataclass(frozen=True, order=True)
@@ -43,23 +46,30 @@ def circle_of(
     True
     """
     lacking = {each: set(each.processes) - came.keys() for each, came in records.items()}
-    by: dict[int, tuple[int, NumberedCall]] = dict.fromkeys(lacking.get(call, ()), (process, call))
-    queue = list(by)
-    for waiting in queue:
-        for each, came in records.items():
-            if waiting not in came:
-                continue
-            for other in lacking[each]:
-                if other == process:
-                    circle = {call, each}
-                    while waiting != process:
-                        waiting, through = by[waiting]
-                        circle.add(through)
-                    return sorted(circle)
-                if other not in by:
-                    by[other] = (waiting, each)
-                    queue.append(other)
-    return []
+
+    def waits_for(wait: tuple[int, NumberedCall]) -> Iterator[tuple[int, NumberedCall]]:
+        for other in lacking.get(wait[1], ()):
+            yield from ((other, each) for each, came in records.items() if other in came and lacking[each])
+
+    return sorted({each for _, each in circle_through((process, call), waits_for)})
+
+
+def circle_through(start: Node, waits_for: Callable[[Node], Iterable[Node]]) -> tuple[Node, ...]:
+    """The shortest circle of nodes, from `start` on, of which each waits for the next; empty if there is none.
+
+    >>> circle_through(0, {0: [1, 2], 1: [2], 2: [0]}.__getitem__)
+    (0, 2)
+    """
+    paths: list[tuple[Node, ...]] = [(start,)]
+    seen = {start}
+    for path in paths:
+        for node in waits_for(path[-1]):
+            if node == start:
+                return path
+            if node not in seen:
+                seen.add(node)
+                paths.append((*path, node))
+    return ()
 
 
 def in_ranges(processes: Sequence[int]) -> str:

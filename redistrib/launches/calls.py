@@ -1,9 +1,9 @@
 """Numbered calls of processes: either all of them make a call, or all of them raise the same error.
 
-A process that comes to a call leaves a record of it in the key-value store of `jax.distributed`. The last one to come
-compares all records and writes the end of the call, for which the others wait. An error ends a call at once: the
-process that has it need not wait. The first end that is written counts, so all processes draw the same conclusion, also
-those that come later.
+A process that comes to a call leaves a record of it in the key-value store of the job. The last one to come compares
+all records and writes the end of the call, for which the others wait. An error ends a call at once: the process that
+has it need not wait. The first end that is written counts, so all processes draw the same conclusion, also those that
+come later.
 
 Calls of one set of processes are numbered, so that an error in one of them never mixes two calls. Processes with
 different sets of processes in mind wait in different calls. They find that out by a circle: process a has come to a
@@ -22,38 +22,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import jax
-
-from redistrib.backends.jax import liveness
-from redistrib.backends.jax.call_errors import (
+from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches import liveness, times
+from redistrib.launches.call_errors import (
     described,
     difference,
     error_of,
     function_of,
-    raise_unreachable,
     who,
     wrong_order,
 )
-from redistrib.backends.jax.call_order import NumberedCall, circle_of, in_ranges
-from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches.call_order import NumberedCall, circle_of, in_ranges
+from redistrib.launches.store import Store
 
-WAIT_SECONDS = 300.0  # for a process that takes longer to plan and compile, or never calls
-REPEATED_SECONDS = 2.0  # for a process at the barrier of a call on which all have agreed before
-LOOK_SECONDS = 1.0  # between looks for circles and for processes that have ended, of up to 64 processes
 _MOST_AGREED = 4096  # calls that are remembered for one set of processes
-_ROOT = "redistrib"
-
-
-class Store(Protocol):
-    """The part of the client of `jax.distributed` that is used; errors are `jax.errors.JaxRuntimeError`."""
-
-    def key_value_set(self, key: str, value: str) -> None: ...
-    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str: ...
-    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]: ...
-    def key_value_delete(self, key: str) -> None: ...
-    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int, process_ids: list[int]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +78,7 @@ class Calls:
         self._broken: dict[tuple[int, ...], str] = {}
         self._identities: dict[int, str] = {}
         self._lock = threading.RLock()
-        self._put(f"alive/{process}", liveness.identity())
+        self._store.put(f"alive/{process}", liveness.identity())
 
     def meet(self, processes: tuple[int, ...], record: str, differing: tuple[str, str]) -> None:
         """Return when all processes are about to make the same call.
@@ -138,7 +122,7 @@ class Calls:
             while True:
                 call = self._next(processes)
                 end = self._ended(call, _End((call,), told))  # before the record, which others would compare
-                self._put(f"calls/{self._channel}/{call.name}/{self._process}", record)
+                self._store.put(f"calls/{self._channel}/{call.name}/{self._process}", record)
                 if not self._was_over(call, end):
                     self._pass_over(end)
                     return error_of(end.error or told)
@@ -153,8 +137,8 @@ class Calls:
             f"the processes {list(processes)} did not finish a move between them: process {self._process}: {text}; end "
             "the job, and start it again"
         )
-        self._put(f"broken/{in_ranges(processes)}", why)
-        self._broken[processes] = self._get(f"broken/{in_ranges(processes)}", 1.0) or why
+        self._store.put(f"broken/{in_ranges(processes)}", why)
+        self._broken[processes] = self._store.get(f"broken/{in_ranges(processes)}", 1.0) or why
         return CommunicatorError(self._broken[processes])
 
     def require_whole(self, processes: tuple[int, ...]) -> None:
@@ -163,7 +147,7 @@ class Calls:
         Raises:
             CommunicatorError: the same in all of them.
         """
-        why = self._get(f"broken/{in_ranges(processes)}", 0.001)
+        why = self._store.get(f"broken/{in_ranges(processes)}", 0.001)
         if why is not None:
             self._broken[processes] = why
             raise CommunicatorError(why)
@@ -171,7 +155,7 @@ class Calls:
     def end(self) -> None:
         """Tell the other processes that this one ends, and comes to no more calls."""
         with suppress(CommunicatorError):
-            self._put(f"ended/{self._process}", "")
+            self._store.put(f"ended/{self._process}", "")
 
     # ------------------------------------------------------------------------------------------- one call
 
@@ -188,9 +172,9 @@ class Calls:
             call = self._next(processes)
             if note is not None:
                 for k, part in enumerate(_chunks(note)):
-                    self._put(f"notes/{self._channel}/{call.name}/{self._process}/{k:06d}", part)
-            self._put(f"calls/{self._channel}/{call.name}/{self._process}", record)
-            end = self._wait(call, record, differing, WAIT_SECONDS + seconds)
+                    self._store.put(f"notes/{self._channel}/{call.name}/{self._process}/{k:06d}", part)
+            self._store.put(f"calls/{self._channel}/{call.name}/{self._process}", record)
+            end = self._wait(call, record, differing, times.WAIT_SECONDS + seconds)
             if self._was_over(call, end):
                 continue
             if end.error is not None:
@@ -216,28 +200,28 @@ class Calls:
         for call in end.calls:
             if self._process in call.processes and call.turn >= self._turns.get(call.processes, 0):
                 self._turns[call.processes] = call.turn + 1
-                self._put(f"calls/{self._channel}/{call.name}/{self._process}", "an error of another call")
+                self._store.put(f"calls/{self._channel}/{call.name}/{self._process}", "an error of another call")
 
     def _wait(self, call: NumberedCall, record: str, differing: tuple[str, str], most: float) -> _End:
         """The end of a call to which this process has come."""
         came = self._came(call)
         if len(came) == len(call.processes):
             return self._ended(call, _End((call,), difference(came, differing)))
-        until, pause = time.monotonic() + most, LOOK_SECONDS / 20
+        until, pause = time.monotonic() + most, times.LOOK_SECONDS / 20
         while True:
             seconds = min(pause, max(0.001, until - time.monotonic()))
-            end = self._get(f"ends/{self._channel}/{call.name}", seconds)
+            end = self._store.get(f"ends/{self._channel}/{call.name}", seconds)
             if end is not None:
                 return _End.from_json(end)
             end_here = self._stuck(call, record, most if time.monotonic() >= until else None)
             if end_here is not None:
                 return end_here
-            pause = min(2 * pause, LOOK_SECONDS * max(1.0, len(call.processes) / 64))
+            pause = min(2 * pause, times.LOOK_SECONDS * max(1.0, len(call.processes) / 64))
 
     def _stuck(self, call: NumberedCall, record: str, waited: float | None) -> _End | None:
         """The end of a call that cannot be made, or that has waited for too long; None if it can."""
         records: dict[NumberedCall, dict[int, str]] = {}
-        for key, value in self._directory(f"calls/{self._channel}/"):
+        for key, value in self._store.under(f"calls/{self._channel}/"):
             *_, ranges, turn, process = key.split("/")
             records.setdefault(NumberedCall.parse(f"{ranges}/{turn}"), {})[int(process)] = value
         self.require_whole(call.processes)
@@ -262,15 +246,15 @@ class Calls:
 
     def _has_ended(self, process: int) -> bool:
         """Whether a process comes to no more calls: it has said so, or has died on this host."""
-        if self._get(f"ended/{process}", 0.001) is not None:
+        if self._store.get(f"ended/{process}", 0.001) is not None:
             return True
-        if process not in self._identities and (other := self._get(f"alive/{process}", 0.001)):
+        if process not in self._identities and (other := self._store.get(f"alive/{process}", 0.001)):
             self._identities[process] = other
         return liveness.has_died(self._identities.get(process, ""))
 
     def _all_ended(self, circle: Sequence[NumberedCall], error: CommunicatorError) -> _End:
         """End all calls of a circle with one error; with that of the first that has ended already."""
-        ends = [self._get(f"ends/{self._channel}/{call.name}", 0.001) for call in circle]
+        ends = [self._store.get(f"ends/{self._channel}/{call.name}", 0.001) for call in circle]
         found = next((_End.from_json(end).error for end in ends if end is not None), None)
         end = _End(tuple(circle), found or described(error, self._process))
         for call in circle:
@@ -281,56 +265,26 @@ class Calls:
     def _ended(self, call: NumberedCall, end: _End) -> _End:
         """Write the end of a call, and read the one that was written first."""
         key = f"ends/{self._channel}/{call.name}"
-        if self._put(key, end.to_json()):
+        if self._store.put(key, end.to_json()):
             return end
-        return _End.from_json(self._get(key, 10.0) or end.to_json())
+        return _End.from_json(self._store.get(key, 10.0) or end.to_json())
 
     def _met_again(self, processes: tuple[int, ...], record: str) -> bool:
         """Whether all processes have come to the barrier of a call on which they have agreed before."""
         turn = self._turns.get(processes, 0)
-        barrier = f"{_ROOT}/{self._channel}/{NumberedCall(processes, turn).name}/{record}"
-        seconds = min(REPEATED_SECONDS, WAIT_SECONDS)
-        try:
-            self._store.wait_at_barrier(barrier, round(1000 * seconds), process_ids=list(processes))
-        except jax.errors.JaxRuntimeError:
-            return False
-        return True
+        barrier = f"{self._channel}/{NumberedCall(processes, turn).name}/{record}"
+        return self._store.meet(barrier, processes, min(times.REPEATED_SECONDS, times.WAIT_SECONDS))
 
     # ------------------------------------------------------------------------------------------- the store
 
-    def _put(self, key: str, value: str) -> bool:
-        """Set a key; whether it was not set before."""
-        try:
-            self._store.key_value_set(f"{_ROOT}/{key}", value)
-        except jax.errors.JaxRuntimeError as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise_unreachable(error)
-            return False
-        return True
-
-    def _get(self, key: str, seconds: float) -> str | None:
-        """The value of a key; None if it is not set within so many seconds."""
-        try:
-            return self._store.blocking_key_value_get(f"{_ROOT}/{key}", max(1, round(1000 * seconds)))
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE" not in str(error) and "NOT_FOUND" not in str(error):
-                raise_unreachable(error)
-            return None
-
-    def _directory(self, key: str) -> list[tuple[str, str]]:
-        try:
-            return self._store.key_value_dir_get(f"{_ROOT}/{key}")
-        except jax.errors.JaxRuntimeError as error:
-            raise_unreachable(error)
-
     def _came(self, call: NumberedCall) -> dict[int, str]:
         """The records of the processes that have come to a call."""
-        pairs = self._directory(f"calls/{self._channel}/{call.name}/")
+        pairs = self._store.under(f"calls/{self._channel}/{call.name}/")
         return {int(key.rpartition("/")[2]): value for key, value in pairs}
 
     def _notes(self, call: NumberedCall) -> dict[int, str]:
         parts: dict[int, dict[str, str]] = {}
-        for key, value in self._directory(f"notes/{self._channel}/{call.name}/"):
+        for key, value in self._store.under(f"notes/{self._channel}/{call.name}/"):
             process, part = key.split("/")[-2:]
             parts.setdefault(int(process), {})[part] = value
         return {process: "".join(by_part[k] for k in sorted(by_part)) for process, by_part in parts.items()}
@@ -341,10 +295,8 @@ class Calls:
         if call.processes[0] == self._process:
             for turn in range(first, call.turn):
                 name = NumberedCall(call.processes, turn).name
-                for kind in ("calls", "notes", "ends"):
-                    with suppress(jax.errors.JaxRuntimeError):
-                        slash = "" if kind == "ends" else "/"
-                        self._store.key_value_delete(f"{_ROOT}/{kind}/{self._channel}/{name}{slash}")
+                for kind, slash in (("calls", "/"), ("notes", "/"), ("ends", "")):
+                    self._store.delete(f"{kind}/{self._channel}/{name}{slash}")
 
 
 def _chunks(text: str) -> Iterator[str]:

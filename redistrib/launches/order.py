@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from redistrib.errors import MemoryLimitError
-from redistrib.resharding.packing.buckets import Bucket, even_groups
-from redistrib.resharding.packing.ledger import MemoryLedger
-from redistrib.resharding.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry, Short
+from redistrib.launches.buckets import Bucket, even_groups
+from redistrib.launches.ledger import MemoryLedger
+from redistrib.launches.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
+from redistrib.plans.data import Short
 
 
 @dataclass(frozen=True)
