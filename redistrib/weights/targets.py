@@ -16,9 +16,8 @@ from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.paths import DEFAULT, is_by_path, spread_by_path
-from redistrib.weights.headers import StoredTensor
+from redistrib.weights.headers import StoredTensor, WeightFiles
 from redistrib.weights.names import named_leaves
-from redistrib.weights.opening import WeightFiles
 
 MOST_DIMENSIONS = 64  # of an array of NumPy
 
@@ -73,7 +72,7 @@ def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: A
 
     if headers is not None and is_by_path(None, shardings):
         files = headers()
-        named = {name: _shape_of(files[name]) for name in sorted({*files.tensors, *files.tied})}
+        named = {name: _leaf_of(files, name) for name in files.names}
         if isinstance(shardings, Mapping):
             places = spread_by_path(named, {DEFAULT: None, **shardings})
         else:
@@ -82,8 +81,20 @@ def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: A
     return jax.tree.map(placed, shardings, is_leaf=is_place)
 
 
-def _shape_of(tensor: StoredTensor) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(tensor.shape, jnp.dtype(tensor.dtype))
+def _leaf_of(files: WeightFiles, name: str) -> Any:
+    if not files.is_readable(name):
+        return _Unreadable(files, name)
+    return jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(files[name].dtype))
+
+
+class _Unreadable:
+    """In the place of a leaf whose tensor cannot be read: who asks for its shape or type gets the error."""
+
+    def __init__(self, files: WeightFiles, name: str) -> None:
+        self._files, self._name = files, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._files[self._name], attribute)
 
 
 def is_place(value: Any) -> bool:
@@ -106,7 +117,7 @@ def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
             not divide it.
         LeafError: if a leaf is no sharding.
     """
-    tree = dict.fromkeys(sorted({*files.tensors, *files.tied}), shardings) if is_place(shardings) else shardings
+    tree = dict.fromkeys(files.names, shardings) if is_place(shardings) else shardings
     leaves, structure = named_leaves(tree, is_leaf=is_place)
     types = {} if not isinstance(dtype, Mapping) else {name: dtype_name(kind) for name, kind in dtype.items()}
     every = None if dtype is None or isinstance(dtype, Mapping) else dtype_name(dtype)
