@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jax.tree_util import tree_flatten_with_path
 
-from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box
+from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box, without_boxes
 from redistrib.errors import LeafError
 
 # The pattern of leaves that no other pattern matches.
@@ -49,8 +49,8 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
         tree: any pytree.
         shardings: a function of path and leaf, or a mapping from patterns to shardings. A path is the leaf's keys with
             `/` between them, such as `layers/0/wq/kernel`, as `path_text` makes it; a pattern that is a number is the
-            text of it. In a pattern `*` stands for any text, and a leading `*/`
-            also for nothing. The pattern `*` alone is for leaves that no other pattern matches.
+            text of it. In a pattern `*` stands for any text, and a leading `*/` also for nothing; `/` is also a dot of
+            a key. The pattern `*` alone is for leaves that no other pattern matches.
 
     Raises:
         LeafError: if a leaf matches no pattern, or two; if the function returns None; if a pattern other than `*`
@@ -66,11 +66,11 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     shardings = {str(pattern): sharding for pattern, sharding in shardings.items()}
     patterns = [pattern for pattern in shardings if pattern != DEFAULT]
     unused, results = dict.fromkeys(patterns), []
-    for path, leaf in leaves:
+    for (path, leaf), box in zip(leaves, without_boxes([path for path, _ in leaves], dicts=True), strict=True):
         if is_static(leaf):
             results.append(None)
             continue
-        names = _spellings(path)
+        names = _spellings(path, box)
         hits = [pattern for pattern in patterns if any(_matches(name, pattern) for name in names)]
         if len(hits) > 1:
             raise LeafError(
@@ -86,8 +86,8 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
             )
         unused.pop(chosen, None)
         results.append(shardings[chosen])
-    if unused and leaves:
-        paths = [path_text(path) for path, _ in leaves]
+    paths = [path_text(path) for path, leaf in leaves if not is_static(leaf)]
+    if unused and paths:
         raise LeafError(
             "",
             f"the pattern {_listed(list(unused))} matches no leaf; the paths are {_listed(paths)}",
@@ -95,9 +95,10 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     return results
 
 
-def _spellings(path: KeyPath) -> list[str]:
-    """The texts of a path that patterns match."""
-    return list(dict.fromkeys((path_text(path), with_box(path))))
+def _spellings(path: KeyPath, box: KeyPath) -> list[str]:
+    """The texts of a path that patterns match: without its box and with it, and with keys that have dots taken apart."""
+    texts = (path_text(path), with_box(path), with_box(box))
+    return list(dict.fromkeys((*texts, *(text.replace(".", "/") for text in texts))))
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -28,6 +28,7 @@ DTYPES = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
 }  # fmt: skip
 MOST_HEADER_BYTES = 100_000_000  # safetensors refuses longer headers
+_BOX = ".value"  # ends the names of leaves in boxes, in files of other programs
 PREFIX_BYTES = 8  # the length of the header, little endian
 RESERVED = "redistrib."  # begins the keys of metadata that are the library's
 TIED = f"{RESERVED}tied"  # a JSON object: names without a tensor of their own, with the names whose tensors they share
@@ -91,7 +92,7 @@ class WeightFiles:
         return self.folder / self.files[file]
 
     def __getitem__(self, name: str) -> StoredTensor:
-        own = self.tied.get(name, name)
+        own = self._own(name)
         if own in self.unreadable:
             raise WeightsFileError(self.shown, name, self.unreadable[own])
         if own not in self.tensors:
@@ -107,7 +108,17 @@ class WeightFiles:
 
     def is_readable(self, name: str) -> bool:
         """Whether a name is of a tensor that can be read."""
-        return self.tied.get(name, name) in self.tensors
+        return self._own(name) in self.tensors
+
+    def _own(self, name: str) -> str:
+        """The name of a tensor in its file; a file may have the `value` of boxes in its names, or not."""
+        own = self.tied.get(name, name)
+        if own in self.tensors or own in self.unreadable:
+            return own
+        below = [other for other in self.names if other.startswith(f"{name}.")]
+        if below == [f"{name}{_BOX}"] or (name.endswith(_BOX) and name.removesuffix(_BOX) in self.names):
+            return self._own(below[0] if below else name.removesuffix(_BOX))
+        return name
 
     def renamed(self, rename: Rename) -> WeightFiles:
         """The same tensors by the names that a caller of `load` gives them.
@@ -120,7 +131,7 @@ class WeightFiles:
         names = renamed(self.names, rename)
         tensors = {new: self[name] for name, new in names.items() if self.is_readable(name)}
         reasons = {
-            new: f"as {name} in the files: {self.unreadable[self.tied.get(name, name)]}"
+            new: f"as {name} in the files: {self.unreadable[self._own(name)]}"
             for name, new in names.items()
             if not self.is_readable(name)
         }

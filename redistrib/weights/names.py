@@ -1,4 +1,4 @@
-"""Names of the leaves of a tree: the keys and indices on the path to a leaf, joined by dots."""
+"""Names of the leaves of a tree: keys and indices on the path to a leaf, or to its box, joined by dots."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from jax.tree_util import tree_flatten_with_path
 
+from redistrib.backends.jax.tree_paths import without_boxes
 from redistrib.errors import LeafError
 from redistrib.errors.base import shown
 
@@ -24,7 +25,8 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     [('layers.0.w', 1), ('layers.1.w', 2), ('norm.bias', 3)]
     """
     pairs, structure = tree_flatten_with_path(tree, is_leaf=is_leaf)
-    result = [(".".join(map(_name_of, path)), leaf) for path, leaf in pairs]
+    paths = without_boxes([path for path, _ in pairs])
+    result = [(".".join(map(_name_of, path)), leaf) for path, (_, leaf) in zip(paths, pairs, strict=True)]
     names: set[str] = set()
     for name, _ in result:
         _check_unicode(name)

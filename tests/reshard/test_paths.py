@@ -52,6 +52,23 @@ def test_patterns_reach_keys_that_are_numbers() -> None:
         assert shardings_of(rd.reshard(numbered, patterns, mesh=MESH)) == [ROWS, WHOLE]
 
 
+def test_patterns_reach_boxes_and_keys_with_dots() -> None:
+    array = jnp.ones((8, 8))
+    boxes = {"a": {"kernel": {"value": array}}, "b": {"key": array, "value": array}}  # `b` is no box: it has two keys
+    moved = rd.reshard(boxes, {"*/kernel": P("data"), "*": P()}, mesh=MESH)
+    assert shardings_of(moved) == [ROWS, WHOLE, WHOLE]
+    assert shardings_of(rd.reshard(boxes, {"a/kernel/value": P("data"), "*": P()}, mesh=MESH))[0] == ROWS
+    with pytest.raises(LeafError, match="the pattern 'b' matches no leaf"):
+        rd.reshard(boxes, {"b": P("data"), "*": P()}, mesh=MESH)
+    flat = {"model.layers.0.kernel": array, "model.norm": array}
+    assert shardings_of(rd.reshard(flat, {"*/kernel": P("data"), "*": P()}, mesh=MESH)) == [ROWS, WHOLE]
+
+
+def test_a_tree_of_functions_alone_needs_no_pattern() -> None:
+    tree = {"activation": jax.nn.relu}
+    assert rd.reshard(tree, {"*/kernel": P("data"), "*": P()}, mesh=MESH) == tree
+
+
 def test_specs_by_path_and_trees_of_specs_take_the_mesh_that_is_set() -> None:
     with jax.set_mesh(MESH):
         moved = rd.reshard(params(), {"*/kernel": P("data"), "*": P()})

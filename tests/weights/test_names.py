@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,45 @@ def test_a_mapping_leaves_other_names_and_tied_names_are_renamed(tmp_path: Path)
     assert list(loaded) == ["lm_head", "norm", "tokens"]
     assert loaded["lm_head"] is loaded["tokens"]
     assert list(rd.load(tmp_path, WHOLE, rename={"embed": None})) == ["head", "norm"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Box:
+    """As `flax.nnx.Variable` has its array."""
+
+    value: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Pair:
+    key: Any
+    value: Any
+
+
+def test_names_are_those_of_boxes_and_fields_named_value_keep_theirs(tmp_path: Path) -> None:
+    array = np.ones((8, 8), np.float32)
+    rd.save({"wq": Box(array), "attn": Pair(array, Box(2 * array))}, tmp_path)
+    names = ["attn.key", "attn.value", "wq"]
+    assert list(rd.load(tmp_path, WHOLE)) == names
+    loaded = rd.load(tmp_path, {"wq": Box(ROWS), "attn": Pair(ROWS, Box(WHOLE))})
+    assert loaded["attn"].value.value.sharding == WHOLE
+    np.testing.assert_array_equal(loaded["attn"].value.value, 2 * array)
+    # Files of other programs may have the `value` of boxes in their names, and trees keys that are called so.
+    rd.save({"wq.value": array, "attn.value": array, "attn.key": array}, tmp_path / "other")
+    assert rd.load(tmp_path / "other", {"wq": Box(ROWS)})["wq"].value.sharding == ROWS
+    assert rd.load(tmp_path, {"wq": {"value": ROWS}})["wq"]["value"].sharding == ROWS
+    with pytest.raises(WeightsFileError, match="there is no tensor of this name; close names are attn"):
+        rd.load(tmp_path / "other", {"attn": ROWS})
+
+
+def test_the_patterns_of_reshard_are_those_of_load(tmp_path: Path) -> None:
+    tree = {"layers": [{"wq": np.ones((8, 8), np.float32), "norm": np.ones(8, np.float32)}]}
+    patterns = {"layers/*/wq": P("x"), "*": P()}
+    rd.save(rd.reshard(tree, patterns, mesh=MESH), tmp_path)
+    loaded = rd.load(tmp_path, patterns, mesh=MESH)
+    assert {name: array.sharding for name, array in loaded.items()} == {"layers.0.norm": WHOLE, "layers.0.wq": ROWS}
 
 
 def test_save_renames_from_the_tree_to_the_file(tmp_path: Path) -> None:
