@@ -212,7 +212,7 @@ def test_a_large_leaf_that_follows_nothing_is_said_once() -> None:
     weights = {"w": jax.device_put(jnp.ones((1024, 512)), ROWS)}
     wide = jax.ShapeDtypeStruct((1024, 516), jnp.float32)
     state = {"mu": {"w": wide}, "other": jax.ShapeDtypeStruct((512, 512), jnp.float32), "count": jnp.zeros(())}
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="no parameter has") as caught:
         shardings = rd.like(weights, state)
     assert [str(one.message) for one in caught] == [
         "rd.like: no parameter has the path and the shape of mu/w (2,113,536 bytes), other (1,048,576 bytes); all 8 "
