@@ -185,7 +185,7 @@ def test_what_a_body_makes_is_of_the_element_type_of_the_value() -> None:
             assert str(out.dtype) == declared
             np.testing.assert_array_equal(out.astype(np.float32), np.arange(4))
         else:
-            why = "operation 'op', array 'out': the body makes float32, and the value is of int32 (rule Nest)"
+            why = "operation 'op', array 'out': the body makes float32, and the value is of int32"
             with pytest.raises(ProgramError, match=exactly(why)):
                 f(*arrays)
 
