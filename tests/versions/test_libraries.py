@@ -15,6 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.resharding.paths import through_boxes
+from tests.docs.alone import readers_environment, run_alone, snippets_of
+from tests.docs.blocks import LIBRARIES, ROOT
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 ROWS, WHOLE = NamedSharding(MESH, P("data")), NamedSharding(MESH, P())
@@ -64,6 +66,16 @@ def test_an_nnx_model_in_files(tmp_path: Path) -> None:
     same(back, state)
     assert rd.load(tmp_path, patterns, mesh=MESH)["layers.0.kernel"].sharding == ROWS
     assert "layers/0/kernel " in str(rd.reshard_plan(state, patterns, mesh=MESH))
+
+
+def test_the_page_of_hugging_face_folders_runs(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "hugging-face.md"
+    for name in LIBRARIES:
+        pytest.importorskip(name)
+    for snippet in snippets_of(page):
+        (folder := tmp_path / str(snippet.line)).mkdir()
+        done = run_alone(snippet, folder, readers_environment(page))
+        assert done.returncode == 0, f"line {snippet.line}: {done.stdout}{done.stderr}"
 
 
 def test_boxes_of_linen_with_their_partition_specs() -> None:
