@@ -364,13 +364,13 @@ def _in_file_order(tree: TargetTree) -> list[int]:
 def _devices(shardings: Any) -> set[Any]:
     """The devices of a tree of shardings."""
     devices: set[Any] = set()
-    for _, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
+    for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
         if isinstance(leaf, jax.Device):
             devices.add(leaf)
         elif is_place(leaf):
             sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
             if isinstance(sharding, PartitionSpec):
-                sharding = matched(0.0, sharding)[0][0].target
+                sharding = matched({name: 0.0}, sharding)[0][0].target
             devices |= getattr(sharding, "device_set", set())
     return devices
 

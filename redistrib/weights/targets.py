@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
 
 from redistrib.arguments import dtype_name
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.leaves import matched
@@ -64,11 +65,11 @@ def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: A
         LeafError: if a pattern matches no tensor, or two match one; if a spec does not fit the mesh.
     """
 
-    def placed(leaf: Any) -> Any:
+    def placed(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, jax.Array):
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
         is_spec = isinstance(leaf, PartitionSpec) and mesh is not None
-        return matched(0.0, leaf, mesh=mesh)[0][0].target if is_spec else leaf
+        return matched({path_text(path): 0.0}, leaf, mesh=mesh)[0][0].target if is_spec else leaf
 
     if headers is not None and is_by_path(None, shardings):
         files = headers()
@@ -78,7 +79,7 @@ def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: A
         else:
             places = [shardings(name, leaf) for name, leaf in named.items()]
         shardings = {name: place for name, place in zip(named, places, strict=True) if place is not None}
-    return jax.tree.map(placed, shardings, is_leaf=is_place)
+    return jax.tree_util.tree_map_with_path(placed, shardings, is_leaf=is_place)
 
 
 def _leaf_of(files: WeightFiles, name: str) -> Any:
@@ -155,7 +156,10 @@ def _target(
         raise LeafError(name, f"{leaf!r} is no jax.sharding.Sharding; give a NamedSharding")
     sharding = SingleDeviceSharding(leaf) if isinstance(leaf, jax.Device) else leaf
     if isinstance(sharding, PartitionSpec):
-        sharding = matched(jax.ShapeDtypeStruct(stored.shape, jnp.float32), sharding)[0][0].target
+        sharding = matched({name: jax.ShapeDtypeStruct(stored.shape, jnp.float32)}, sharding)[0][0].target
+    if len(getattr(sharding, "spec", ())) > len(stored.shape):
+        why = f"{sharding.spec} has {len(sharding.spec)} entries, and the shape {stored.shape} fewer; give one for each"
+        raise WeightsFileError(files.shown, name, f"{why} dimension at most")
     try:
         sharding.shard_shape(stored.shape)
     except ValueError as error:
