@@ -222,8 +222,8 @@ class _LoadCall:
                 raise WeightsFileError(
                     str(self.path),
                     "",
-                    f"the processes {list(meeting.processes)} load different files, or under different shardings or "
-                    "options; make the same call everywhere",
+                    f"the processes {list(meeting.processes)} load different files, or under different names, "
+                    "shardings or options; make the same call everywhere",
                 )
         except BaseException:
             weights.close()
