@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from redistrib.errors import GlobalShapeError, MeshDevicesError
+from redistrib.errors import GlobalShapeError, MeshDevicesError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.placements import are_placements, from_device_mesh, from_placements, is_device_mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType
 from redistrib.theory.topology import Topology, topology_of_devices
+
+
+def in_order(
+    function: str, args: tuple[Any, ...], keywords: Mapping[str, Any], names: Sequence[str]
+) -> tuple[Any, ...]:
+    """Arguments of a call by position, some of which are given by name.
+
+    Args:
+        function: its name, for errors.
+        args, keywords: the arguments.
+        names: of all arguments that the function takes, in order.
+
+    Raises:
+        ProgramError: for a name that the function has not, or that is given twice, and for one that is lacking.
+
+    >>> in_order("f", (1,), {"z": 3, "y": 2}, ("x", "y", "z"))
+    (1, 2, 3)
+    """
+    for name in keywords:
+        if name not in names:
+            why = f"it is no argument of the function, which takes {', '.join(names) or 'none'}"
+            raise ProgramError(function, name, "Arguments", why)
+        if name in names[: len(args)]:
+            raise ProgramError(function, name, "Arguments", "it is given by position and by name; give it once")
+    for name in names[len(args) :]:
+        if keywords and name not in keywords:
+            raise ProgramError(function, name, "Arguments", "it is not given; the function was made for this argument")
+    return (*args, *(keywords[name] for name in names[len(args) :] if keywords))
 
 
 def dtype_name(dtype: Any) -> str:

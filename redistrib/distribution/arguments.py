@@ -18,19 +18,21 @@ from redistrib.errors.base import MASKED, cut, shown
 from redistrib.report import counted
 
 
-def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
-    """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
+def parameter_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """A name for each argument: that of the parameter, or `arg0`, `arg1`, ... where there is none."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    names = []
-    for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
-        number = path[0].idx
-        first = plain[number] if number < len(plain) else f"arg{number}"
-        names.append("/".join(filter(None, (first, path_text(path[1:])))))
-    return names
+    return [plain[k] if k < len(plain) else f"arg{k}" for k in range(len(args))]
+
+
+def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
+    first = parameter_names(function, args)
+    paths = (path for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0])
+    return ["/".join(filter(None, (first[path[0].idx], path_text(path[1:])))) for path in paths]
 
 
 def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:

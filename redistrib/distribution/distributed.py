@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.arguments import in_order
 from redistrib.backends.digests import digest_of
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.host_values import digest_of_host_value, is_of_host
@@ -94,6 +96,7 @@ class Distributed:
         self.choices: tuple[Choice, ...] = (*propagation.choices, *replicated_operations(propagation))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
+        self._parameters = prepared.parameters
         leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
         self._forms = forms_of(leaves)
         values = [program.values[name] for name in program.outputs]
@@ -131,23 +134,23 @@ class Distributed:
         return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
     @in_own_context(computes=True)
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """The results of the function, each placed as `out_shardings` says.
 
-        Arguments that lie elsewhere are put where the program needs them first. Where the mesh has devices of several
-        processes, they compare their programs, and the values of arguments that are not on devices of several of them,
-        in every call that is not traced.
+        Arguments may be given by name. Those that lie elsewhere are put where the program needs them first. Where the
+        mesh has devices of several processes, they compare their programs, and the values of arguments that are not on
+        devices of several of them, in every call that is not traced.
 
         Raises:
             CommunicatorError: in all processes, if their programs or values differ, or one of them does not call.
         """
         require_devices(self.program.name, self.mesh)
         with self._traced.mode():
-            return self._run(args)
+            return self._run(args, named)
 
-    def _run(self, args: tuple[Any, ...]) -> Any:
+    def _run(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         with raised_in_all(_FUNCTION, lambda: self._processes):
-            leaves = self._leaves(args)
+            leaves = self._leaves(args, named)
             placed = [loaded(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
             for k in self._traced.in_keys:
                 if k < len(placed):
@@ -163,16 +166,16 @@ class Distributed:
         return self._compiled(*placed, *self._constants)
 
     @in_own_context(computes=True)
-    def lower(self, *args: Any, platform: str | None = None) -> Any:
+    def lower(self, *args: Any, platform: str | None = None, **named: Any) -> Any:
         """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for.
 
         Args:
-            args: see above.
+            args, named: see above.
             platform: the platform to lower for, `"tpu"` for instance; by default that of the devices. A program that is
                 lowered for an abstract mesh has a text, and cannot be compiled here.
         """
-        if args:
-            self._leaves(args, shapes=True)
+        if args or named:
+            self._leaves(args, named, shapes=True)
         forms = [
             jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
             for value, to in zip(self.program.inputs, self._ins, strict=True)
@@ -243,7 +246,8 @@ class Distributed:
             meeting.require_equal(digest_of_parts([self._digest, is_inside, *moves]))
         self._is_agreed = True
 
-    def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:
+    def _leaves(self, args: tuple[Any, ...], named: Mapping[str, Any], *, shapes: bool = False) -> list[Any]:
+        args = in_order(self.program.name, args, named, self._parameters)
         return leaves_like(self.program.name, args, self._tree, self._forms, self._names, shapes=shapes)
 
     def _data(self, number: int, leaf: Any) -> Any:

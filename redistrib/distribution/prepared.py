@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.memory_kinds import HOST, form_in_default, other_kind
 from redistrib.distribution import shard_maps  # noqa: F401  # its rule is in the table
-from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.arguments import leaf_names, parameter_names
 from redistrib.distribution.collection import uncollected
 from redistrib.distribution.region import RULES as REGIONS
 from redistrib.distribution.regions import LOOPS
@@ -33,6 +33,7 @@ class Prepared:
         name: of the function.
         traced: the function as a graph.
         args: its arguments.
+        parameters: their names.
         starts: types of inputs that are given, by name.
         ends: types of outputs that are given, by number.
         retrace: traces the function again.
@@ -41,6 +42,7 @@ class Prepared:
     name: str
     traced: Traced
     args: tuple[Any, ...]
+    parameters: tuple[str, ...]
     starts: dict[str, DistType]
     ends: dict[int, DistType]
     retrace: Callable[..., Traced]
@@ -79,7 +81,8 @@ def prepare(
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
     starts = {graph.inputs[number].name: form for number, form in inputs.items()}
-    return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs, retrace)
+    parameters = tuple(parameter_names(function, args))
+    return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, starts, outputs, retrace)
 
 
 def require_trip_count(count: Any) -> None:

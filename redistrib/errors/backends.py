@@ -102,12 +102,12 @@ class SourceArrayError(RuleBroken):
     >>> rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), jax.make_mesh((2,), ("x",)))([1.0] * 8)
     Traceback (most recent call last):
         ...
-    redistrib.errors.SourceArrayError: a plan runs on a jax.Array that lives on its mesh, got list; place the value \
+    redistrib.errors.SourceArrayError: a plan runs on a jax.Array or a value of NumPy, got list; place the value \
 first: jax.device_put(value, f.source_sharding)
     """
 
     wordings: ClassVar = {
-        "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
+        "not an array": "a plan runs on a jax.Array or a value of NumPy, got {kind}; "
         "place the value first: jax.device_put(value, f.source_sharding)",
         "deleted": "the array has been donated or deleted; pass one that is alive",
         "source array": "the plan starts from an array of {subject} {expected}, got {given}; {remedy}",

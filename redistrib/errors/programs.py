@@ -17,7 +17,7 @@ class ProgramError(RedistribError):
     Traceback (most recent call last):
         ...
     redistrib.errors.ProgramError: operation 'ij,jk->ik': sizes (64, 64) are given for the iteration dimensions i, j, \
-k (rule Nest)
+k
 
     Attributes:
         operation: name of the wrong operation; empty if the error concerns no single operation.
@@ -33,7 +33,7 @@ k (rule Nest)
         names = (("operation", operation), ("array", array))
         subject = ", ".join(f"{noun} {shown(name, _MOST_NAME)}" for noun, name in names if name)
         message = cut(message, _MOST_MESSAGE)
-        super().__init__(f"{subject}: {message} (rule {rule})" if subject else f"{message} (rule {rule})")
+        super().__init__(f"{subject}: {message}" if subject else f"{message}")
 
     def at(self, source: str) -> ProgramError:
         """The error with the source line of the operation at the head of its message."""
@@ -51,7 +51,7 @@ class CutError(ProgramError):
     Traceback (most recent call last):
         ...
     redistrib.errors.CutError: operation 'matmul': the grid {'l': 4} names 'l', and the iteration dimensions are i, j, \
-k (rule Schedule)
+k
     """
 
 

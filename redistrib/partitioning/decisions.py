@@ -14,6 +14,8 @@ from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.nest import Access
 from redistrib.programs.pullback import ScheduledNest
 
+_MOST_READERS = 3  # that an error names
+
 
 class Choice(NamedTuple):
     """A place where propagation had to choose.
@@ -103,6 +105,22 @@ class GraphCuts:
             if cut == dim:
                 size //= self.mesh.axis(axis).size
         return size
+
+    def unequal(self, axis: str, name: str, dim: int, parts: int) -> str:
+        """Why an array may not be cut into parts of unequal size: its readers need it otherwise."""
+        shape, needs = self.arrays[name].shape, dict[str, list[str]]()
+        for number, read in self.readers.get(name, ()) if shape[dim] > 1 else ():
+            operation = self.graph.operations[number]
+            at = f"{operation.name} ({operation.source})" if operation.source else operation.name
+            parted = set(operation.nest.reads[read].dims[dim]) - operation.nest.whole
+            needs.setdefault("equal parts of it" if parted else "it whole", []).append(at)
+        listed = [
+            f"{' and '.join(one)} {'need' if len(one) > 1 else 'needs'} {what}"
+            for what, one in ((what, list(dict.fromkeys(names))[:_MOST_READERS]) for what, names in needs.items())
+        ]
+        why = f" of unequal size, and {'; '.join(listed)}" if listed else ", which do not divide it"
+        cut = f"dimension {dim} of {list(shape)} into {parts} parts"
+        return f"axis {axis!r} would cut {cut}{why}; cut another, or pad the array"
 
     # ------------------------------------------------------------------------------------- types
 

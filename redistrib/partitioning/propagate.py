@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
-from redistrib.errors import CutError, ProgramError, TypeFormError
+from redistrib.errors import CutError, ProgramError
 from redistrib.partitioning.decisions import Choice, GraphCuts, position_of
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.graph import Operation
@@ -73,10 +73,7 @@ class Propagation(GraphCuts):
         if dim is not None:
             parts = size * math.prod(self.mesh.axis(a).size for a, d in dims.items() if d == dim and a != axis)
             if array.shape[dim] % parts:
-                raise CutError(
-                    "", name, "Schedule", f"axis {axis!r} would cut dimension {dim} of {list(array.shape)} into "
-                    f"{parts} parts, which do not divide it; cut another dimension, or pad the array",
-                )  # fmt: skip
+                raise CutError("", name, "Schedule", self.unequal(axis, name, dim, parts))
         dims[axis] = dim
         self._seen(axis)
 
@@ -117,15 +114,14 @@ class Propagation(GraphCuts):
             why = f"it cuts {cuts[axis]!r}"
         elif not self._agrees_with_pin(operation, axis, dim):
             why = "a sharding constraint has it otherwise"
+        elif (points := self._tile(number, dim)) % (parts := self.mesh.axis(axis).size):
+            why = f"{points} points make no {parts} equal parts, as it needs; cut another, or pad the arrays"
         else:
             cuts[axis] = dim
             try:
                 ScheduledNest(operation.nest, self.cut(number)).signature(self.mesh)
             except ProgramError as error:
                 return error.at(operation.source)
-            except TypeFormError as error:
-                broken = f"the cut of ({', '.join(operation.nest.position)}): {error}"
-                return CutError(operation.name, "", "Nest", broken).at(operation.source)
             finally:
                 del cuts[axis]
         refused = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")

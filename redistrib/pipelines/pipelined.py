@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from redistrib.arguments import in_order
 from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.host_values import digest_of_host_value, from_host, is_of_host
@@ -80,6 +81,7 @@ class Pipelined:
         self.unrolled = tuple(unrolled)
         self.program, self.layout, self.devices = spread_program.program, spread_program.layout, tuple(devices)
         self._name, self._batch, self._traced = prepared.name, spread_program.batch, prepared.traced
+        self._parameters = prepared.parameters
         leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
         self._forms = forms_of(leaves)
         graph = prepared.traced.graph
@@ -121,21 +123,22 @@ class Pipelined:
     # ------------------------------------------------------------------------------------------- running
 
     @in_own_context(computes=True)
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """The results of the function.
 
         A result without examples stays in its layout, on the devices of its stage, so that new parameters are the
         next call's arguments as they are. Microbatches of a result with examples are joined, on the devices of its
-        stage. Arguments are moved to the layouts of the program's inputs. All processes call it with the same
-        arguments, in the same order; a result on devices of other processes alone has no shards here.
+        stage. Arguments, by place or by name, are moved to the layouts of the program's inputs. All processes call it
+        with the same arguments, in the same order; a result on devices of other processes alone has no shards here.
         """
         with self._traced.mode():
-            return self._run(args)
+            return self._run(args, named)
 
-    def _run(self, args: tuple[Any, ...]) -> Any:
+    def _run(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         names = [array.name for array in self._traced.graph.inputs]
         processes = {device.process_index for device in self.devices}
         with raised_in_all(_FUNCTION, lambda: processes):
+            args = in_order(self._name, args, named, self._parameters)
             leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
             for name, leaf in zip(names, leaves, strict=False):  # constants are no arguments
                 self._check_values(name, leaf)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,8 +13,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jax.tree_util import tree_flatten_with_path
 
-from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box
+from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box, without_boxes
 from redistrib.errors import LeafError
+from redistrib.resharding.padding import is_shape
 
 # The pattern of leaves that no other pattern matches.
 DEFAULT = "*"
@@ -49,8 +52,8 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
         tree: any pytree.
         shardings: a function of path and leaf, or a mapping from patterns to shardings. A path is the leaf's keys with
             `/` between them, such as `layers/0/wq/kernel`, as `path_text` makes it; a pattern that is a number is the
-            text of it. In a pattern `*` stands for any text, and a leading `*/`
-            also for nothing. The pattern `*` alone is for leaves that no other pattern matches.
+            text of it. In a pattern `*` stands for any text, and a leading `*/` also for nothing; `/` is also a dot of
+            a key. The pattern `*` alone is for leaves that no other pattern matches.
 
     Raises:
         LeafError: if a leaf matches no pattern, or two; if the function returns None; if a pattern other than `*`
@@ -66,11 +69,11 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     shardings = {str(pattern): sharding for pattern, sharding in shardings.items()}
     patterns = [pattern for pattern in shardings if pattern != DEFAULT]
     unused, results = dict.fromkeys(patterns), []
-    for path, leaf in leaves:
+    for (path, leaf), box in zip(leaves, without_boxes([path for path, _ in leaves], dicts=True), strict=True):
         if is_static(leaf):
             results.append(None)
             continue
-        names = _spellings(path)
+        names = _spellings(path, box)
         hits = [pattern for pattern in patterns if any(_matches(name, pattern) for name in names)]
         if len(hits) > 1:
             raise LeafError(
@@ -86,8 +89,8 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
             )
         unused.pop(chosen, None)
         results.append(shardings[chosen])
-    if unused and leaves:
-        paths = [path_text(path) for path, _ in leaves]
+    paths = [path_text(path) for path, leaf in leaves if not is_static(leaf)]
+    if unused and paths:
         raise LeafError(
             "",
             f"the pattern {_listed(list(unused))} matches no leaf; the paths are {_listed(paths)}",
@@ -95,9 +98,10 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     return results
 
 
-def _spellings(path: KeyPath) -> list[str]:
-    """The texts of a path that patterns match."""
-    return list(dict.fromkeys((path_text(path), with_box(path))))
+def _spellings(path: KeyPath, box: KeyPath) -> list[str]:
+    """The texts of a path that patterns match: without its box and with it, and with dots of keys as `/`."""
+    texts = (path_text(path), with_box(path), with_box(box))
+    return list(dict.fromkeys((*texts, *(text.replace(".", "/") for text in texts))))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -113,20 +117,24 @@ def _listed(names: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------------- like
 
 
-def like(params: Any, tree: Any) -> Any:
+def like(params: Any, tree: Any, logical_shape: Any = None) -> Any:
     """Shardings for a tree that holds copies of the parameters' tree, such as an optimizer's state.
 
     A leaf whose path ends in the path of a parameter gets that parameter's sharding: `0/mu/wq/kernel` gets that
     of `wq/kernel`. All other leaves, such as counters, are whole on every device of the parameters' mesh; so are
-    leaves of another shape than their parameter, such as the factored moments of Adafactor.
+    leaves of another shape than their parameter, such as the factored moments of Adafactor. Where such leaves have
+    1 MiB or more, one warning names them with their bytes.
 
     Args:
         params: the parameters, as arrays or `jax.ShapeDtypeStruct`, or their shardings. Shardings do not say the shapes
-            of parameters: then a leaf that its parameter's sharding does not divide is whole on every device.
+            of parameters: then a leaf that its parameter's sharding does not divide is whole on every device. Or the
+            logical shapes of the parameters: then those of the leaves are the result, None where there is none.
         tree: any pytree of arrays or `jax.ShapeDtypeStruct`.
+        logical_shape: of the parameters, as for `reshard`. A copy with other padding than its parameter follows it too:
+            `reshard(tree, like(params, tree, shapes), logical_shape=like(shapes, tree))`.
 
     Returns:
-        A tree like `tree` with a sharding in the place of each leaf.
+        A tree like `tree` with a sharding, or a logical shape, in the place of each leaf.
 
     Raises:
         LeafError: if a leaf of `params` is no sharding and has none, or if there is none at all.
@@ -138,7 +146,12 @@ def like(params: Any, tree: Any) -> Any:
     >>> shardings = like({"w": rows}, state)
     >>> shardings["mu"]["w"].spec == P("x"), shardings["count"].spec == P()
     (True, True)
+    >>> like({"w": (3, 4)}, state)
+    {'count': None, 'mu': {'w': (3, 4)}}
     """
+    leaves, structure = tree_flatten_with_path(tree)
+    if _are_shapes(params):
+        return jax.tree.unflatten(structure, _logical_shapes(params, leaves))
     shardings: dict[KeyPath, tuple[Sharding, tuple[int, ...] | None]] = {}
     for path, leaf in tree_flatten_with_path(params)[0]:
         if is_static(leaf):
@@ -150,20 +163,48 @@ def like(params: Any, tree: Any) -> Any:
     if not shardings:
         raise LeafError("", "the parameters have no leaf; give a tree of arrays or shardings")
     whole = _whole(next(iter(shardings.values()))[0])
-    leaves, structure = tree_flatten_with_path(tree)
-    longest = max(map(len, shardings))
+    result, large = [], []
+    for (path, leaf), logical in zip(leaves, _logical_shapes(logical_shape, leaves), strict=True):
+        sharding, expected = _of_end(shardings, path) or (None, None)
+        shape = np.shape(leaf) if not hasattr(leaf, "shape") else tuple(leaf.shape)
+        fits = sharding and (logical or (_divides(sharding, shape) if expected is None else shape == expected))
+        result.append(sharding if fits else whole)
+        if not fits and (size := math.prod(shape) * getattr(leaf, "dtype", np.dtype(bool)).itemsize) >= _LARGE_BYTES:
+            large.append(f"{path_text(path)} ({size:,} bytes)")
+    if large and len(whole.device_set) > 1:
+        names = ", ".join(large[:_SHOWN]) + (f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else "")
+        warnings.warn(
+            f"rd.like: no parameter has the path and the shape of {names}; all {len(whole.device_set)} devices hold "
+            "the whole of it. Give it a sharding of its own, or logical_shape= where only its padding differs",
+            stacklevel=2,
+        )
+    return jax.tree.unflatten(structure, result)
 
-    def of(path: KeyPath, leaf: Any) -> Sharding:
-        inner, shape = without_box(path), tuple(getattr(leaf, "shape", ()))
-        for length in range(min(longest, len(inner)), -1, -1):
-            entry = shardings.get(inner[len(inner) - length :])
-            if entry is not None:
-                sharding, expected = entry
-                fits = _divides(sharding, shape) if expected is None else shape == expected
-                return sharding if fits else whole
-        return whole
 
-    return jax.tree.unflatten(structure, [of(path, leaf) for path, leaf in leaves])
+_LARGE_BYTES = 2**20  # of a leaf on every device: those that are counters and scales have less
+
+
+def _are_shapes(tree: Any) -> bool:
+    leaves = jax.tree.leaves(tree, is_leaf=is_shape)
+    return bool(leaves) and all(map(is_shape, leaves))
+
+
+def _logical_shapes(shapes: Any, leaves: Sequence[tuple[KeyPath, Any]]) -> list[tuple[int, ...] | None]:
+    """The logical shape of each leaf, where its path ends in one that has a shape, which fits in the leaf."""
+    pairs = tree_flatten_with_path(shapes, is_leaf=is_shape)[0]
+    of_end = {without_box(path): tuple(shape) for path, shape in pairs if shape}
+    found = [_of_end(of_end, path) for path, _ in leaves]
+    sizes = [tuple(getattr(leaf, "shape", ())) for _, leaf in leaves]
+    return [
+        shape if shape and len(shape) == len(size) and all(a <= b for a, b in zip(shape, size, strict=True)) else None
+        for shape, size in zip(found, sizes, strict=True)
+    ]
+
+
+def _of_end(entries: Mapping[KeyPath, Any], path: KeyPath) -> Any:
+    """The entry of the longest path in which a path ends; None if there is none."""
+    inner = without_box(path)
+    return next((entries[inner[k:]] for k in range(len(inner) + 1) if inner[k:] in entries), None)
 
 
 def _whole(sharding: Sharding) -> Sharding:

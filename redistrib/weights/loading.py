@@ -36,9 +36,10 @@ from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import Batch, SmallTensors, in_batches
 from redistrib.weights.direct import direct_tensor, from_host, put
 from redistrib.weights.folders import path_of
+from redistrib.weights.headers import WeightFiles
 from redistrib.weights.landing import landing, spread
 from redistrib.weights.layout import line_sharding
-from redistrib.weights.names import named_leaves
+from redistrib.weights.names import Rename, named_leaves
 from redistrib.weights.opening import OpenWeights, open_together, open_weights, read_headers
 from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
 from redistrib.weights.targets import TargetTree, asked_for, is_place, target_tree
@@ -54,6 +55,7 @@ def load(
     mesh: Any = None,
     through: Callable[[Any], Any] | None = None,
     dtype: Any = None,
+    rename: Rename = None,
     memory_limit: int | str | None = None,
     local: bool = False,
     machine: MachineLike | None = None,
@@ -79,6 +81,8 @@ def load(
         mesh: of partition specs: as JAX has it, or axes and sizes over the first devices.
         through: a function of the flat dict of all tensors, as in `reshard`; its result is loaded, under `shardings`.
             Only tensors that the result depends on are read.
+        rename: from the name of a tensor in the files to the name that all other arguments and the result have: a
+            mapping, beside which other names stay, or a function of the name. None leaves a tensor out.
         dtype: element type of the floating-point tensors of the file, or a dict of types by name. A cast to
             a smaller type is done before the tensor moves, a cast to a larger type afterwards.
         memory_limit: bytes of host memory of a process for data that is read and not yet on a device: an integer or a
@@ -93,17 +97,17 @@ def load(
 
     Raises:
         WeightsFileError: in every process, for a file that is missing, malformed or shrinks, a missing name, and a
-            tensor whose shape is not that of its leaf.
-        LeafError: for a leaf of `shardings` that is no sharding.
+            tensor whose shape is not that of its leaf. What an index names and nobody asks for may be missing.
+        LeafError: for a leaf of `shardings` that is no sharding; if `rename` makes two names one.
         ThroughError: if `through` has an operation that is neither a view nor element-wise.
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
     with raised_in_all("load", lambda: processes_of(shardings, mesh=mesh)):
         limit = None if memory_limit is None else parse_size(memory_limit)
-        headers = None if through else lambda: read_headers(path_of(path))
+        headers = None if through else lambda: read_headers(path_of(path), rename)
         shardings = asked_for(headers, shardings, mesh)
-        call = _LoadCall(path_of(path), shardings, dtype, limit, local, Planner(machine))
+        call = _LoadCall(path_of(path), shardings, dtype, rename, limit, local, Planner(machine))
         _devices(shardings)
     return call.run(progress) if through is None else call.run_through(through, progress)
 
@@ -115,6 +119,7 @@ class _LoadCall:
     path: Path
     shardings: Any
     dtype: Any
+    rename: Rename
     limit: int | None
     local: bool
     planner: Planner
@@ -162,13 +167,19 @@ class _LoadCall:
 
         def prepared() -> tuple[PreparedThrough, Callable[[Any], Any], dict[str, NamedSharding]]:
             whole = NamedSharding(line, PartitionSpec())
-            every = target_tree(files, whole, self.dtype, strict=False)
-            names = sorted({*files.tensors, *files.tied})
+            names = list(filter(files.is_readable, files.names))
+            every = target_tree(files, dict.fromkeys(names, whole), self.dtype, strict=False)
             shapes = {
                 name: jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(every.tensors[place].dtype))
                 for name, place in zip(names, every.places, strict=True)
             }
-            used = Backwards(TracedFunction(jax.make_jaxpr(function)(shapes))).used()
+            try:
+                used = Backwards(TracedFunction(jax.make_jaxpr(function)(shapes))).used()
+            except KeyError as error:
+                name = error.args[0] if error.args else None
+                if isinstance(name, str) and name not in shapes:
+                    files[name]  # says why there is no such tensor
+                raise
             chosen = {name: line_sharding(files[name].shape, line) for k, name in enumerate(names) if k in used}
 
             def of_chosen(tensors: Any) -> Any:
@@ -192,7 +203,7 @@ class _LoadCall:
 
     def _without_shards(self) -> Any:
         """The result in a process that owns none of the devices: arrays without shards."""
-        tree = target_tree(read_headers(self.path), self.shardings, self.dtype)
+        tree = target_tree(read_headers(self.path, self.rename), self.shardings, self.dtype)
         arrays = [without_shards(t.stored.shape, jnp.dtype(t.dtype), t.sharding) for t in tree.tensors]
         return jax.tree.unflatten(tree.structure, [arrays[place] for place in tree.places])
 
@@ -205,13 +216,16 @@ class _LoadCall:
         try:
             request = [repr(self.dtype), self.limit, self.local, *_described(self.shardings)]
             headers = weights.files.to_json() if self.local else ""
-            _, notes = meeting.agreed(lambda: None, note=lambda _: digest_of_parts([*request, headers]))
+            weights.files, notes = meeting.agreed(
+                lambda: weights.files.renamed(self.rename),
+                note=lambda files: digest_of_parts([*request, headers, *_names(files, self.rename)]),
+            )
             if len(set(notes)) > 1:
                 raise WeightsFileError(
                     str(self.path),
                     "",
-                    f"the processes {list(meeting.processes)} load different files, or under different shardings or "
-                    "options; make the same call everywhere",
+                    f"the processes {list(meeting.processes)} load different files, or under different names, "
+                    "shardings or options; make the same call everywhere",
                 )
         except BaseException:
             weights.close()
@@ -336,6 +350,11 @@ def _cast_of(array: jax.Array, dtype: str) -> Callable[[jax.Array], jax.Array]:
         return compiled
 
 
+def _names(files: WeightFiles, rename: Rename) -> list[str]:
+    """What `rename` makes of the names, as text."""
+    return [] if rename is None else [f"{name} {tensor.name}" for name, tensor in files.tensors.items()]
+
+
 def _in_file_order(tree: TargetTree) -> list[int]:
     def place(k: int) -> tuple[int, int]:
         stored = tree.tensors[k].stored
@@ -347,13 +366,13 @@ def _in_file_order(tree: TargetTree) -> list[int]:
 def _devices(shardings: Any) -> set[Any]:
     """The devices of a tree of shardings."""
     devices: set[Any] = set()
-    for _, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
+    for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
         if isinstance(leaf, jax.Device):
             devices.add(leaf)
         elif is_place(leaf):
             sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
             if isinstance(sharding, PartitionSpec):
-                sharding = matched(0.0, sharding)[0][0].target
+                sharding = matched({name: 0.0}, sharding)[0][0].target
             devices |= getattr(sharding, "device_set", set())
     return devices
 

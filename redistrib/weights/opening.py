@@ -2,82 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.errors import WeightsFileError
 from redistrib.errors.base import shown
 from redistrib.weights.folders import FolderFiles, files_in, is_name, kind_of
 from redistrib.weights.headers import (
+    DTYPES,
     MOST_HEADER_BYTES,
     TIED,
     StoredTensor,
+    WeightFiles,
     bytes_of,
     parsed_object,
     read_header,
     ties_of,
 )
+from redistrib.weights.names import Rename
 from redistrib.weights.notes import packed, unpacked
 from redistrib.weights.open_files import Stamp, StorageFile, opened, settled_stamp
 
 ATTEMPTS = 100  # to open the files of a folder while others replace them: two writers without a pause may win ten
 PAUSE = 0.01  # seconds between attempts
-
-
-@dataclass(frozen=True)
-class WeightFiles:
-    """Files of weights whose headers have been read and checked.
-
-    Attributes:
-        folder: where the files are.
-        files: their names in the folder.
-        sizes: their sizes in bytes.
-        tensors: the tensors by name.
-        tied: names without a tensor of their own, each with the name of the tensor that it shares.
-        metadata: texts of the headers, by key, without those of the library; where files disagree, those of the first.
-    """
-
-    folder: Path
-    files: tuple[str, ...]
-    sizes: tuple[int, ...]
-    tensors: Mapping[str, StoredTensor]
-    tied: Mapping[str, str]
-    metadata: Mapping[str, str]
-
-    def path(self, file: int) -> Path:
-        """The path of a file by its number."""
-        return self.folder / self.files[file]
-
-    def __getitem__(self, name: str) -> StoredTensor:
-        tensor = self.tensors.get(name) or self.tensors.get(self.tied.get(name, ""))
-        if tensor is None:
-            close = difflib.get_close_matches(name, [*self.tensors, *self.tied], 3)
-            hint = f"close names are {', '.join(close)}" if close else f"there are {len(self.tensors)} others"
-            raise WeightsFileError(self.shown, name, f"there is no tensor of this name; {hint}")
-        return tensor
-
-    @property
-    def shown(self) -> str:
-        """The file, or the folder if there are several."""
-        return str(self.path(0) if len(self.files) == 1 else self.folder)
-
-    def to_json(self) -> str:
-        """The headers as text, for other processes."""
-        tensors = [(t.name, t.file, t.start, t.shape, t.dtype) for t in self.tensors.values()]
-        return json.dumps([self.files, self.sizes, tensors, dict(self.tied), dict(self.metadata)])
-
-    @staticmethod
-    def from_json(folder: Path, text: str) -> WeightFiles:
-        """The headers as another process wrote them by `to_json`."""
-        files, sizes, tensors, tied, metadata = json.loads(text)
-        stored = [StoredTensor(name, file, start, tuple(shape), dtype) for name, file, start, shape, dtype in tensors]
-        return WeightFiles(folder, tuple(files), tuple(sizes), {t.name: t for t in stored}, tied, metadata)
 
 
 class OpenWeights:
@@ -156,10 +109,10 @@ def folder_of(path: Path) -> Path:
     return path if kind_of(path) == "folder" else path.parent
 
 
-def read_headers(path: Path) -> WeightFiles:
-    """Find the files of a path, and read and check their headers; raises as `open_weights` does."""
+def read_headers(path: Path, rename: Rename = None) -> WeightFiles:
+    """Find the files of a path, and read and check their headers; raises as `open_weights` and `renamed` do."""
     with open_weights(path) as weights:
-        return weights.files
+        return weights.files.renamed(rename)
 
 
 def open_weights(path: Path) -> OpenWeights:
@@ -179,11 +132,15 @@ def open_weights(path: Path) -> OpenWeights:
     def attempt(is_last: bool) -> OpenWeights | None:
         before = _listing(path)
         try:
-            return _opened(*_files_of(path))
+            weights = _opened(*_files_of(path))
         except WeightsFileError:
             if is_last or _listing(path) == before:
                 raise
             return None
+        if weights.files.unreadable and not is_last and _listing(path) != before:
+            weights.close()
+            return None
+        return weights
 
     return _settled(attempt)
 
@@ -268,6 +225,8 @@ def _opened_within(stack: ExitStack, path: Path) -> StorageFile:
 def _opened(folder: Path, names: Sequence[str], index: Mapping[str, str]) -> OpenWeights:
     """Open files, each before its header is read.
 
+    What an index names and its folder lacks is an error only for those who ask for it.
+
     Args:
         folder: where they are.
         names: of the files.
@@ -276,32 +235,55 @@ def _opened(folder: Path, names: Sequence[str], index: Mapping[str, str]) -> Ope
     tensors: dict[str, StoredTensor] = {}
     metadata: dict[str, str] = {}
     tied: dict[str, str] = {}
-    stamps, descriptors = [], []
+    reasons: dict[str, str] = {}  # of tensors that cannot be read
+    lost: dict[str, str] = {}  # files that the index names, and that cannot be used
+    present, stamps, descriptors, headers = [], [], [], []
+
+    @contextlib.contextmanager
+    def noting(name: str) -> Iterator[None]:
+        try:
+            yield
+        except WeightsFileError as error:
+            if not index:
+                raise
+            of = f"tensor {shown(error.tensor)}: " if error.tensor else ""
+            lost[name] = f"which cannot be used: {of}{error.reason}"
+
     with ExitStack() as stack:
-        headers = []
         for name in names:  # all of them first, so that a save that removes them comes too late
-            descriptors.append(_opened_within(stack, folder / name))
-            stamps.append(settled_stamp(folder / name, descriptors[-1]))
-        for number, name in enumerate(names):
-            entries, texts = read_header(folder / name, descriptors[number], stamps[number].size)
+            if index and not _is_file(folder / name):
+                lost[name] = "which is no file in its folder; download it, or leave its tensors out"
+                continue
+            with noting(name):
+                file = _opened_within(stack, folder / name)
+                stamps.append(settled_stamp(folder / name, file))
+                descriptors.append(file)
+                present.append(name)
+        for number, name in enumerate(present):
+            entries, texts = dict[str, Any](), dict[str, str]()
+            with noting(name):
+                entries, texts = read_header(folder / name, descriptors[number], stamps[number].size)
             headers.append((folder / name, texts))
             for tensor, (start, shape, dtype) in entries.items():
                 if tensor in tensors:
-                    other = names[tensors[tensor].file]
-                    raise WeightsFileError(
-                        str(folder), tensor, f"{other} and {name} both have it; give one of the files"
-                    )
-                tensors[tensor] = StoredTensor(tensor, number, start, shape, dtype)
+                    reasons[tensor] = f"{present[tensors[tensor].file]} and {name} both have it; give one of the files"
+                elif dtype not in DTYPES:
+                    known = ", ".join(sorted(DTYPES))
+                    reasons[tensor] = f"its dtype {shown(dtype)} is none of {known}; convert it first"
+                else:
+                    tensors[tensor] = StoredTensor(tensor, number, start, shape, DTYPES[dtype])
         for tensor, name in index.items():
-            if tensor not in tensors or names[tensors[tensor].file] != name:
-                raise WeightsFileError(
-                    str(folder), tensor, f"the index says that {name} has it, which has not; write the index again"
-                )
+            if name in lost:
+                reasons[tensor] = f"the index names {shown(name)}, {lost[name]}"
+            elif tensor not in reasons and (tensor not in tensors or present[tensors[tensor].file] != name):
+                reasons[tensor] = f"the index says that {name} has it, which has not; write the index again"
         for path, texts in headers:
-            tied = ties_of(path, texts, tensors) | tied
+            tied = ties_of(path, texts, {*tensors, *reasons}) | tied
             metadata = {key: text for key, text in texts.items() if key != TIED} | metadata
         stack.pop_all()
-    files = WeightFiles(folder, tuple(names), tuple(stamp.size for stamp in stamps), tensors, tied, metadata)
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in reasons}
+    sizes = tuple(stamp.size for stamp in stamps)
+    files = WeightFiles(folder, tuple(present), sizes, tensors, tied, reasons, metadata, bool(index))
     return OpenWeights(files, stamps, descriptors)
 
 
@@ -334,9 +316,6 @@ def _files_of(path: Path) -> tuple[Path, list[str], dict[str, str]]:
 def _read_index(path: Path) -> tuple[list[str], dict[str, str]]:
     weight_map = read_weight_map(path)
     names = sorted(set(weight_map.values()))
-    for name in names:
-        if not _is_file(path.parent / name):
-            raise WeightsFileError(str(path), "", f"the index names {shown(name)}, which is no file in its folder")
     if not names:
         raise WeightsFileError(str(path), "", "the index names no file")
     return names, weight_map

@@ -25,6 +25,7 @@ from redistrib.theory.topology import Topology
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
+from redistrib.weights.names import Rename
 from redistrib.weights.opening import read_headers
 from redistrib.weights.targets import TargetTensor, asked_for, target_tree
 
@@ -85,13 +86,14 @@ def load_plan(
     *,
     mesh: Any = None,
     dtype: Any = None,
+    rename: Rename = None,
     hosts: int | None = None,
     machine: MachineLike | None = None,
 ) -> LoadPlan:
     """The plan of `load` with the same arguments on several processes; only headers are read.
 
     Args:
-        path, shardings, mesh, dtype: as for `load`.
+        path, shardings, mesh, dtype, rename: as for `load`.
         hosts: the number of hosts that the devices belong to, in order; by default each process is a host.
         machine: see `synthesize`; seconds of reading need a profile with `storage_bandwidth`.
 
@@ -99,7 +101,7 @@ def load_plan(
         WeightsFileError, LeafError: as `load` does.
         ChoiceError: if the devices are no multiple of the hosts.
     """
-    files = read_headers(path_of(path))
+    files = read_headers(path_of(path), rename)
     tree = target_tree(files, asked_for(lambda: files, shardings, mesh), dtype)
     devices: set[Any] = set()
     for tensor in tree.tensors:
@@ -194,6 +196,6 @@ def command(path: Path, axes: str, hosts: int | None, dtype: str | None, machine
     shape = tuple(axis.size for axis in sizes.axes)
     mesh = jax.make_mesh(shape, tuple(axis.name for axis in sizes.axes), devices=devices)
     files = read_headers(path)
-    names = [name for name, stored in files.tensors.items() if stored.dtype not in ("int64", "uint64", "float64")]
+    names = [name for name in files.names if files[name].dtype not in ("int64", "uint64", "float64")]
     shardings = {name: cut_by_axes(files[name].shape, mesh) for name in names}
     return load_plan(path, shardings, dtype=dtype, hosts=hosts, machine=machine)

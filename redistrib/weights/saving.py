@@ -20,7 +20,7 @@ from redistrib.sizes import parse_size
 from redistrib.theory.boxes import Box, boxes_of, rows_around, runs_of
 from redistrib.weights.folders import ALONE, path_of
 from redistrib.weights.headers import StoredTensor
-from redistrib.weights.names import named_leaves
+from redistrib.weights.names import Rename, named_leaves, renamed
 from redistrib.weights.placing import NewFiles, saying_path, temporary_folder
 from redistrib.weights.writing import (
     NewFile,
@@ -36,7 +36,12 @@ JOINED_BYTES = 256 * 2**20  # of the boxes of a tensor that are joined on the ho
 
 
 def save(
-    tree: Any, path: str | Path, *, shard_bytes: int | str = "5GB", metadata: Mapping[str, str] | None = None
+    tree: Any,
+    path: str | Path,
+    *,
+    rename: Rename = None,
+    shard_bytes: int | str = "5GB",
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Save arrays in safetensors files.
 
@@ -50,17 +55,22 @@ def save(
             that are the same array, or share a buffer, are written once; the metadata name the tensor that they share.
         path: a file whose name ends in `.safetensors`, or a folder, which is created if it does not exist. A folder
             gets `model.safetensors`, or several files and their index, in the place of such files that it has.
+        rename: from the name of a leaf to that of its tensor in the files: a mapping, beside which other names stay, or
+            a function of the name. None leaves a leaf out. It is the inverse of the `rename` of `load`.
         shard_bytes: bytes of the tensors in one file, unless one has more: an integer or a text such as `"5GB"`.
         metadata: texts for the headers; by default `{"format": "pt"}`, which some readers require.
 
     Raises:
-        LeafError: for a leaf that is no array, has a mask, or is of an element type or a name that the format lacks.
+        LeafError: for a leaf that is no array, has a mask, or is of an element type or a name that the format lacks; if
+            `rename` makes two names one.
         WeightsFileError: for metadata that are no texts; in every process, if a file cannot be written. No file has
             changed then, unless the error says so.
         CommunicatorError: if processes make different calls, or a process makes none.
     """
     with raised_in_all("save", lambda: processes_of(tree)):
         leaves, _ = named_leaves(tree)
+        names = renamed([name for name, _ in leaves], rename)
+        leaves = [(names[name], value) for name, value in leaves if name in names]
         for name, value in leaves:
             check_leaf(name, value)
         if not leaves:

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
 
 from redistrib.arguments import dtype_name
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.paths import DEFAULT, is_by_path, spread_by_path
-from redistrib.weights.headers import StoredTensor
+from redistrib.weights.headers import StoredTensor, WeightFiles
 from redistrib.weights.names import named_leaves
-from redistrib.weights.opening import WeightFiles
 
 MOST_DIMENSIONS = 64  # of an array of NumPy
 
@@ -65,25 +65,37 @@ def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: A
         LeafError: if a pattern matches no tensor, or two match one; if a spec does not fit the mesh.
     """
 
-    def placed(leaf: Any) -> Any:
+    def placed(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, jax.Array):
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
         is_spec = isinstance(leaf, PartitionSpec) and mesh is not None
-        return matched(0.0, leaf, mesh=mesh)[0][0].target if is_spec else leaf
+        return matched({path_text(path): 0.0}, leaf, mesh=mesh)[0][0].target if is_spec else leaf
 
     if headers is not None and is_by_path(None, shardings):
         files = headers()
-        named = {name: _shape_of(files[name]) for name in sorted({*files.tensors, *files.tied})}
+        named = {name: _leaf_of(files, name) for name in files.names}
         if isinstance(shardings, Mapping):
             places = spread_by_path(named, {DEFAULT: None, **shardings})
         else:
             places = [shardings(name, leaf) for name, leaf in named.items()]
         shardings = {name: place for name, place in zip(named, places, strict=True) if place is not None}
-    return jax.tree.map(placed, shardings, is_leaf=is_place)
+    return jax.tree_util.tree_map_with_path(placed, shardings, is_leaf=is_place)
 
 
-def _shape_of(tensor: StoredTensor) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(tensor.shape, jnp.dtype(tensor.dtype))
+def _leaf_of(files: WeightFiles, name: str) -> Any:
+    if not files.is_readable(name):
+        return _Unreadable(files, name)
+    return jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(files[name].dtype))
+
+
+class _Unreadable:
+    """In the place of a leaf whose tensor cannot be read: who asks for its shape or type gets the error."""
+
+    def __init__(self, files: WeightFiles, name: str) -> None:
+        self._files, self._name = files, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._files[self._name], attribute)
 
 
 def is_place(value: Any) -> bool:
@@ -106,7 +118,7 @@ def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
             not divide it.
         LeafError: if a leaf is no sharding.
     """
-    tree = dict.fromkeys(sorted({*files.tensors, *files.tied}), shardings) if is_place(shardings) else shardings
+    tree = dict.fromkeys(files.names, shardings) if is_place(shardings) else shardings
     leaves, structure = named_leaves(tree, is_leaf=is_place)
     types = {} if not isinstance(dtype, Mapping) else {name: dtype_name(kind) for name, kind in dtype.items()}
     every = None if dtype is None or isinstance(dtype, Mapping) else dtype_name(dtype)
@@ -144,7 +156,10 @@ def _target(
         raise LeafError(name, f"{leaf!r} is no jax.sharding.Sharding; give a NamedSharding")
     sharding = SingleDeviceSharding(leaf) if isinstance(leaf, jax.Device) else leaf
     if isinstance(sharding, PartitionSpec):
-        sharding = matched(jax.ShapeDtypeStruct(stored.shape, jnp.float32), sharding)[0][0].target
+        sharding = matched({name: jax.ShapeDtypeStruct(stored.shape, jnp.float32)}, sharding)[0][0].target
+    if len(spec := getattr(sharding, "spec", ())) > len(stored.shape):
+        why = f"{spec} has {len(spec)} entries, and the shape {stored.shape} fewer; give one for each"
+        raise WeightsFileError(files.shown, name, f"{why} dimension at most")
     try:
         sharding.shard_shape(stored.shape)
     except ValueError as error:

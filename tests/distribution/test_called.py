@@ -84,7 +84,7 @@ def test_a_proxy_of_other_operands_is_refused() -> None:
     said = (
         "operation 'turned': its proxy cannot be traced for float32[4, 8], float32[4, 8]: "
         "test_a_proxy_of_other_operands_is_refused.<locals>.<lambda>() takes 1 positional argument but 2 were given; "
-        "give a function of its operands (rule Proxy)"
+        "give a function of its operands"
     )
     with pytest.raises(ProgramError, match=exactly(said)):
         rd.distribute(turned, (X, X), {"d": 2}, rules={"turned": rd.proxy(lambda x: x, run=turned)})

@@ -199,7 +199,7 @@ def test_random_keys_and_rematerialised_functions_pass_it() -> None:
 )
 def test_a_dimension_that_does_not_exist_is_refused_at_once(shape: Any, axes: Any, why: str) -> None:
     for call in (lambda x: rd.cut(x, axes), jax.jit(lambda x: rd.cut(x, axes))):
-        with pytest.raises(CutError, match=exactly(f"{why} (rule Schedule)")):
+        with pytest.raises(CutError, match=exactly(f"{why}")):
             call(jnp.ones(shape))
 
 
@@ -247,9 +247,9 @@ def test_a_program_of_a_function_is_cut_by_it_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({}, "is a function: it needs args=, its arguments or their shapes (rule Arguments)"),
-        ({"args": (1.0,), "root": True}, "is a function: it takes no root=; leave it out (rule Arguments)"),
-        ({"args": (1.0,), "dtype": "int8"}, "is a function: it takes no dtype=; leave it out (rule Arguments)"),
+        ({}, "is a function: it needs args=, its arguments or their shapes"),
+        ({"args": (1.0,), "root": True}, "is a function: it takes no root=; leave it out"),
+        ({"args": (1.0,), "dtype": "int8"}, "is a function: it takes no dtype=; leave it out"),
     ],
 )
 def test_functions_and_nests_take_options_of_their_own(options: dict[str, Any], why: str) -> None:

@@ -363,8 +363,8 @@ def test_schedules_that_make_no_sense(schedule: Any, says: str) -> None:
     args = (models.whole(8, 12), models.whole(12, 16))
     with pytest.raises(CutError) as caught:
         rd.distribute(lambda x, w: jnp.cumsum(x @ w, 1), args, {"d": 8}, schedule=schedule)
-    place, _, _ = str(caught.value).rpartition(f"{says} (rule Schedule)")
-    assert str(caught.value) == f"{place}{says} (rule Schedule)"
+    place, _, _ = str(caught.value).rpartition(f"{says}")
+    assert str(caught.value) == f"{place}{says}"
     assert not place or f"{Path(__file__).name}:" in place
 
 
@@ -374,7 +374,7 @@ def test_a_dozen_arguments_are_named(count: int, more: str) -> None:
     with pytest.raises(CutError) as caught:
         rd.distribute(lambda tree: tree, (tree,), {"d": 2}, schedule=rd.along("d", {"gone": 0}))
     named = ", ".join(f"'tree/w{k:02}'" for k in range(12))
-    assert str(caught.value) == f"array 'gone': no argument is called so; there are {named}{more} (rule Schedule)"
+    assert str(caught.value) == f"array 'gone': no argument is called so; there are {named}{more}"
 
 
 def test_the_first_dimension_of_what_is_cut_already() -> None:
@@ -485,7 +485,7 @@ def test_a_shape_is_lowered_for_and_not_computed_with() -> None:
     f = rd.distribute(lambda x: x + 1, (A,), {"d": 2}, schedule=rd.along("d", {"x": 0}))
     shape = jax.ShapeDtypeStruct(A.shape, A.dtype)
     assert f.lower(shape)
-    with pytest.raises(ProgramError, match=re.escape("which has no elements; give an array (rule Arguments)")):
+    with pytest.raises(ProgramError, match=re.escape("which has no elements; give an array")):
         f(shape)
 
 

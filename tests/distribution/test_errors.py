@@ -97,23 +97,24 @@ def test_an_error_names_operation_line_array_and_rule(
     assert (error.operation, error.rule) == (operation, rule)
     assert error.source.endswith(f"test_errors.py:{line}")
     where = f"operation '{operation}'" + (f", array '{error.array}'" if array else "")
-    assert str(error) == f"{error.source}: {where}: {why} (rule {rule})"
+    assert str(error) == f"{error.source}: {where}: {why}"
     assert bool(error.array) == bool(array)
 
 
 def test_a_cut_of_one_element_names_operation_line_and_rule() -> None:
     with pytest.raises(CutError) as caught:
         rd.distribute(product, (X[:1],), {"d": 3}, schedule=rd.work("d", {"dot_general": "m0"}))
-    assert (caught.value.operation, caught.value.rule) == ("dot_general", "Nest")
+    assert (caught.value.operation, caught.value.rule) == ("dot_general", "Schedule")
     assert caught.value.source.endswith(f"test_errors.py:{product.__code__.co_firstlineno + 1}")
-    assert "operation 'dot_general': the cut of (m0, k0, n0): " in str(caught.value)
+    why = "operation 'dot_general': axis 'd' cannot cut dimension 'm0': 1 points make no 3 equal parts"
+    assert why in str(caught.value)
 
 
 def test_a_whole_schedule_of_another_function_names_the_operation_and_its_line() -> None:
     other = Schedule(Mesh.of("d=8"), {"dot_general": {"d": "q"}}, {}, {}, {})
     with pytest.raises(CutError) as caught:
         rd.distribute(product, (X,), {"d": 8}, schedule=other)
-    why = "operation 'dot_general': it has no dimensions q (rule Schedule)"
+    why = "operation 'dot_general': it has no dimensions q"
     assert str(caught.value) == f"{caught.value.source}: {why}"
     assert caught.value.source.endswith(f"test_errors.py:{product.__code__.co_firstlineno + 1}")
 
@@ -133,14 +134,14 @@ def test_of_many_arguments_twelve_are_named() -> None:
     with pytest.raises(CutError) as caught:
         rd.distribute(lambda w: sum(w.values()), (args,), {"d": 8}, schedule=rd.along("d", {"z": 0}))
     twelve = ", ".join(f"'w/w{k:02}'" for k in range(12))
-    assert str(caught.value) == (f"array 'z': no argument is called so; there are {twelve} and 2 more (rule Schedule)")
+    assert str(caught.value) == (f"array 'z': no argument is called so; there are {twelve} and 2 more")
 
 
 @pytest.mark.parametrize("schedule", [("d",), [["d"]]])
 def test_what_is_no_tactic_is_named(schedule: Any) -> None:
     with pytest.raises(CutError) as refused:
         rd.distribute(product, (X,), {"d": 2}, schedule=schedule)
-    assert str(refused.value) == "'d' is no tactic; write rd.along(axis, {argument: dimension}) (rule Schedule)"
+    assert str(refused.value) == "'d' is no tactic; write rd.along(axis, {argument: dimension})"
 
 
 WHOLE = Schedule(
@@ -205,7 +206,7 @@ def test_a_text_that_is_no_schedule(changed: dict[str, Any], why: str) -> None:
     writes = "`redistrib search -o` and `to_json` write one"
     message = str(caught.value)
     assert message.startswith("the text is no schedule: ")
-    assert message.endswith(f"; {writes} (rule Schedule)")
+    assert message.endswith(f"; {writes}")
     assert why in message
 
 
@@ -251,4 +252,4 @@ def test_a_text_without_a_part_of_a_schedule() -> None:
 def test_a_whole_schedule_of_something_else(schedule: Schedule, why: str) -> None:
     with pytest.raises(CutError) as caught:
         rd.distribute(product, (X,), {"d": 8}, schedule=schedule)
-    assert str(caught.value) == f"{why} (rule Schedule)"
+    assert str(caught.value) == f"{why}"

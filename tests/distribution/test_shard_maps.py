@@ -221,12 +221,12 @@ def mapped_loop(a: Any) -> Any:
             lambda a: rows(a, W), {"x": 2, "y": 3},
             "operation 'shard_map': it is over the mesh {'x': 4, 'y': 2}, and the function is distributed over "
             "{'x': 2, 'y': 3}; give a mesh with axes of these sizes, or write the region without jax.shard_map and "
-            "jax.pmap (rule Place)",
+            "jax.pmap",
         ),
         (
             mapped(shown, P("x"), P("x")), SIZES,
             "operation 'shard_map': its body has an effect, which each device would have by itself; take it out of the "
-            "body (rule Effect)",
+            "body",
         ),
     ],
     ids=["sizes", "effect"],
@@ -243,7 +243,7 @@ def test_a_loop_with_a_condition_for_each_row_is_right_or_refused() -> None:
     except ProgramError as error:
         assert str(error).endswith(
             "operation 'while': in a region of jax.shard_map it has a condition for each row that jax.vmap maps over; "
-            "map the region instead, or go on while any row does (rule Region)"
+            "map the region instead, or go on while any row does"
         )
     else:
         np.testing.assert_array_equal(f(A), jax.jit(mapped_loop)(A))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -274,13 +275,34 @@ def test_an_operation_is_cut_unevenly_by_work() -> None:
     assert str(tanh.parts[0].cut) == "[2{d}8, 4]"
 
 
-def test_what_cannot_have_tails_refuses_the_cut() -> None:
-    with pytest.raises(CutError) as caught:
-        rd.distribute(lambda x: jnp.cumsum(x, 0), (rows(7, "int32"),), {"d": 2}, schedule=rd.along("d", {"x": 0}))
-    assert str(caught.value) == (
-        "array 'x': axis 'd' would cut dimension 0 of [7, 4] into 2 parts, which do not divide it; cut another "
-        "dimension, or pad the array (rule Schedule)"
+def test_what_cannot_have_tails_refuses_the_cut_by_name() -> None:
+    def taken(function: Any, shapes: Any, dim: int = 0) -> str:
+        args = [jax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
+        with pytest.raises(CutError) as caught:
+            rd.distribute(function, args, {"d": 4}, schedule=rd.along("d", {"x": dim}))
+        assert (caught.value.array, caught.value.rule) == ("x", "Schedule")
+        return re.sub(r" \([^()]*test_uneven\.py:\d+\)", "", str(caught.value))
+
+    def convolution(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+
+    start, end = "array 'x': axis 'd' would cut dimension", "cut another, or pad the array"
+    assert taken(convolution, ((8, 4, 10, 10), (4, 4, 3, 3)), 2) == (
+        f"{start} 2 of [8, 4, 10, 10] into 4 parts of unequal size, and conv_general_dilated needs equal parts of it; "
+        f"{end}"
     )
+    assert taken(lambda x: (jnp.sort(x, 0), jnp.cumsum(x, 0)), ((7, 4),)) == (
+        f"{start} 0 of [7, 4] into 4 parts of unequal size, and sort and cumsum need it whole; {end}"
+    )
+    assert taken(jnp.tanh, ((1, 4),)) == f"{start} 0 of [1, 4] into 4 parts, which do not divide it; {end}"
+
+
+def test_work_that_cannot_be_cut_says_what_the_operation_needs() -> None:
+    args = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((8, 4, 10, 10), (4, 4, 3, 3))]
+    convolution = lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")  # noqa: E731
+    why = "axis 'd' cannot cut dimension 'h0': 10 points make no 4 equal parts, as it needs; cut another, or pad the"
+    with pytest.raises(CutError, match=f"operation 'conv_general_dilated': {why} arrays"):
+        rd.distribute(convolution, args, {"d": 4}, schedule=rd.work("d", {"conv*": "h0"}))
 
 
 def test_what_nothing_reads_is_whole_and_the_schedule_of_a_loss_is_that_of_its_gradient() -> None:

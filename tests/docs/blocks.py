@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts and page.name != "torch.md"),
 ]
+LIBRARIES = ("equinox", "flax")  # which examples import; tests/versions has them, and runs these examples
 LANGUAGES = ("python", "sh", "text", "json")
 ONE_SESSION = "The `>>>` examples of this page are one session"
 
@@ -61,6 +63,12 @@ class Block:
         """The name that a reader is told to save the block under, or one of ours."""
         named = _FILE.match(self.text)
         return named[1] if named else f"block_{self.line}.py"
+
+    @property
+    def lacks(self) -> list[str]:
+        """The libraries that it imports and that are not here."""
+        imported = re.findall(r"^(?:import|from) (\w+)", self.text, re.MULTILINE)
+        return [name for name in LIBRARIES if name in imported and find_spec(name) is None]
 
     @property
     def ranks(self) -> int:

@@ -43,7 +43,7 @@ def main(page: str, ranks: int) -> dict[int, tuple[str, str | None]]:
     results = {}
     namespace: dict[str, object] = {}
     for block in blocks_of(page):
-        if block.language != "python" or block.ranks != ranks:
+        if block.language != "python" or block.ranks != ranks or block.lacks:
             continue
         if not is_one_session(page):
             namespace = {}

@@ -63,7 +63,7 @@ def test_a_task_is_done_from_its_page_alone(page: Path, tmp_path: Path) -> None:
     before = _processor_seconds()
     python = {snippet.line: snippet for snippet in snippets_of(page)}
     for block in blocks_of(page.read_text()):
-        if block.language == "python":
+        if block.language == "python" and not block.lacks:
             if block.ranks:
                 pytest.importorskip("mpi4py")
             (tmp_path / block.file_name).write_text(block.text)

@@ -142,7 +142,7 @@ def test_refusals_say_why_and_the_way_out() -> None:
     with pytest.raises(ProgramError, match="jax_enable_x64"):
         rd.to_jax(two_layers("float64"), EIGHT)
     silent = ir.parse(ir.to_text(program))
-    assert on_jax.can(silent) == "operation 'gemm': nest 'gemm' has no body; give one to run it (rule Nest)"
+    assert on_jax.can(silent) == "operation 'gemm': nest 'gemm' has no body; give one to run it"
     assert jnp.allclose(f(*arrays)[0], 48)
 
 
@@ -156,7 +156,7 @@ def test_a_loop_whose_steps_are_on_several_places_is_refused() -> None:
     builder.ops.append(Loop("loop", step, (start.name,), (out,), 0, 1, 3))
     program = builder.build(out, other)
     why = "a loop with a step on several places is no function that JAX compiles; unroll it, or run the program by rd."
-    assert on_jax.can(program) == f"operation 'loop': {why}to_mpi (rule Place)"
+    assert on_jax.can(program) == f"operation 'loop': {why}to_mpi"
 
 
 def test_devices_of_several_processes_are_refused() -> None:

@@ -147,7 +147,7 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         "a plan": message["program"],
         "sizes": "CommunicatorError: rank 3 gives another program than rank 0; give the same on all ranks, a plan for "
         "example by comm.bcast(plan.to_json())",
-        "body": "ProgramError: operation 'first': nest 'first' has no body; give one to run it (rule Nest)",
+        "body": "ProgramError: operation 'first': nest 'first' has no body; give one to run it",
         "transport": "CommunicatorError: no transport 'magic'; give one of 'shared', 'packed', 'datatypes', or leave "
         "it out",
         "transports": "CommunicatorError: rank 1 gives another transport than rank 0; give the same on all ranks, a "

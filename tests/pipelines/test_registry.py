@@ -130,11 +130,11 @@ def test_names_that_are_taken_or_unknown_are_refused() -> None:
 
 def test_what_they_return_is_checked() -> None:
     layout = rd.Layout(pipeline=2, order=lambda devices, microbatches, chunks: [[(0, 0)], [(1, 0)]])  # type: ignore[list-item]
-    why = "has (0, 0) among its tasks; give for every group of devices a list of ir.PipelineTask (rule Order)"
+    why = "has (0, 0) among its tasks; give for every group of devices a list of ir.PipelineTask"
     with pytest.raises(ProgramError, match=exactly(f"order '<lambda>' {why}")):
         ir.spread(mlp(2, 16, 8), BATCH, layout)
     has = {"3/1/1/1, which takes 3 devices": rd.Layout(data=3), "'1/2'": "1/2"}
     for text, wrong in has.items():
-        why = f"the family for 2 devices has {text}; give rd.Layout of 2 devices (rule Layout)"
+        why = f"the family for 2 devices has {text}; give rd.Layout of 2 devices"
         with pytest.raises(ProgramError, match=exactly(why)):
             ir.grid(mlp(2, 16, 8), BATCH, machine("v100"), 2, lambda devices, examples, most, one=wrong: [one])  # type: ignore[list-item,misc]

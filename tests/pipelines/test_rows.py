@@ -50,8 +50,7 @@ def test_d1_programs_are_in_single_assignment_and_in_order_and_call_each_other()
     with pytest.raises(
         ProgramError,
         match=exactly(
-            "operation 'dense', array 'as_1': the value is defined a second time; give every "
-            "result a new name (rule SSA)"
+            "operation 'dense', array 'as_1': the value is defined a second time; give every result a new name"
         ),
     ):
         parse("\n".join([*text[: text.index(twice[0]) + 1], *text[text.index(twice[0]) :]]))
@@ -66,7 +65,7 @@ def test_d2_types_name_devices_and_operations_are_in_a_register() -> None:
         ProgramError,
         match=exactly(
             "operation 'softmax': no such operation; there are shape, gather, unsqueeze, concat, "
-            "reshape, add, relu, gemm (rule Register)"
+            "reshape, add, relu, gemm"
         ),
     ):
         REGISTER.apply(Builder(), "softmax", Builder().input("x", "[4]", on(0)))
@@ -96,7 +95,7 @@ def test_d6_errors_of_type_and_shape_name_the_operation() -> None:
         ProgramError,
         match=exactly(
             "operation 'gemm', array 'b': it needs [6, 2] on {}@0, and value 'far' is [6, 2] on "
-            "{}@1; move the value first (rule Nest)"
+            "{}@1; move the value first"
         ),
     ):
         b.build(x)
@@ -170,7 +169,7 @@ def test_layouts_share_the_calls_of_microbatches_that_both_have() -> None:
 
 def test_layouts_of_equal_microbatches_may_not_ask_which_they_are() -> None:
     with pytest.raises(
-        ProgramError, match=exactly("an operation asks for the number of an example; simulate each layout (rule Batch)")
+        ProgramError, match=exactly("an operation asks for the number of an example; simulate each layout")
     ):
         of_microbatches(numbered(8), {"x": 0}, machine("v100"), (16,), 2)
 

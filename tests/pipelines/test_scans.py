@@ -324,7 +324,7 @@ def test_weights_that_a_loop_looks_up_are_refused_with_the_way_out() -> None:
 
     why = (
         "1 operations go forward, and there are 2 stages; take fewer, or let jax.lax.scan read stacked weights step by "
-        "step (xs), for it is then cut into runs of steps (rule Stages)"
+        "step (xs), for it is then cut into runs of steps"
     )
     with pytest.raises(ProgramError, match=exactly(why)):
         rd.pipeline(forward, (normal(1, 160, 4, 4), normal(2, 8, 4)), {"x": 0}, Layout(1, 1, 2, 2))

@@ -88,7 +88,7 @@ def wrong(what: str) -> Callable[[Builder, Value, Value], Any]:
         ("place", "operation 'matmul', array 'b': it needs [8, 8] on {}@0, and value 'v' is [8, 8] on {}@1"),
         ("name", "operation 'move a', array 'a': the value is defined a second time"),
         ("unplanned", "operation 'move t', array 't.1': no plan is given from [4{d}8, 8] to [8, 8]"),
-        ("donated", "array 'v': it is donated twice, or is no input; donate a, v, once (rule SSA)"),
+        ("donated", "array 'v': it is donated twice, or is no input; donate a, v, once"),
         ("reshaped", "operation 'move a', array 'a.1': [8, 8] of float32 cannot become [4, 16] of float32"),
     ],
 )
@@ -112,7 +112,7 @@ def test_values_of_one_operation_have_one_element_type_or_the_result_is_given_on
     one, other = b.input("x", "[4]", ONE, "int8"), b.input("y", "[4]", ONE, "float64")
     message = (
         "operation 'add': it reads 'x' of int8, 'y' of float64, and nothing says of which element type its result is; "
-        "give dtype=, or make the values alike first (rule Nest)"
+        "give dtype=, or make the values alike first"
     )
     with pytest.raises(ProgramError, match=exactly(message)):
         b.compute(add(), one, other)

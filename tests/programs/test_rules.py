@@ -126,7 +126,7 @@ def test_an_inner_factor_is_named() -> None:
     assert str(caught.value) == (
         "operation 'split', array 'qkv': dimension 2 is made of 'c', 'h', 'd', major to minor, and 'h' is cut while "
         "'c' above it is not cut into single elements, so what a device works on is no tile; "
-        "reshape to (2, 4, 3, 16, 8) (rule Dim)"
+        "reshape to (2, 4, 3, 16, 8)"
     )
     assert caught.value.shape == (2, 4, 3, 16, 8)
     assert (caught.value.operation, caught.value.array, caught.value.rule) == ("split", "qkv", "Dim")
@@ -138,7 +138,7 @@ def test_no_combiner_is_named() -> None:
         ScheduledNest(made, DistType.of("[4, 1{x}4]")).signature(Mesh.of("x=4"))
     assert str(caught.value) == (
         "operation 'last', array 'out': iteration dimension 'j' is cut over x and not written, and nothing says how "
-        "its results combine; leave it whole, or give combine={'j': 'sum'} (rule Combine)"
+        "its results combine; leave it whole, or give combine={'j': 'sum'}"
     )
     ScheduledNest(made, DistType.of("[1{x}4, 4]")).signature(Mesh.of("x=4"))
 
@@ -153,20 +153,17 @@ def test_an_axis_of_one_device_makes_no_summands() -> None:
     [
         (
             "[4, 4]",
-            (
-                "operation 'sort': the cut [4, 4] is of [4, 4] points and the iteration space (i, j) has "
-                "[8, 8] (rule Nest)"
-            ),
+            ("operation 'sort': the cut [4, 4] is of [4, 4] points and the iteration space (i, j) has [8, 8]"),
         ),
         (
             "[3{x}8, 8]",
             (
                 "operation 'sort': the cut of (i, j): dimension 0 of [3{x}8, 8]: 4 tiles of 3 make 12 "
-                "elements, not 8; write 2{x}8 (rule Nest)"
+                "elements, not 8; write 2{x}8"
             ),
         ),
-        ("[2{z}8, 8]", "operation 'sort': the cut of (i, j): mesh {x:4} has no axis 'z'; its axes are 'x' (rule Nest)"),
-        ("[8, 2{x}8]", "operation 'sort': iteration dimension 'j' is cut as 2{x}8 and must stay whole (rule Whole)"),
+        ("[2{z}8, 8]", "operation 'sort': the cut of (i, j): mesh {x:4} has no axis 'z'; its axes are 'x'"),
+        ("[8, 2{x}8]", "operation 'sort': iteration dimension 'j' is cut as 2{x}8 and must stay whole"),
     ],
 )
 def test_cuts_that_cannot_be(cut: str, message: str) -> None:
@@ -174,7 +171,6 @@ def test_cuts_that_cannot_be(cut: str, message: str) -> None:
         ScheduledNest(nest("ij->i", (8, 8), whole="j", name="sort"), DistType.of(cut)).signature(Mesh.of("x=4"))
     assert caught.value.operation == "sort"
     assert caught.value.rule and caught.value.rule[0].isupper()  # a rule of docs/programs.md
-    assert str(caught.value).endswith(f"(rule {caught.value.rule})")
 
 
 def test_results_combine_in_one_way_at_a_time() -> None:
@@ -184,7 +180,7 @@ def test_results_combine_in_one_way_at_a_time() -> None:
         ProgramError,
         match=exactly(
             "operation 'odd', array 'out': results would be combined in two ways at once, {'x': 'sum', "
-            "'y': 'max'}; cut the dimensions of one reduction only (rule Combine)"
+            "'y': 'max'}; cut the dimensions of one reduction only"
         ),
     ):
         ScheduledNest(made, DistType.of("[2{x}4, 2{y}4]")).signature(Mesh.of("x=2,y=2"))
@@ -196,7 +192,7 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
         ProgramError,
         match=exactly(
             "operation 'copy', array 'a': axis 'x' cuts the array and is a partial axis too in "
-            "type [2{x}4, 4] sum{x}; an axis may do one of the two (rule Linear)"
+            "type [2{x}4, 4] sum{x}; an axis may do one of the two"
         ),
     ) as caught:
         ScheduledNest(made, DistType.of("[2{x}4, 4]"), (("x",),)).signature(Mesh.of("x=2"))
@@ -208,28 +204,25 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
     [
         (
             {"reads": [Access("a", (("z",),))]},
-            "operation 'odd', array 'a': no iteration dimension 'z'; there are i, j (rule Nest)",
+            "operation 'odd', array 'a': no iteration dimension 'z'; there are i, j",
         ),
         (
             {"reads": [Access("a", (("i",), ("i",)))]},
-            "operation 'odd', array 'a': an iteration dimension is used twice; read one of the two whole (rule Nest)",
+            "operation 'odd', array 'a': an iteration dimension is used twice; read one of the two whole",
         ),
         (
             {"reads": [Access("a", ((),))]},
-            (
-                "operation 'odd', array 'a': 1 dimensions are read whole and 0 extents are given; give one "
-                "for each (rule Whole)"
-            ),
+            ("operation 'odd', array 'a': 1 dimensions are read whole and 0 extents are given; give one for each"),
         ),
-        ({"combine": {"i": "mean"}}, "operation 'odd': no reduction 'mean'; take one of sum, max, min (rule Combine)"),
-        ({"linear": [(0,)]}, "operation 'odd': groups ((0,),) do not name reads of 0, each at most once (rule Linear)"),
-        ({"ranges": {"i": 2.5}}, "operation 'odd': 2.5 is no size of 'i'; give an integer, or a range (rule Nest)"),
-        ({"ranges": {"i": -1}}, "operation 'odd': -1 is no size of 'i'; give an integer, or a range (rule Nest)"),
+        ({"combine": {"i": "mean"}}, "operation 'odd': no reduction 'mean'; take one of sum, max, min"),
+        ({"linear": [(0,)]}, "operation 'odd': groups ((0,),) do not name reads of 0, each at most once"),
+        ({"ranges": {"i": 2.5}}, "operation 'odd': 2.5 is no size of 'i'; give an integer, or a range"),
+        ({"ranges": {"i": -1}}, "operation 'odd': -1 is no size of 'i'; give an integer, or a range"),
         (
             {"ranges": {"i": 10**30}},
-            "operation 'odd': the range of 'i' goes beyond 9223372036854775807; take a smaller one (rule Nest)",
+            "operation 'odd': the range of 'i' goes beyond 9223372036854775807; take a smaller one",
         ),
-        ({"whole": {"z"}}, "operation 'odd': no iteration dimension 'z'; there are i, j (rule Nest)"),
+        ({"whole": {"z"}}, "operation 'odd': no iteration dimension 'z'; there are i, j"),
     ],
 )
 def test_nests_that_do_not_fit_together(fields: dict[str, Any], message: str) -> None:
@@ -246,10 +239,10 @@ def test_specs_that_cannot_be_read(spec: str) -> None:
 def test_specs_that_do_not_fit_their_sizes() -> None:
     with pytest.raises(
         ProgramError,
-        match=exactly("operation 'ij->i': sizes (4,) are given for the iteration dimensions i, j (rule Nest)"),
+        match=exactly("operation 'ij->i': sizes (4,) are given for the iteration dimensions i, j"),
     ):
         nest("ij->i", (4,))
-    with pytest.raises(ProgramError, match=exactly("operation 'i,i->i': 2 operands have 1 names (rule Nest)")):
+    with pytest.raises(ProgramError, match=exactly("operation 'i,i->i': 2 operands have 1 names")):
         nest("i,i->i", (4,), reads=["a"])
 
 
@@ -257,13 +250,11 @@ def test_a_body_must_give_what_its_nest_says() -> None:
     made = nest("ij->i", (4, 4), body=lambda at, a: a)
     program = program_of(ScheduledNest(made, DistType.of("[2{x}4, 4]")), Mesh.of("x=2"))
     with pytest.raises(
-        ProgramError, match=exactly("operation 'ij->i', array 'out': the body gives shape (4, 4), not (4,) (rule Nest)")
+        ProgramError, match=exactly("operation 'ij->i', array 'out': the body gives shape (4, 4), not (4,)")
     ):
         run_whole(program, arrays_for(made))
     bare = Nest("bare", {"i": 4}, [], [Access("out", (("i",),))])
-    with pytest.raises(
-        ProgramError, match=exactly("operation 'bare': the nest has no body; give one to run it (rule Nest)")
-    ):
+    with pytest.raises(ProgramError, match=exactly("operation 'bare': the nest has no body; give one to run it")):
         run_whole(program_of(ScheduledNest(bare, DistType.of("[2{x}4]")), Mesh.of("x=2")), [])
 
 
@@ -271,21 +262,20 @@ def test_a_dimension_that_is_used_twice_is_refused() -> None:
     with pytest.raises(ProgramError) as refused:
         Nest("trace", {"i": 4}, [Access("x", (("i",), ("i",)))], [Access("out", (("i",),))])
     assert str(refused.value) == (
-        "operation 'trace', array 'x': an iteration dimension is used twice; read one of the two whole (rule Nest)"
+        "operation 'trace', array 'x': an iteration dimension is used twice; read one of the two whole"
     )
 
 
 def test_an_axis_that_does_not_divide_an_operation_is_refused_as_a_cut() -> None:
-    """By the rule of derivation that it breaks, with the operation's name, and not as a type of no operation."""
+    """With the name and the needs of the operation, and not as a type of no operation."""
     copy = nest("ij->ij", (10, 8), name="copy")
     arrays = Array("a", (10, 8), "float32"), Array("out", (10, 8), "float32")
     graph = Graph(arrays[:1], (Operation(copy, "copy", ("a",), arrays[1:]),), ("out",))
     with pytest.raises(
         CutError,
         match=exactly(
-            "operation 'copy': the cut of (i, j): dimension 0 of [2{x}10, 8]: 4 tiles of 2 make 8 elements, not 10; "
-            "4 does not divide 10: take other axes, pad the dimension to 12, or write 3~{x}10 for tiles of unequal "
-            "size (rule Nest)"
+            "operation 'copy': axis 'x' cannot cut dimension 'i': 10 points make no 4 equal parts, as it needs; cut "
+            "another, or pad the arrays"
         ),
     ):
         Propagation(graph, Mesh.of("x=4")).cut_operation(0, "x", "i")

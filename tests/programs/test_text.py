@@ -103,9 +103,7 @@ def test_the_programs_of_the_figures(program: Program) -> None:
 def test_without_bodies_a_program_can_be_planned_but_not_run() -> None:
     program = parse(to_text(pipelined()))
     assert rd.simulate(program, "v100").seconds == rd.simulate(pipelined(), "v100").seconds
-    with pytest.raises(
-        ProgramError, match=exactly("operation 'split': the nest has no body; give one to run it (rule Nest)")
-    ):
+    with pytest.raises(ProgramError, match=exactly("operation 'split': the nest has no body; give one to run it")):
         run_whole(program, arrays_for(program))
 
 
@@ -125,7 +123,7 @@ def test_the_small_text_is_right() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (SMALL, "", "line 1: expected a program, found the end (rule Text)"),
+        (SMALL, "", "line 1: expected a program, found the end"),
         ("place p0", "plaice p0", "line 1: expected 'place', 'nest', 'program' or 'plan', found 'plaice p0"),
         ("@ 0, 1", "@ 0", "mesh {x:2} needs 2 different devices, got (0,)"),
         ("{x:2} @", "{x:two} @", "line 1: "),
@@ -164,9 +162,9 @@ def test_a_text_with_a_hole_is_read_or_refused(data: st.DataObject) -> None:
 def test_names_of_any_length_are_cut_in_messages() -> None:
     name = "n" * 10_000
     error = ProgramError(name, "a", "Nest", "it has no body")
-    assert str(error) == f"operation '{'n' * 196}..., array 'a': it has no body (rule Nest)"
+    assert str(error) == f"operation '{'n' * 196}..., array 'a': it has no body"
     assert error.operation == name
-    assert str(ProgramError("", "", "Nest", "x" * 5000)) == f"{'x' * 3997}... (rule Nest)"
+    assert str(ProgramError("", "", "Nest", "x" * 5000)) == f"{'x' * 3997}..."
 
 
 def test_the_kind_of_an_operation_is_printed_where_its_name_says_another() -> None:

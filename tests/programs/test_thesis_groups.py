@@ -31,7 +31,7 @@ CALL = {"call_25": ["INIT_MAP", "REDUCE_MAP"]}
 REDUCTION_INSIDE = (
     "operation 'call_25', array '_out': nest 'INIT_MAP' has '_out' as [8{r0}16] and nest 'REDUCE_MAP' needs [8{r0}16] "
     "sum{r1}, which a reduction would have to come between; a group may not communicate inside, so cut both alike, or "
-    "take the nests out of the group (rule Group)"
+    "take the nests out of the group"
 )
 
 
@@ -55,7 +55,7 @@ def test_t7_nested_maps_that_disagree() -> None:
     assert str(caught.value) == (
         "operation 'call_25', array '_out': nest 'INIT_MAP' has '_out' as [4{r1}16] and nest 'REDUCE_MAP' needs "
         "[8{r0}16] sum{r1}, which are other tiles; a group may not communicate inside, so cut both alike, or take the "
-        "nests out of the group (rule Group)"
+        "nests out of the group"
     )
     assert caught.value.nests == ("INIT_MAP", "REDUCE_MAP")
     assert caught.value.types == ("[4{r1}16]", "[8{r0}16] sum{r1}")
@@ -76,9 +76,7 @@ def test_t7_what_nothing_combines_is_written_once() -> None:
     twice = [INIT, Nest("AGAIN", {"j": 16}, [], [Access("_out", (("j",),))])]
     with pytest.raises(
         ProgramError,
-        match=exactly(
-            "operation 'g', array '_out': the array is written twice and nothing combines the two (rule Combine)"
-        ),
+        match=exactly("operation 'g', array '_out': the array is written twice and nothing combines the two"),
     ):
         rd.partition(twice, {"INIT_MAP": (2,), "AGAIN": (2,)}, groups={"g": ["INIT_MAP", "AGAIN"]})
 
@@ -195,7 +193,7 @@ def test_t20_a_fused_projection_hides_the_heads() -> None:
         match=exactly(
             "operation 'qkv', array 'W_QKV': dimension 1 is made of 'c', 'h', 'd', major to minor, "
             "and 'h' is cut while 'c' above it is not cut into single elements, so what a device "
-            "works on is no tile; reshape to (1024, 3, 16, 64) (rule Dim)"
+            "works on is no tile; reshape to (1024, 3, 16, 64)"
         ),
     ) as caught:
         rd.partition(fused, {"qkv": {"h": 4}})

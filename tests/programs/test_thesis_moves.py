@@ -232,7 +232,7 @@ def test_t30_a_conflict_that_nothing_resolves() -> None:
         match=exactly(
             "operation 'last', array 'out': iteration dimension 'j' is cut over r1 and not "
             "written, and nothing says how its results combine; leave it whole, or give "
-            "combine={'j': 'sum'} (rule Combine)"
+            "combine={'j': 'sum'}"
         ),
     ):
         rd.partition(made, {"last": (1, 2)})
@@ -256,9 +256,7 @@ def test_an_array_has_one_shape() -> None:
     reader = rd.nest("ij->i", (8, 4), name="reader", reads=["y"])
     with pytest.raises(
         ProgramError,
-        match=exactly(
-            "operation 'reader', array 'y': the array has shape (8, 4) here and (8, 8) in operation 'first' (rule Nest)"
-        ),
+        match=exactly("operation 'reader', array 'y': the array has shape (8, 4) here and (8, 8) in operation 'first'"),
     ):
         rd.partition([PAIR[0], reader], {"first": (2, 1), "reader": (2, 1)})
 
@@ -306,7 +304,7 @@ def test_outputs_of_a_type_of_ones_own() -> None:
     assert [str(program.values[name].type) for name in program.outputs] == ["[2{r0}8, 8]", "[8, 2{r0}8]"]
     y, z = run_by_rank(program, [X])
     assert np.array_equal(y, 3 * X) and np.array_equal(z, 3 * X + 1)
-    with pytest.raises(ProgramError, match=exactly("array 'w': there is no such array; there are x, y, z (rule SSA)")):
+    with pytest.raises(ProgramError, match=exactly("array 'w': there is no such array; there are x, y, z")):
         rd.partition(PAIR, {"first": (4, 1), "second": (4, 1)}, outputs=["w"])
 
 

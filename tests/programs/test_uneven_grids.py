@@ -110,7 +110,7 @@ def test_types_of_inputs_and_outputs_have_the_shapes_of_the_arrays() -> None:
     for form in ("[4{r0}8, 4]", "[5{r0}7+3, 4]", "[6, 4]"):
         message = (
             f"array 'a': it is to be {form}, and its shape is [7, 4], with padding of [1, 0] elements where it is cut, "
-            f"as in [4{{r0}}7+1, 4]; take grids that divide it, or a type with this padding (rule Schedule)"
+            f"as in [4{{r0}}7+1, 4]; take grids that divide it, or a type with this padding"
         )
         with pytest.raises(ProgramError, match=exactly(message)):
             rd.partition(product, {"matmul": (2, 1, 1)}, inputs={"a": form})

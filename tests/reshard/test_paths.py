@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +52,23 @@ def test_patterns_reach_keys_that_are_numbers() -> None:
     numbered = {0: jnp.ones((8, 8)), 1: jnp.ones((8, 8))}
     for patterns in ({"0": P("data"), "*": P()}, {0: P("data"), "*": P()}):
         assert shardings_of(rd.reshard(numbered, patterns, mesh=MESH)) == [ROWS, WHOLE]
+
+
+def test_patterns_reach_boxes_and_keys_with_dots() -> None:
+    array = jnp.ones((8, 8))
+    boxes = {"a": {"kernel": {"value": array}}, "b": {"key": array, "value": array}}  # `b` is no box: it has two keys
+    moved = rd.reshard(boxes, {"*/kernel": P("data"), "*": P()}, mesh=MESH)
+    assert shardings_of(moved) == [ROWS, WHOLE, WHOLE]
+    assert shardings_of(rd.reshard(boxes, {"a/kernel/value": P("data"), "*": P()}, mesh=MESH))[0] == ROWS
+    with pytest.raises(LeafError, match="the pattern 'b' matches no leaf"):
+        rd.reshard(boxes, {"b": P("data"), "*": P()}, mesh=MESH)
+    flat = {"model.layers.0.kernel": array, "model.norm": array}
+    assert shardings_of(rd.reshard(flat, {"*/kernel": P("data"), "*": P()}, mesh=MESH)) == [ROWS, WHOLE]
+
+
+def test_a_tree_of_functions_alone_needs_no_pattern() -> None:
+    tree = {"activation": jax.nn.relu}
+    assert rd.reshard(tree, {"*/kernel": P("data"), "*": P()}, mesh=MESH) == tree
 
 
 def test_specs_by_path_and_trees_of_specs_take_the_mesh_that_is_set() -> None:
@@ -164,3 +183,46 @@ def test_patterns_are_matched_once_for_trees_of_one_structure(monkeypatch: pytes
     assert len(matches) == 1
     moved = rd.reshard(params(), {"*/kernel": P(), "*": P()}, mesh=MESH)  # other shardings are matched anew
     assert (len(matches), shardings_of(moved)) == (2, [WHOLE] * 5)
+
+
+def test_copies_with_other_padding_follow_by_the_logical_shape() -> None:
+    eight, four = (Mesh(np.array(jax.devices()[:n]), ("x",)) for n in (8, 4))
+    shapes = {"embed": (13, 8), "norm": None}
+    values = {"embed": jnp.arange(104.0).reshape(13, 8), "norm": jnp.ones(8)}
+    padded = {"embed": jnp.pad(values["embed"], ((0, 3), (0, 0))), "norm": values["norm"]}
+    params = rd.reshard(padded, {"embed": P("x"), "*": P()}, mesh=eight)
+    state = optax.adam(1e-3).init(params)
+    state = jax.tree.map(lambda leaf: leaf + 1, state)
+    smaller = rd.reshard(params, {"embed": P("x"), "*": P()}, mesh=four, logical_shape=shapes)
+    assert smaller["embed"].shape == (16, 8)
+    three = Mesh(np.array(jax.devices()[:3]), ("x",))
+    for mesh, rows in ((three, 15), (four, 16)):
+        fewer = rd.reshard(params, {"embed": P("x"), "*": P()}, mesh=mesh, logical_shape=shapes)
+        for source in (fewer, jax.tree.map(lambda leaf: leaf.sharding, fewer)):
+            shardings, logical = rd.like(source, state, shapes), rd.like(shapes, state)
+            assert jax.tree.structure(shardings) == jax.tree.structure(state)
+            assert shardings[0].mu["embed"].spec == P("x") and logical[0].nu == shapes and logical[0].count is None
+            moved = rd.reshard(state, shardings, logical_shape=logical)
+            assert moved[0].mu["embed"].shape == fewer["embed"].shape == (rows, 8)
+            np.testing.assert_array_equal(moved[0].nu["embed"][:13], 1)
+    assert rd.like((13, 8), {"mu": jnp.ones((16, 8)), "row": jnp.ones(16)}) == {"mu": (13, 8), "row": None}
+
+
+def test_a_large_leaf_that_follows_nothing_is_said_once() -> None:
+    weights = {"w": jax.device_put(jnp.ones((1024, 512)), ROWS)}
+    wide = jax.ShapeDtypeStruct((1024, 516), jnp.float32)
+    state = {"mu": {"w": wide}, "other": jax.ShapeDtypeStruct((512, 512), jnp.float32), "count": jnp.zeros(())}
+    with pytest.warns(UserWarning, match="no parameter has") as caught:
+        shardings = rd.like(weights, state)
+    assert [str(one.message) for one in caught] == [
+        "rd.like: no parameter has the path and the shape of mu/w (2,113,536 bytes), other (1,048,576 bytes); all 8 "
+        "devices hold the whole of it. Give it a sharding of its own, or logical_shape= where only its padding differs"
+    ]
+    assert caught[0].filename == __file__
+    assert jax.tree.leaves(shardings) == [WHOLE] * 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rd.like({"w": WHOLE}, {"mu": {"w": wide}})["mu"]["w"] == WHOLE  # it follows its parameter
+        rd.like(weights, {"row": jax.ShapeDtypeStruct((1024, 255), jnp.float32)})
+        one = jax.device_put(jnp.ones(4), jax.devices()[0])
+        rd.like({"w": one}, {"other": wide})

@@ -309,7 +309,7 @@ def test_no_such_streams() -> None:
 
 
 def test_what_is_no_program_is_refused() -> None:
-    with pytest.raises(ProgramError, match=exactly("a program or a plan is simulated, not a str (rule Program)")):
+    with pytest.raises(ProgramError, match=exactly("a program or a plan is simulated, not a str")):
         rd.simulate("[4]", "v100")  # type: ignore[arg-type]
 
 

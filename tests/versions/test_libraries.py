@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.resharding.paths import through_boxes
+from tests.docs.alone import readers_environment, run_alone, snippets_of
+from tests.docs.blocks import LIBRARIES, ROOT
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 ROWS, WHOLE = NamedSharding(MESH, P("data")), NamedSharding(MESH, P())
@@ -49,6 +52,30 @@ def test_the_state_of_an_nnx_module_with_its_partition_specs() -> None:
         optimizer = optax.adamw(1e-3).init(state := nnx.state(Model(nnx.Rngs(0)), nnx.Param))
     follows = rd.like(rd.reshard(state, {"*/kernel": P("data"), "*": P()}, mesh=MESH), optimizer)
     assert [s.spec for s in jax.tree.leaves(follows[0].mu)] == [P(), P("data")]
+
+
+def test_an_nnx_model_in_files(tmp_path: Path) -> None:
+    nnx = pytest.importorskip("flax.nnx")
+    state = nnx.state({"layers": nnx.List([nnx.Linear(8, 8, rngs=nnx.Rngs(0))])})
+    patterns = {"layers/*/kernel": P("data"), "*": P()}
+    placed = rd.reshard(state, patterns, mesh=MESH)
+    rd.save(placed, tmp_path)
+    assert list(rd.load(tmp_path, WHOLE)) == ["layers.0.bias", "layers.0.kernel"]
+    back = rd.load(tmp_path, placed)
+    assert type(back) is type(state)
+    same(back, state)
+    assert rd.load(tmp_path, patterns, mesh=MESH)["layers.0.kernel"].sharding == ROWS
+    assert "layers/0/kernel " in str(rd.reshard_plan(state, patterns, mesh=MESH))
+
+
+def test_the_page_of_hugging_face_folders_runs(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "hugging-face.md"
+    for name in LIBRARIES:
+        pytest.importorskip(name)
+    for snippet in snippets_of(page):
+        (folder := tmp_path / str(snippet.line)).mkdir()
+        done = run_alone(snippet, folder, readers_environment(page))
+        assert done.returncode == 0, f"line {snippet.line}: {done.stdout}{done.stderr}"
 
 
 def test_boxes_of_linen_with_their_partition_specs() -> None:

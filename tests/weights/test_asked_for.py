@@ -83,10 +83,21 @@ def test_a_template_of_arrays_and_a_tree_of_specs(path: Path) -> None:
     [
         ({"*.weight": P("x")}, "the pattern '*.weight' matches no leaf; the paths are 'layers.0.bias'"),
         ({"*.kernel": P("x"), "*.0.*": P()}, "leaf layers.0.kernel: the patterns '*.kernel', '*.0.*' both match"),
-        ({"*.kernel": P("x", "x")}, "P('x', 'x') has axis 'x' twice; an axis cuts one dimension, so drop one"),
+        ({"*.kernel": P("x", "x")}, "leaf layers.0.kernel: P('x', 'x') has axis 'x' twice; an axis cuts one dimension"),
+        ({"layers": [{"kernel": P("x", "x")}]}, "leaf layers/0/kernel: P('x', 'x') has axis 'x' twice"),
         ({"*.kernel": P("z")}, "P('z',) names axis 'z', and the mesh has 'x', 'y'; give one of its axes"),
     ],
 )
 def test_what_does_not_fit_is_refused(path: Path, shardings: Any, why: str) -> None:
     with pytest.raises(LeafError, match=re.escape(why).replace(r"P\(", r"(PartitionSpec|P)\(")):
         rd.load(path, shardings, mesh=MESH)
+
+
+def test_specs_of_too_many_entries_are_refused_by_name(path: Path) -> None:
+    name = "layers.0.kernel"
+    for shardings in ({name: P("x", None, None)}, {name: NamedSharding(MESH, P("x", None, None))}):
+        with pytest.raises(WeightsFileError, match=r"has 3 entries, and the shape \(8, 8\) fewer; give one") as caught:
+            rd.load(path, shardings, mesh=MESH)
+        assert caught.value.tensor == name
+    with jax.set_mesh(MESH), pytest.raises(LeafError, match=f"leaf {name}: .* has axis 'x' twice"):
+        rd.load(path, {name: P("x", "x")})

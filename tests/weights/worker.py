@@ -84,6 +84,8 @@ def loads() -> None:
             expected = np.asarray(jax.numpy.asarray(values[tensor]).astype(dtype))
         bad += loaded[tensor].dtype != dtype or wrong(loaded[tensor], expected)
     print("RESULT", json.dumps(["cast", False, int(bad), []]))
+    renamed = rd.load(PATH, {"a": [shardings["embed.weight"]]}, rename={"embed.weight": "a.0"})["a"][0]
+    print("RESULT", json.dumps(["renamed", False, wrong(renamed, values["embed.weight"]), []]))
     wide, folder = np.arange(2**16, dtype=np.float64).reshape(256, 256), PATH if PATH.is_dir() else PATH.parent
     with jax.enable_x64(True):
         loaded = rd.load(folder / "wide.safetensors", {"wide": NamedSharding(grid, P(None, "fsdp"))})
@@ -137,6 +139,7 @@ def refusals() -> None:
         other.write_bytes(PATH.read_bytes() + b"more")
     refused("another file in one process", PATH if rank != 1 else other, everywhere)
     refused("other options", PATH, {"embed.weight": everywhere}, dtype="bfloat16" if rank else "float16")
+    refused("other names", PATH, {"embed.weight": everywhere}, rename={"scale": str(rank)})
     open_files.open_file = Shrinking
     refused("shrinks", PATH, {"embed.weight": everywhere})
     open_files.open_file = CountingFile

@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.contexts import own_context
+from redistrib.backends.jax.host_values import host_form, is_free, placed
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.memory_kinds import other_kind
 from redistrib.backends.jax.padding import require_arrays, tile_program
@@ -46,7 +47,8 @@ def to_jax(
     It may be called eagerly, under `jax.jit`, and under forward and reverse differentiation. As a function of global
     arrays it is the identity, so its tangent runs the same plan, and its cotangent travels back by `reverse`.
 
-    Eagerly, an array with another sharding than the plan's source is refused. Under `jit` on a mesh of Auto axes the
+    Eagerly, values of NumPy and arrays that are not committed to a device are placed as the plan's source, as `jax.jit`
+    does, and an array that is committed to another sharding is refused. Under `jit` on a mesh of Auto axes the
     sharding of a traced array is unknown: the function constrains it to the source's sharding, and XLA moves it there
     first if necessary. On a mesh of Explicit axes the sharding is part of the traced type, and another sharding is
     refused.
@@ -134,23 +136,27 @@ class Redistribution:
     def __repr__(self) -> str:
         return f"Redistribution({self.plan.source} -> {self.plan.target} on {self.plan.source_mesh})"
 
-    def __call__(self, array: jax.Array) -> jax.Array:
+    def __call__(self, array: Any) -> jax.Array:
         """The same global array, placed as the plan's target says.
 
         Raises:
-            SourceArrayError: if the value is no `jax.Array`.
-            SourceArrayError: if shape, dtype or sharding are not those of the plan's source.
+            SourceArrayError: if the value is no array, or shape, dtype or sharding are not those of the plan's source.
         """
         if not isinstance(array, jax.Array):
-            raise SourceArrayError("not an array", kind=type(array).__name__)
-        self._check_value(array)
+            form = host_form(array)
+            if form is None or self._ends[0].partial:
+                raise SourceArrayError("not an array", kind=type(array).__name__)
+            self._check_value(form)
+            array = placed(array, self.source_sharding)
+        else:
+            self._check_value(array)
         if isinstance(array, jax.core.Tracer):
             array = loaded(array)
             self._check_type(array)
             return bind(array, self._move)
         if array.is_deleted():
             raise SourceArrayError("deleted")
-        self._check_sharding(array)
+        array = self._at_source(array)
         with own_context():
             if any(end.partial for end in self._ends):
                 return self._by_tiles(array)
@@ -184,12 +190,15 @@ class Redistribution:
         if str(array.dtype) != self.plan.dtype:
             raise _refused("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
 
-    def _check_sharding(self, array: jax.Array) -> None:
-        if not array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
-            place = "plan from where it is"
-            if not self._ends[0].partial:
-                place = f"place it with jax.device_put(array, f.source_sharding), or {place}"
-            raise _refused("sharding", described(self.source_sharding), described(array.sharding), place)
+    def _at_source(self, array: jax.Array) -> jax.Array:
+        if array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
+            return array
+        place = "plan from where it is"
+        if not self._ends[0].partial:
+            if is_free(array):
+                return placed(array, self.source_sharding)
+            place = f"place it with jax.device_put(array, f.source_sharding), or {place}"
+        raise _refused("sharding", described(self.source_sharding), described(array.sharding), place)
 
     def _check_type(self, array: jax.Array) -> None:
         spec = other_spec(array, self.source_sharding)

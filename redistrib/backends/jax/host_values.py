@@ -1,4 +1,4 @@
-"""Values that every process has, on devices of several processes."""
+"""Values of the host, and arrays that are bound to no device, on the devices that a call needs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,30 @@ from redistrib.digests import digest_of_parts
 def is_of_host(value: Any) -> bool:
     """Whether a value is on no device of another process, so that every process has one of its own."""
     return not isinstance(value, jax.core.Tracer) and (not isinstance(value, jax.Array) or value.is_fully_addressable)
+
+
+def host_form(value: Any) -> Any:
+    """Shape and element type, as JAX has it, of a value of the host that `jax.jit` takes for an array; else None."""
+    if not isinstance(value, np.ndarray | np.generic | int | float | complex) or isinstance(value, np.ma.MaskedArray):
+        return None
+    try:
+        return jax.typeof(value)
+    except (TypeError, OverflowError):  # objects, texts, integers of too many bits
+        return None
+
+
+def is_free(value: Any) -> bool:
+    """Whether `jax.jit` would move a value: one of the host, or an array that nobody has bound to its device."""
+    return not isinstance(value, jax.core.Tracer) and not getattr(value, "committed", False)
+
+
+def placed(value: Any, target: Sharding) -> jax.Array:
+    """A value that is free, under a sharding."""
+    with jax.ensure_compile_time_eval():  # of a value that a traced function captures
+        if not target.is_fully_addressable:
+            return from_host(value, target)
+        result: jax.Array = jax.device_put(value, target)
+        return result
 
 
 def digest_of_host_value(value: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -114,15 +115,20 @@ class PlacedFunction:
         return f"PlacedFunction({self.program.name} on {len(places)} places of {dict(self.mesh.shape)})"
 
     @in_own_context(computes=True)
-    def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
+    def __call__(self, *arrays: Any, **named: Any) -> list[jax.Array]:
         """An array for each output, with its sharding of `out_shardings`.
+
+        Values of NumPy and arrays that are not committed to a device are placed, as `jax.jit` does.
+
+        Args:
+            arrays, named: an array for each input, by place or by name.
 
         Raises:
             ProgramError: if there are too few arrays or too many, or one differs from its input in shape, element type
-                or sharding, or is no `jax.Array`, or is traced.
+                or sharding, or is no array, or is traced.
         """
         values = self.program.inputs
-        checked = accepted(self.program, self.in_shardings, arrays)
+        checked = accepted(self.program, self.in_shardings, arrays, named)
         for value, array in zip(values, checked, strict=True):
             if isinstance(array, jax.core.Tracer):
                 raise ProgramError(

@@ -14,9 +14,11 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.arguments import in_order
 from redistrib.backends.jax.context import LoweringContext, Schedule
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.execute import described, other_spec
+from redistrib.backends.jax.host_values import host_form, is_free, placed
 from redistrib.backends.jax.numpy_arrays import traced
 from redistrib.backends.jax.program import mapped, require_tiles_apart
 from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec
@@ -60,15 +62,20 @@ class ProgramFunction:
     def __repr__(self) -> str:
         return f"ProgramFunction({self.program.name} on {dict(self.mesh.shape)})"
 
-    def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
+    def __call__(self, *arrays: Any, **named: Any) -> list[jax.Array]:
         """An array for each output, with its sharding of `out_shardings`.
+
+        Values of NumPy and arrays that are not committed to a device are placed, as `jax.jit` does.
+
+        Args:
+            arrays, named: an array for each input, by place or by name.
 
         Raises:
             ProgramError: if there are too few arrays or too many, or one differs from its input in shape, element type
-                or sharding, or is no `jax.Array`. Under `jit`, on Auto axes, XLA moves it there first.
+                or sharding, or is no array. Under `jit`, on Auto axes, XLA moves it there first.
             TracedError: inside a `shard_map` over axes of the mesh.
         """
-        checked = accepted(self.program, self.in_shardings, arrays)
+        checked = accepted(self.program, self.in_shardings, arrays, named)
         with own_context(computes=True):
             results: list[jax.Array] = self._compiled(*map(self._constrained, range(len(checked)), checked))
         return results
@@ -105,29 +112,40 @@ class ProgramFunction:
         return array if AxisType.Explicit in self.mesh.axis_types else constrained(array, self.mesh, sharding.spec)
 
 
-def accepted(program: Program, shardings: Sequence[NamedSharding], arrays: Sequence[Any]) -> list[jax.Array]:
+def accepted(
+    program: Program, shardings: Sequence[NamedSharding], arrays: tuple[Any, ...], named: Mapping[str, Any]
+) -> list[jax.Array]:
     """Arguments of a program, each of its input's shape and element type and, unless traced, in its sharding.
 
     Raises:
         ProgramError: if there are too few arrays or too many, or for the first that differs.
     """
-    inputs = program.inputs
+    inputs, result = program.inputs, []
+    arrays = in_order(program.name, arrays, named, [value.name for value in inputs])
     if len(arrays) != len(inputs):
         names = ", ".join(value.name for value in inputs) or "none"
         why = f"it has the inputs {names}, and {len(arrays)} arrays are given"
         raise ProgramError(program.name, "", "Arguments", why)
     for number, (value, sharding, array) in enumerate(zip(inputs, shardings, arrays, strict=True)):
         remedy = f"place it with jax.device_put(array, f.in_shardings[{number}])"
-        if not isinstance(array, jax.Array):
-            raise _refused(program, value, f"it is {shown(array)}, and no jax.Array; {remedy}")
-        if (array.shape, str(array.dtype)) != (value.array_shape, value.dtype):
+        form = array if isinstance(array, jax.Array) else host_form(array)
+        if form is None:
+            raise _refused(program, value, f"it is {shown(array)}, and no array; {remedy}")
+        if (form.shape, str(form.dtype)) != (value.array_shape, value.dtype):
             expected = f"{value.dtype}{list(value.array_shape)}"
-            why = f"it is {array.dtype}{list(array.shape)}, and the program takes {expected}"
+            why = f"it is {form.dtype}{list(form.shape)}, and the program takes {expected}"
             raise _refused(program, value, why)
-        if not isinstance(array, jax.core.Tracer) and not array.sharding.is_equivalent_to(sharding, array.ndim):
-            placed, needed = described(array.sharding), described(sharding)
-            raise _refused(program, value, f"it is placed as {placed}, and the program takes {needed}; {remedy}")
-    return [*arrays]
+        if not isinstance(array, jax.core.Tracer) and not _is_at(array, sharding):
+            if not is_free(array):
+                there, needed = described(array.sharding), described(sharding)
+                raise _refused(program, value, f"it is placed as {there}, and the program takes {needed}; {remedy}")
+            array = placed(array, sharding)
+        result.append(array)
+    return result
+
+
+def _is_at(array: Any, sharding: NamedSharding) -> bool:
+    return isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, array.ndim)
 
 
 def _refused(program: Program, value: Value, why: str) -> ProgramError:
