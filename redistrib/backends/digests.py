@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from redistrib.digests import digest_of_parts
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import ProgramData
-from redistrib.programs.program import Program
-from redistrib.programs.text import to_text
+
+if TYPE_CHECKING:
+    from redistrib.programs.program import Program
 
 
 def digest_of(runnable: Plan | Program) -> str:
@@ -14,7 +16,9 @@ def digest_of(runnable: Plan | Program) -> str:
 
     Of the bodies of a program's nests only the names count.
     """
-    if isinstance(runnable, ProgramData):
+    if not isinstance(runnable, Plan):
+        from redistrib.programs.text import to_text  # moves of arrays do not need programs
+
         return digest_of_parts([to_text(runnable)])
     plan = runnable
     parts: list[object] = [plan.source, plan.target, plan.dtype, plan.shape, plan.accumulate, plan.order]
