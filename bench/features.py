@@ -17,8 +17,8 @@ from bench.library import model_of
 from bench.problems import DEFAULT_SEED, MEGABYTE, in_turn
 from redistrib.report import rendered
 
-MODELS = ("cluster", "gpu", "cpu")
-HOSTS = ("aabbccdd", "aaaabbbb", "abbbcccc", "abbbbbbb", "abababab")
+MODELS = ("cluster", "gpu", "cpu")  # links of "gpu" carry both ways at a time
+HOSTS = ("aabbccdd", "aaaabbbb", "abbbcccc", "abbbbbbb", "aabbcdef", "abcdefgh")
 SETS = {"U222": 30, "H222": 20, "paper": 4, "layouts": 12, "P8": 20}
 LEAST = 1e-3  # the share of a plan's seconds from which they count as saved
 
