@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -166,7 +167,7 @@ def like(params: Any, tree: Any, logical_shape: Any = None) -> Any:
     result, large = [], []
     for (path, leaf), logical in zip(leaves, _logical_shapes(logical_shape, leaves), strict=True):
         sharding, expected = _of_end(shardings, path) or (None, None)
-        shape = np.shape(leaf) if not hasattr(leaf, "shape") else tuple(leaf.shape)
+        shape = np.shape(leaf)
         fits = sharding and (logical or (_divides(sharding, shape) if expected is None else shape == expected))
         result.append(sharding if fits else whole)
         if not fits and (size := math.prod(shape) * getattr(leaf, "dtype", np.dtype(bool)).itemsize) >= _LARGE_BYTES:
@@ -186,19 +187,19 @@ _LARGE_BYTES = 2**20  # of a leaf on every device: those that are counters and s
 
 def _are_shapes(tree: Any) -> bool:
     leaves = jax.tree.leaves(tree, is_leaf=is_shape)
-    return bool(leaves) and all(map(is_shape, leaves))
+    return all(map(is_shape, leaves)) and any(leaves)  # None and empty tuples are no parameters
 
 
 def _logical_shapes(shapes: Any, leaves: Sequence[tuple[KeyPath, Any]]) -> list[tuple[int, ...] | None]:
     """The logical shape of each leaf, where its path ends in one that has a shape, which fits in the leaf."""
     pairs = tree_flatten_with_path(shapes, is_leaf=is_shape)[0]
     of_end = {without_box(path): tuple(shape) for path, shape in pairs if shape}
-    found = [_of_end(of_end, path) for path, _ in leaves]
-    sizes = [tuple(getattr(leaf, "shape", ())) for _, leaf in leaves]
-    return [
-        shape if shape and len(shape) == len(size) and all(a <= b for a, b in zip(shape, size, strict=True)) else None
-        for shape, size in zip(found, sizes, strict=True)
-    ]
+
+    def fits(shape: tuple[int, ...] | None, whole: tuple[int, ...]) -> bool:
+        return shape is not None and len(shape) == len(whole) and all(map(operator.le, shape, whole))
+
+    found = ((_of_end(of_end, path), np.shape(leaf)) for path, leaf in leaves)
+    return [shape if fits(shape, whole) else None for shape, whole in found]
 
 
 def _of_end(entries: Mapping[KeyPath, Any], path: KeyPath) -> Any:

@@ -165,7 +165,7 @@ def test_factored_moments_are_whole() -> None:
     rd.reshard(state, shardings)
 
 
-@pytest.mark.parametrize("params", [{"w": "x"}, {}])
+@pytest.mark.parametrize("params", [{"w": "x"}, {}, {"w": None}, optax.EmptyState()])
 def test_like_wants_shardings(params: object) -> None:
     with pytest.raises(LeafError, match="give"):
         rd.like(params, {"w": 1})
