@@ -23,7 +23,7 @@ SECOND = {
 # Files of the first that import the second where a user asks for it, and say what to install if it is missing.
 LAZY = {
     *(f"redistrib/{name}.py" for name in ("__init__", "api", "cli")),
-    *(f"redistrib/backends/mpi/{name}.py" for name in ("__init__", "doors")),
+    *(f"redistrib/backends/{name}.py" for name in ("jax/doors", "mpi/__init__", "mpi/doors")),
 }
 ADVICE = "needs the programs part, which is not installed; install it with pip install 'redistrib[programs]'"
 
@@ -118,6 +118,24 @@ print(plan._repr_html_(), rd.verify(plan) is plan)
     done = without_the_second(code)
     wanted = [f"rd.{name} {ADVICE}" for name in [*sorted(names), "ir", "distribute"]] + [f"calibrate_rates {ADVICE}"]
     assert (done.stdout.splitlines(), done.stderr) == ([*wanted, "None True"], "")
+
+
+def test_without_the_second_wheel_jax_runs_plans_and_says_what_programs_need() -> None:
+    code = """
+import jax, numpy as np
+import redistrib as rd
+plan = rd.synthesize("[2{x}4, 4]", "[4, 2{x}4]", "x=2")
+jax.config.update("jax_num_cpu_devices", 2)
+print(rd.to_jax(plan, jax.make_mesh((2,), ("x",)))(np.ones((4, 4))).sharding.spec)
+for name in ("program_to_jax", "ProgramFunction"):
+    try:
+        getattr(rd.backends.jax, name)
+    except rd.errors.MissingPackageError as error:
+        print(error)
+"""
+    done = without_the_second(code)
+    spec, *said = done.stdout.splitlines()
+    assert "'x'" in spec and said == [f"{name} {ADVICE}" for name in ("program_to_jax", "ProgramFunction")], done.stderr
 
 
 @pytest.mark.parametrize("command", ["simulate", "view", "diagnose", "search", "rates", "plan"])

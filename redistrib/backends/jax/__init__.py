@@ -6,6 +6,8 @@ Names are imported when first used: most calls of `reshard` need nothing that ru
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redistrib.extras import need
+
 if TYPE_CHECKING:
     from redistrib.backends.jax.doors import can, measure, run
     from redistrib.backends.jax.execute import Redistribution, to_jax
@@ -29,4 +31,5 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    need(module := f"{__name__}.{_MODULES[name]}", name)  # the wheel for programs installs some
+    return getattr(import_module(module), name)

@@ -9,8 +9,8 @@ import jax
 
 from redistrib.backends.jax import calibrate
 from redistrib.backends.jax.execute import require_plan, to_jax
-from redistrib.backends.jax.placed_function import program_to_jax, require_program
 from redistrib.backends.refusals import refusal
+from redistrib.extras import need
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
 from redistrib.programs.data import ProgramData
@@ -29,7 +29,8 @@ def run(runnable: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> C
         RedistribError: as these functions do.
     """
     if isinstance(runnable, ProgramData):
-        return program_to_jax(runnable, where, **options)
+        function: Callable[..., Any] = _for_programs().program_to_jax(runnable, where, **options)
+        return function
     return to_jax(runnable, where, **options)
 
 
@@ -53,6 +54,14 @@ def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
 
 def _require(runnable: Plan | Program) -> None:
     if isinstance(runnable, ProgramData):
-        require_program(runnable)
+        _for_programs().require_program(runnable)
     else:
         require_plan(runnable)
+
+
+def _for_programs() -> Any:
+    """What runs programs, which the wheel for programs installs."""
+    need("redistrib.backends.jax.placed_function", "rd.to_jax of a program")
+    from redistrib.backends.jax import placed_function
+
+    return placed_function
