@@ -22,7 +22,7 @@ def files_of_programs(project: str) -> list[str]:
 
 def of_arrays(project: str, version: str) -> str:
     """The description of the first wheel: without the files of the second, which its extra `programs` requires."""
-    excluded = [f"/{path}" for path in files_of_programs(project)]
+    excluded = ["*.md", *(f"/{path}" for path in files_of_programs(project))]  # no pages
     project = _replaced(project, _WHEEL, f"{_WHEEL}exclude = {excluded}\n")
     return _replaced(project, _EXTRA, f'\nprograms = ["{PROGRAMS}=={version}"] #')
 

@@ -77,7 +77,10 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "partitioning",
         ("redistrib/partitioning", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
     ),
-    "packing": ("resharding/packing", ("redistrib/launches", *files("tests/reshard", *SLOW_RESHARDING))),
+    "launches": (
+        "launches",
+        ("redistrib/launches", "tests/jax/test_calls.py", *files("tests/reshard", *SLOW_RESHARDING)),
+    ),
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",

@@ -75,9 +75,9 @@ def test_a_limit_below_the_one_plan_there_is() -> None:
     ],
 )
 def test_the_least_limit_of_a_plan_is_that_of_the_refusal(source: str, target: str, mesh: str) -> None:
-    plan = rd.synthesize(source, target, mesh, cost_model="tpu")
+    plan = rd.synthesize(source, target, mesh, machine="tpu")
     least = least_limit(plan, "tpu", None)
     with pytest.raises(MemoryLimitError) as caught:
-        rd.synthesize(source, target, mesh, cost_model="tpu", memory_limit=least - 1)
+        rd.synthesize(source, target, mesh, machine="tpu", memory_limit=least - 1)
     assert caught.value.least == least
-    assert rd.synthesize(source, target, mesh, cost_model="tpu", memory_limit=least).peak_bytes <= least
+    assert rd.synthesize(source, target, mesh, machine="tpu", memory_limit=least).peak_bytes <= least
