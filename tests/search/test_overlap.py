@@ -69,7 +69,7 @@ def test_a_schedule_takes_what_its_program_takes() -> None:
 
 @pytest.mark.parametrize("profile", ["tpu", "h100"])
 def test_folded_layers_take_what_all_of_them_take(profile: str) -> None:
-    own = beside(fold(blocks(10, machine=profile)))
+    own = beside(fold(blocks(10, profile=profile)))
     for decisions in itertools.islice(starting(own), 1, None, 2):
         alike = harmonized(own, decisions, classes_of(own))
         few = evaluated(own, alike)

@@ -165,7 +165,7 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
 
     Of 6 layers updates alone are folded: moves of gradients that are not laid out are not in flight.
     """
-    own, ratios = fold(blocks(layers, machine=profile)), []
+    own, ratios = fold(blocks(layers, profile=profile)), []
     for overlap in (False, True):
         problem = replace(own, overlap=overlap, whole=own.whole and replace(own.whole, overlap=overlap))
         for decisions in starting(problem):
@@ -182,7 +182,7 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_limit_holds_with_all_layers(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here all layers hold a fifth more than those that stand for them."""
-    own = replace(blocks(6, machine="h100"), overlap=overlap)
+    own = replace(blocks(6, profile="h100"), overlap=overlap)
     free = feasible_result(own, "steps", None, Deadline.after(1.0))
     assert free.evaluation is not None and free.problem.folded is not None
 
