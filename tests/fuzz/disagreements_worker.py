@@ -194,8 +194,8 @@ def drawn_round(rng: random.Random) -> tuple[str, list[list[Call]]]:
     odd, way = rng.randrange(COUNT), rng.choice(("nothing", "order", "a call too few", "outsiders", *["a call"] * 6))
     if way == "order":
         by_process[odd] = [second, first]
-    elif way == "a call too few":
-        by_process[odd] = [second]
+    elif way == "a call too few":  # where both are alike, the one that is left out is the call that comes next
+        by_process[odd] = [second] if first != second else by_process[odd]
     elif way == "a call":
         way, different = other(rng, first)
         by_process[odd] = [different, second]
