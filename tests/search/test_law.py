@@ -34,8 +34,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "overlap and limit": {"overlap": True, "memory_limit": 0.8},
 }
 LAYERS = {"up": models.form(6, 64, 128), "down": models.form(6, 128, 64)}
+SECONDS = 0.5  # of a search: whatever it finds, all figures agree
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
-    "layers": (models.block_step, models.block_args(6, 8, 32, 64, 4), {"state": {"params": 0}}),
+    "layers": (models.block_step, models.block_args(3, 8, 32, 64, 4), {"state": {"params": 0}}),
     "a loop": (step, (LAYERS, models.form(512, 64)), {}),
 }
 
@@ -52,11 +53,11 @@ def required(found: Candidate) -> Simulation:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["cpu", "v5e", "h100", *(pytest.param(n, marks=pytest.mark.long) for n in MACHINES)])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "v5e" else pytest.mark.long) for n in MACHINES])
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: str) -> None:
     function, args, more = FUNCTIONS[case]
-    options: dict[str, Any] = {"machine": name, "limit": 2, "progress": False, **more}
+    options: dict[str, Any] = {"machine": name, "limit": SECONDS, "progress": False, **more}
     how = dict(WAYS[way])
     if "memory_limit" in how:
         how["memory_limit"] = int(how["memory_limit"] * rd.search(function, args, MESH, **options)[0].memory)
