@@ -79,18 +79,19 @@ class FeasibleResult:
             return simulate(self.program, machine, record=False)
         return simulated_issued(self.program, machine, self.overlap.window, record=False)
 
-    def as_built(self) -> FeasibleResult:
-        """With the figures of the program, whose moves have plans; on many devices planning takes too long."""
+    @cached_property
+    def figures(self) -> Evaluation | None:
+        """Time and memory of the program, whose moves have plans; on many devices, where planning takes long, those by
+        which it was searched. None where they are to be read from the simulation."""
         if self.evaluation is None or self.problem.moves.mesh.size > PLANNED:
-            return self
+            return self.evaluation
         memory, busy = max(self.simulation.peak_bytes.values(), default=0), dict[str, float]()
         for (_, stream), seconds in self.simulation.run.busy.items():
             busy[stream] = max(busy.get(stream, 0.0), seconds)
         seconds, computing = self.simulation.seconds, self.evaluation.computing
         moving = seconds - computing if self.overlap is None else busy.get("moves", 0.0)
         received = self.program.received_bytes
-        evaluation = self.evaluation._replace(seconds=seconds, moving=moving, received=received, memory=memory)
-        return replace(self, evaluation=evaluation)
+        return self.evaluation._replace(seconds=seconds, moving=moving, received=received, memory=memory)
 
     @property
     def overlap(self) -> Overlap | None:
@@ -162,27 +163,32 @@ def _with_all_layers(
             return _beside(problem, name, limit, deadline, report_progress)
         return _anytime(searched_anytime(problem, name, limit, deadline, report_progress), name)
 
-    found = _with_all(search(most), most)
-    limit, least = most or 0, 0
-    while most is not None and found.evaluation is not None and (memory := found.evaluation.memory) > most:
+    found = search(most)
+    if most is None:
+        return found
+    limit, least = most, 0
+    while (evaluation := _with_all(found, most)).memory > most:
+        memory = evaluation.memory
         limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
         report_progress(f"with all layers {memory:,} bytes, above the limit")
         try:
-            found = _with_all(search(limit), most)
+            found = search(limit)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return found
+    return replace(found, evaluation=evaluation)
 
 
-def _with_all(found: FeasibleResult, most: int | None) -> FeasibleResult:
-    """A result with time and memory of its program, or of all its layers if they may come near the limit."""
+def _with_all(found: FeasibleResult, most: int) -> Evaluation:
+    """Time and memory of a schedule; of its program, or of all its layers, if they may come near the limit."""
     assert found.evaluation is not None
-    if (built := found.as_built()) is not found:
-        return built
-    if most is None or found.evaluation.memory < NEAR * most or found.problem.folded is None:
-        return found
+    if found.evaluation.memory < NEAR * most:
+        return found.evaluation
+    if (figures := found.figures) is not None and figures is not found.evaluation:
+        return found.evaluation._replace(memory=figures.memory)
+    if found.problem.folded is None:
+        return found.evaluation
     problem, result = found.whole
-    return replace(found, evaluation=evaluated(problem, result.decisions, result.sources, problem.keep, most))
+    return evaluated(problem, result.decisions, result.sources, problem.keep, most)
 
 
 def _beside(

@@ -62,8 +62,8 @@ class Candidate(Timed):
     @property
     def seconds(self) -> float:
         """The predicted seconds of a call."""
-        evaluation = self.feasible.evaluation
-        return super().seconds if evaluation is None else evaluation.seconds
+        figures = self.feasible.figures
+        return super().seconds if figures is None else figures.seconds
 
     @property
     def simulation(self) -> Simulation:
@@ -73,8 +73,8 @@ class Candidate(Timed):
     @property
     def received_bytes(self) -> int:
         """Bytes that all devices together receive from others."""
-        evaluation = self.feasible.evaluation
-        return super().received_bytes if evaluation is None else evaluation.received
+        figures = self.feasible.figures
+        return super().received_bytes if figures is None else figures.received
 
     @property
     def improvements(self) -> tuple[Improvement, ...]:
@@ -101,8 +101,8 @@ class Candidate(Timed):
 
     @property
     def rank(self) -> tuple[float, str]:
-        """The figure by which candidates are ordered."""
-        return (self.seconds if self.problem.moves.objective == "seconds" else self.received_bytes, self.name)
+        """The figure by which candidates are ordered: the price at which they were searched."""
+        return (self.feasible.price, self.name)
 
     @property
     def schedule(self) -> Schedule:
@@ -124,14 +124,15 @@ class Candidate(Timed):
         Where the machine's compiler fuses operations, these are the bytes of its kernels: what is made and read inside
         one is not stored.
         """
-        if self.feasible.evaluation is not None:
-            return self.feasible.evaluation.memory
+        if self.feasible.figures is not None:
+            return self.feasible.figures.memory
         return max(self.simulation.peak_bytes.values(), default=0)
 
     @property
     def bound(self) -> float:
         """Lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but the last; on a
-        mesh of one axis, of every schedule."""
+        mesh of one axis, of every schedule. It holds at the prices of the search: where moves have closed prices, as on
+        machines whose kernels are counted and on more than 32 devices, plans may undercut them."""
         return self.result.bound
 
     @property
@@ -174,7 +175,7 @@ class Candidate(Timed):
 
     def _beside(self) -> str:
         """The operations that run beside each other; empty where moves were not searched beside operations."""
-        evaluation = self.feasible.evaluation
+        evaluation = self.feasible.figures
         if not self.problem.overlap or evaluation is None:
             return ""
         parts = (evaluation.computing, evaluation.moving, evaluation.computing + evaluation.moving - evaluation.seconds)
@@ -210,7 +211,13 @@ class Candidate(Timed):
         seconds = self.problem.moves.objective == "seconds"
         least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
         away = 100 * (self.rank[0] / bound - 1) if bound else 0.0
-        return f"{which} takes less than {least}: at most {away:.2f}% from {best}"
+        along = f"at closed prices of moves, {1e3 * self.rank[0]:,.3f} ms, " if self._has_closed_prices else ""
+        return f"{along}{which} takes less than {least}: at most {away:.2f}% from {best}"
+
+    @property
+    def _has_closed_prices(self) -> bool:
+        """Whether moves were searched at prices along axes, which plans may undercut."""
+        return self.problem.moves.objective == "seconds" and self.problem.moves.by_axes is not None
 
     def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
         """Run it on arguments that lie as it wants them, and time it; see `Timed.measure`."""

@@ -75,7 +75,7 @@ def test_the_descriptions_of_the_wheels() -> None:
     assert first["project"]["optional-dependencies"].pop("programs") == ["redistrib-programs==1.2.3"]
     assert first["project"] == whole["project"]
     targets = [part["tool"]["hatch"]["build"]["targets"]["wheel"] for part in (first, second)]
-    assert targets[0]["exclude"] == [f"/{path}" for path in targets[1]["only-include"]]
+    assert targets[0]["exclude"] == ["*.md", *(f"/{path}" for path in targets[1]["only-include"])]
     assert second["project"]["name"] == "redistrib-programs" and second["project"]["version"] == "1.2.3"
     assert second["project"]["dependencies"] == ["redistrib==1.2.3"]
     assert "scripts" not in second["project"] and second["project"]["requires-python"] == ">=3.11"
