@@ -236,7 +236,7 @@ def test_each_improvement_on_the_starts_is_reported() -> None:
         )[0]
         prices = [one.price for one in found.improvements]
         assert prices == sorted(prices, reverse=True)
-        assert prices[-1] == found.seconds
+        assert prices[-1] == found.rank[0]
         assert [one.elapsed for one in found.improvements] == sorted(one.elapsed for one in found.improvements)
         searched_anytime(found.problem.whole or found.problem, "p", None, report_progress=lines.append)
         assert sum(" ms, " in line for line in lines) == len(prices)
