@@ -24,7 +24,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.programs.data import Compute, Loop, ProgramData
 from redistrib.programs.live import moments, steps_of
 from redistrib.programs.program import Program
-from redistrib.simulator.entry import simulate, simulated_issued
+from redistrib.simulator.entry import simulate
 from redistrib.simulator.result import Simulation
 
 STEEP = 8.0  # how much dearer a byte becomes where too much is held
@@ -74,16 +74,20 @@ class FeasibleResult:
     @cached_property
     def simulation(self) -> Simulation:
         """The program on the machine of the search, its moves beside operations as far as was found."""
-        machine = self.problem.machine
-        if self.overlap is None:
-            return simulate(self.program, machine, record=False)
-        return simulated_issued(self.program, machine, self.overlap.window, record=False)
+        window = None if self.overlap is None else self.overlap.window
+        beside = self.overlap is not None
+        return simulate(self.program, self.problem.machine, overlap=beside, window=window, record=False)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether its figures are those of its program; on many devices planning takes long."""
+        return self.problem.moves.mesh.size <= PLANNED
 
     @cached_property
     def figures(self) -> Evaluation | None:
-        """Time and memory of the program, whose moves have plans; on many devices, where planning takes long, those by
-        which it was searched. None where they are to be read from the simulation."""
-        if self.evaluation is None or self.problem.moves.mesh.size > PLANNED:
+        """Time and memory of the program, whose moves have plans, or those by which it was searched; None where they
+        are to be read from the simulation."""
+        if self.evaluation is None or not self.is_planned:
             return self.evaluation
         memory, busy = max(self.simulation.peak_bytes.values(), default=0), dict[str, float]()
         for (_, stream), seconds in self.simulation.run.busy.items():
@@ -175,7 +179,7 @@ def _with_all_layers(
             found = search(limit)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return replace(found, evaluation=evaluation)
+    return found if found.is_planned else replace(found, evaluation=evaluation)
 
 
 def _with_all(found: FeasibleResult, most: int) -> Evaluation:
@@ -183,8 +187,8 @@ def _with_all(found: FeasibleResult, most: int) -> Evaluation:
     assert found.evaluation is not None
     if found.evaluation.memory < NEAR * most:
         return found.evaluation
-    if (figures := found.figures) is not None and figures is not found.evaluation:
-        return found.evaluation._replace(memory=figures.memory)
+    if found.is_planned and found.figures is not None:
+        return found.figures
     if found.problem.folded is None:
         return found.evaluation
     problem, result = found.whole

@@ -18,7 +18,7 @@ from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.versions import Plans
 from redistrib.programs.graph import Graph
 from redistrib.simulator.kernels.attention import attentions
-from redistrib.simulator.kernels.fusion import Kernel, kernels_of, mark, renamed
+from redistrib.simulator.kernels.fusion import Kernel, kernels_on, mark, renamed
 from redistrib.simulator.kernels.prices import seconds_of
 from redistrib.simulator.machine import Machine
 
@@ -187,8 +187,7 @@ class SearchProblem:
 
     def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
-            on = self.machine
-            return kernels_of(self.graph, flash=on.flash, products=on.fuses_products, several=on.several_results)
+            return kernels_on(self.machine, self.graph)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
     @property

@@ -32,7 +32,7 @@ from redistrib.partitioning.decisions import Choice
 from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.program import Program
-from redistrib.simulator.entry import peak_on, simulate, simulated_issued
+from redistrib.simulator.entry import peak_on, simulate
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation
 
@@ -87,7 +87,7 @@ class Distributed:
             machine: on which `cost` and `memory` are predicted.
             in_order: whether XLA keeps the order of its operations.
             window: where its moves run beside computations, the computations by which they are issued early at most, as
-                of `redistrib.simulator.entry.simulated_issued`; None where they do not.
+                of `rd.simulate`; None where they do not.
         """
         self.program, self.mesh, self.machine = program, mesh, machine
         self._in_order, self._window = in_order, window
@@ -203,9 +203,8 @@ class Distributed:
 
     @cached_property
     def _simulation(self) -> Simulation:
-        if self._window is None:
-            return simulate(self.program, self.machine, record=False)
-        return simulated_issued(self.program, self.machine, *self._window, record=False)
+        (window,) = self._window or (None,)
+        return simulate(self.program, self.machine, overlap=self._window is not None, window=window, record=False)
 
     @cached_property
     def compiled_memory(self) -> int:

@@ -25,7 +25,7 @@ from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.value import Value
 from redistrib.simulator.kernels.attention import attentions
-from redistrib.simulator.kernels.fusion import Kernel, kernels_of
+from redistrib.simulator.kernels.fusion import Kernel, kernels_on
 from redistrib.simulator.kernels.prices import seconds_of, stored_bytes
 from redistrib.simulator.kernels.unmoved import Unmoved, unmoved
 from redistrib.simulator.machine import Machine
@@ -54,8 +54,7 @@ def compiled(program: _Program, machine: Machine) -> _Program:
         return program
     flat = _apart(inlined(program))
     whole = unmoved(flat)
-    options = {"products": machine.fuses_products, "several": machine.several_results, "flash": machine.flash}
-    kernels, moved = kernels_of(whole.graph, **options), {*_moved(flat, whole)}
+    kernels, moved = kernels_on(machine, whole.graph), {*_moved(flat, whole)}
     pairs = zip(kernels, whole.graph.operations, strict=True)
     unstored = {array.name for kernel, op in pairs if not kernel.stores for array in op.outs} - moved
     passes = [numbers for one in attentions(whole.graph) for numbers in one.passes] if machine.flash else []

@@ -40,6 +40,7 @@ from redistrib.simulator.kernels.grouping import Root, alone, groups_of, without
 from redistrib.simulator.kernels.kinds import Kind, is_product, kinds_of, slices
 from redistrib.simulator.kernels.reads import Read, is_stacked, update_of, updates, with_copies
 from redistrib.simulator.kernels.transposing import follows_product, strides
+from redistrib.simulator.machine import Machine
 
 _RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
 WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
@@ -128,6 +129,11 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
         kernels.append(Kernel(True, launches, stores, tuple(reads), written, fused.again.get(k, 1.0), turned))
         first.add(group)
     return kernels
+
+
+def kernels_on(machine: Machine, graph: Graph) -> list[Kernel]:
+    """The kernels that the compiler of a machine makes of a graph."""
+    return kernels_of(graph, flash=machine.flash, products=machine.fuses_products, several=machine.several_results)
 
 
 class _Flash:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redistrib.programs.data import Compute, Loop, Move, ProgramData
 from redistrib.programs.graph import Array, Graph, LoopScope, Operation, Role
@@ -104,16 +104,12 @@ class _Walk:
         self.run(inside, number)
         ends = [self.array_of[id(inside), name] for name in inside.outputs]
         for k, end in zip(carries, ends[: op.carried], strict=True):
-            edge = self.operations[k]
-            self.operations[k] = Operation(EDGE, "carry", (*edge.ins, end), edge.outs, role="carry")
+            self.operations[k] = replace(self.operations[k], ins=(*self.operations[k].ins, end))
         for end, out in zip(ends[op.carried :], op.outs[op.carried :], strict=True):
             self._edge("stack", (end,), (self.made(program, out),))
         for start, out in zip(starts, op.outs[: op.carried], strict=False):
             self._edge("leave", (start.name,), (self.made(program, out),))
-        loop = self.loops[number]
-        self.loops[number] = LoopScope(
-            loop.name, scope, first, len(self.operations), op.steps, op.reverse, loop.is_while
-        )
+        self.loops[number] = replace(self.loops[number], stop=len(self.operations))
 
     def _edge(self, role: Role, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
         self.operations.append(Operation(EDGE, role, ins, outs, role=role))
