@@ -141,7 +141,7 @@ test-browser: $(VENV)/.dev ## the pages of `redistrib view` in a headless browse
 	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver > /dev/null; }
 	@$(PIP) install 'selenium>=4.20,<5'
-	$(PYTEST) -n 0 tests/viewer $(ARGS)
+	$(PYTEST) -n 0 tests/programs/show $(ARGS)
 
 # In an environment with JAX for GPUs, which this one does not install. The settings of the other tests ask for CPUs.
 test-gpu: ## moves, programs and rates on real GPUs, by the `python3` of the path, with JAX for GPUs

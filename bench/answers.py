@@ -20,9 +20,9 @@ from bench.children import progress
 from bench.language_models import LLAMA_70B, decode, form
 from bench.results import Record
 from bench.suite import Settings, Suite, cases, once
-from redistrib.autoshard.result import Candidate
 from redistrib.errors import MemoryLimitError
-from redistrib.simulator.constants import machine
+from redistrib.programs.search.result import Candidate
+from redistrib.programs.time.constants import machine
 
 WIDTH, HIDDEN = 8192, 32768
 SECONDS = 16.0  # of one search at most

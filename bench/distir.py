@@ -1,6 +1,6 @@
 """DistIR's tables by simulation: the best layout of D, T, P and K for every model and batch size.
 
-The machine is `v100` (redistrib/simulator/constants.py). Its constants were fixed before any of these tables was
+The machine is `v100` (redistrib/programs/time/constants.py). Its constants were fixed before any of these tables was
 simulated; none of them is fitted.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 from bench.children import progress
 from bench.results import Record
 from bench.suite import Settings, Suite, once
-from redistrib.pipelines.grid import of_microbatches
-from redistrib.pipelines.models import gpt2, mlp
-from redistrib.simulator.constants import machine
+from redistrib.programs.stages.grid import of_microbatches
+from redistrib.programs.stages.models import gpt2, mlp
+from redistrib.programs.time.constants import machine
 
 # Table 1: layers and width.
 MLP = {"MLP 1B": (16, 8192), "MLP 17B": (64, 16384), "MLP 103B": (96, 32768)}

@@ -16,7 +16,7 @@ from bench.children import progress
 from bench.distir import GPT2
 from bench.results import Record
 from bench.suite import Settings, Suite, once
-from redistrib.pipelines.grid import layouts
+from redistrib.programs.stages.grid import layouts
 
 MODEL, DEVICES = "GPT-2 175B", 16
 REPEATS, CALLS = 5, 4

@@ -19,10 +19,10 @@ from bench.pairing import Part
 from bench.worker_cpu_seconds import BELOW, prices, whole
 from bench.worker_kernels import counted
 from redistrib.cost.chips import CHIPS
-from redistrib.explain.profiling.operations import measure_operations
-from redistrib.simulator.constants import machine
-from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates
-from redistrib.simulator.machine import Machine, Rates
+from redistrib.programs.time.constants import machine
+from redistrib.programs.time.fit import OperationSample, RatesFit, fit_rates
+from redistrib.programs.time.machine import Machine, Rates
+from redistrib.programs.time.operations import measure_operations
 
 REPEATS = 7
 AT_LEAST = 0.03  # seconds of a measurement, in which short programs run several times

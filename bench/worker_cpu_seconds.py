@@ -21,17 +21,17 @@ from bench.pairing import Part
 from bench.programs.all import cases
 from bench.programs.case import _IS_WHOLE
 from bench.worker_kernels import counted
-from redistrib.autoshard.entry import problem_of
-from redistrib.autoshard.evaluation import evaluated
-from redistrib.autoshard.starting import propagated
 from redistrib.backends.jax.calibrate import measure
 from redistrib.cost.fit import fit_profile
-from redistrib.distribution.prepared import prepare
-from redistrib.explain.profiling.operations import measure_operations
 from redistrib.lang.mesh import Mesh
-from redistrib.simulator.constants import machine
-from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates
-from redistrib.simulator.machine import Machine, Rates
+from redistrib.programs.run.prepared import prepare
+from redistrib.programs.search.entry import problem_of
+from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.starting import propagated
+from redistrib.programs.time.constants import machine
+from redistrib.programs.time.fit import OperationSample, RatesFit, fit_rates
+from redistrib.programs.time.machine import Machine, Rates
+from redistrib.programs.time.operations import measure_operations
 
 BELOW = 256  # of the integers of arguments: words, labels and positions of all programs
 REPEATS, ROUNDS = 7, 9

@@ -13,10 +13,10 @@ from bench.children import serve
 from bench.kernel_programs import Program, programs
 from bench.pairing import Part
 from bench.worker_compiled import devices_of
-from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.simulator.kernels.fusion import kernels_of
+from redistrib.programs.run.prepared import prepare
+from redistrib.programs.time.kernels.fusion import kernels_of
 
 HLO_TYPES = {"pred": "bool", "bf16": "bfloat16", "f32": "float32", "s32": "int32", "u32": "uint32", "s8": "int8"}
 PREFETCHES = 4  # times that the count has the bytes of a copy into the memory on the chip: read and written, twice
@@ -25,7 +25,7 @@ PREFETCHES = 4  # times that the count has the bytes of a copy into the memory o
 def counted(program: Program, products: bool = True, several: bool = True) -> int:
     """Bytes that the kernels of a search read and write; a step of each loop counts once, as compilers count.
 
-    `products` and `several` are those of `redistrib.simulator.kernels.fusion`.
+    `products` and `several` are those of `redistrib.programs.time.kernels.fusion`.
     """
     graph = prepare(program.function, program.args, Mesh.of({"d": 1}), None, None, None).traced.graph
     return sum(kernel.share() for kernel in kernels_of(graph, products=products, several=several))

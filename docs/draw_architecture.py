@@ -1,9 +1,10 @@
-"""Draw docs/architecture.png and docs/moving.png: rooms by layer, with an arrow from each to what it imports.
+"""Draw docs/architecture.png, docs/moving.png and docs/programs.png: rooms by layer, with arrows to what they import.
 
     python docs/draw_architecture.py
 
 The first has the rooms of the package, in the layers of the first import contract in pyproject.toml. The second has
-the rooms that move arrays, those inside `backends` apart, each above all that it imports. Arrows are those of the
+the rooms that move arrays, those inside `backends` apart, and the third those inside `programs`, each above all that
+it imports. Arrows are those of the
 import graph that no longer path implies. A picture carries its whole graph as text: a test holds it against the code.
 """
 
@@ -30,6 +31,7 @@ from matplotlib.patches import Rectangle
 ROOT = Path(__file__).parents[1]
 PICTURE = Path(__file__).with_name("architecture.png")
 MOVING = Path(__file__).with_name("moving.png")
+PROGRAMS = Path(__file__).with_name("programs.png")
 MOVERS = ("weights", "dtensor", "resharding", "launches", "synthesis", "cost", "plans", "theory")
 BACKENDS = ("jax", "mpi", "torch", "ranks", "stages", "single_steps", "digests", "refusals")
 # Inches: between layers, of a box, between boxes, of a letter, and of the place of an arrow that passes a layer.
@@ -40,12 +42,12 @@ Graph: TypeAlias = dict[str, list[str]]
 Place: TypeAlias = tuple[str, int]  # of a room, or of the arrows to it, in a layer
 
 
-def layers() -> list[list[str]]:
-    """The rooms of each layer, the highest first."""
+def layers(container: str = "redistrib") -> list[list[str]]:
+    """The rooms of each layer of a package, the highest first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    rows = next(contract for contract in contracts if contract["type"] == "layers")["layers"]
+    rows = next(each for each in contracts if each.get("containers") == [container])["layers"]
     return [[room.strip() for room in row.replace(":", "|").split("|")] for row in rows]
 
 
@@ -69,6 +71,12 @@ def imports(rooms: Sequence[str]) -> Graph:
 def of_the_package() -> tuple[list[list[str]], Graph]:
     """The rooms of the package by layer, and their imports."""
     rows = layers()
+    return rows, imports([room for row in rows for room in row])
+
+
+def of_programs() -> tuple[list[list[str]], Graph]:
+    """The rooms inside `programs` by layer, and their imports."""
+    rows = [[f"programs.{room}" for room in row] for row in layers("redistrib.programs")]
     return rows, imports([room for row in rows for room in row])
 
 
@@ -158,6 +166,6 @@ def draw(path: Path, rows: list[list[str]], edges: Graph) -> None:
 
 
 if __name__ == "__main__":
-    for path, graph in {PICTURE: of_the_package, MOVING: of_moving}.items():
+    for path, graph in {PICTURE: of_the_package, MOVING: of_moving, PROGRAMS: of_programs}.items():
         draw(path, *graph())
         print(f"wrote {path.relative_to(ROOT)}")

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from scipy import sparse
 
 import redistrib as rd
-from redistrib.programs.nest import Access, Nest
+from redistrib.programs.ir.nest import Access, Nest
 
 ROWS, COLUMNS = 4800, 1000
 comm = MPI.COMM_WORLD

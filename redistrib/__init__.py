@@ -20,34 +20,34 @@ if TYPE_CHECKING:
         to_torch,
         verify,
     )
-    from redistrib.autoshard.entry import search
     from redistrib.cache import clear_caches
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
-    from redistrib.distribution.diagnosis import diagnose
-    from redistrib.distribution.partition import partition
-    from redistrib.distribution.regions import proxy
-    from redistrib.distribution.rules import rule
-    from redistrib.distribution.trace.constraints import cut
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
-    from redistrib.partitioning.tactics import along, work
-    from redistrib.pipelines.entry import pipeline
-    from redistrib.pipelines.layout import Layout
     from redistrib.plans.plan import Plan
     from redistrib.plans.points import owners, point_of
     from redistrib.plans.reference import tile_of
-    from redistrib.programs.program import Program
-    from redistrib.programs.spec import nest
+    from redistrib.programs.ir.program import Program
+    from redistrib.programs.ir.spec import nest
+    from redistrib.programs.rules.constraints import cut
+    from redistrib.programs.rules.public import rule
+    from redistrib.programs.run.partition import partition
+    from redistrib.programs.run.regions import proxy
+    from redistrib.programs.schedule.tactics import along, work
+    from redistrib.programs.search.entry import search
+    from redistrib.programs.show.diagnosis import diagnose
+    from redistrib.programs.show.entry import view
+    from redistrib.programs.stages.entry import pipeline
+    from redistrib.programs.stages.layout import Layout
+    from redistrib.programs.time.entry import simulate
     from redistrib.resharding.entry import reshard, reshard_plan
     from redistrib.resharding.paths import like
     from redistrib.resharding.planning import cache_info
     from redistrib.resharding.value import TreePlan
-    from redistrib.simulator.entry import simulate
     from redistrib.theory.subsets import subset
     from redistrib.theory.topology import Topology
-    from redistrib.viewer.entry import view
     from redistrib.weights.loading import load
     from redistrib.weights.planning import LoadPlan, load_plan
     from redistrib.weights.saving import save
@@ -60,35 +60,35 @@ _HOME = {
     "DimType": "redistrib.lang.types",
     "DistType": "redistrib.lang.types",
     "LatencyBandwidth": "redistrib.cost.latency",
-    "Layout": "redistrib.pipelines.layout",
+    "Layout": "redistrib.programs.stages.layout",
     "LoadPlan": "redistrib.weights.planning",
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
-    "Program": "redistrib.programs.program",
+    "Program": "redistrib.programs.ir.program",
     "RedistribError": "redistrib.errors",
     "Topology": "redistrib.theory.topology",
     "TreePlan": "redistrib.resharding.value",
-    "along": "redistrib.partitioning.tactics",
+    "along": "redistrib.programs.schedule.tactics",
     "cache_info": "redistrib.resharding.planning",
     "clear_caches": "redistrib.cache",
-    "cut": "redistrib.distribution.trace.constraints",
-    "diagnose": "redistrib.distribution.diagnosis",
+    "cut": "redistrib.programs.rules.constraints",
+    "diagnose": "redistrib.programs.show.diagnosis",
     "distribute": "redistrib.api",
     "like": "redistrib.resharding.paths",
     "load": "redistrib.weights.loading",
     "load_plan": "redistrib.weights.planning",
-    "nest": "redistrib.programs.spec",
+    "nest": "redistrib.programs.ir.spec",
     "owners": "redistrib.plans.points",
-    "partition": "redistrib.distribution.partition",
-    "pipeline": "redistrib.pipelines.entry",
+    "partition": "redistrib.programs.run.partition",
+    "pipeline": "redistrib.programs.stages.entry",
     "point_of": "redistrib.plans.points",
-    "proxy": "redistrib.distribution.regions",
-    "rule": "redistrib.distribution.rules",
+    "proxy": "redistrib.programs.run.regions",
+    "rule": "redistrib.programs.rules.public",
     "reshard": "redistrib.resharding.entry",
     "reshard_plan": "redistrib.resharding.entry",
     "save": "redistrib.weights.saving",
-    "search": "redistrib.autoshard.entry",
-    "simulate": "redistrib.simulator.entry",
+    "search": "redistrib.programs.search.entry",
+    "simulate": "redistrib.programs.time.entry",
     "subset": "redistrib.theory.subsets",
     "synthesize": "redistrib.api",
     "tile_of": "redistrib.plans.reference",
@@ -96,8 +96,8 @@ _HOME = {
     "to_mpi": "redistrib.api",
     "to_torch": "redistrib.api",
     "verify": "redistrib.api",
-    "view": "redistrib.viewer.entry",
-    "work": "redistrib.partitioning.tactics",
+    "view": "redistrib.programs.show.entry",
+    "work": "redistrib.programs.schedule.tactics",
 }
 
 __all__ = [
@@ -173,7 +173,7 @@ def __dir__() -> list[str]:
 
 def _notebook_html(value: object) -> str | None:
     try:
-        from redistrib.viewer.entry import html_of
+        from redistrib.programs.show.entry import html_of
     except ModuleNotFoundError as error:
         if lacks_programs(error.name):
             return None  # the notebook shows the text

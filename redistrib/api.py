@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from redistrib.arguments import dtype_name, has_devices, is_sharding, numbered, numbered_ranks, require_mesh_of, typed
 from redistrib.cost.presets import cost_model
@@ -17,8 +18,6 @@ from redistrib.lang.placements import is_device_mesh
 from redistrib.plans.data import PlanData
 from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify as verify_plan
-from redistrib.programs.data import ProgramData
-from redistrib.programs.verify import verify_program
 from redistrib.renamed import renamed
 from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
@@ -27,10 +26,10 @@ from redistrib.theory.topology import Topology, topology_of_mesh
 if TYPE_CHECKING:
     from redistrib.cost.fit import Fit
     from redistrib.cost.presets import MachineLike
-    from redistrib.distribution.distributed import Distributed
-    from redistrib.programs.program import Program
-    from redistrib.simulator.fit import OperationSample, RatesFit
-    from redistrib.simulator.machine import Form
+    from redistrib.programs.ir.program import Program
+    from redistrib.programs.run.distributed import Distributed
+    from redistrib.programs.time.fit import OperationSample, RatesFit
+    from redistrib.programs.time.machine import Form
 
 _Verified = TypeVar("_Verified", bound="Plan | Program")
 
@@ -131,9 +130,13 @@ DEFAULT_MACHINE = "tpu"
 def to_jax(plan: Plan | Program, mesh: Any, **options: Any) -> Any:
     """A function of one global `jax.Array` that carries out a plan, or of several that runs a program.
 
-    See `redistrib.backends.jax.to_jax` and `redistrib.backends.jax.program_to_jax`.
+    See `redistrib.backends.jax.to_jax` and `redistrib.programs.run.jax.placed_function.program_to_jax`.
     """
     need("jax")
+    if _is_program(plan):
+        from redistrib.programs.run.jax.placed_function import program_to_jax
+
+        return program_to_jax(plan, mesh, **options)
     from redistrib.backends import jax
 
     return jax.run(_plan_or_program(plan), mesh, **options)
@@ -154,7 +157,9 @@ def verify(plan: _Verified, bound: int | None = None) -> _Verified:
         ProgramError: for the first rule that a program breaks; names the operation. And for anything else than the two,
             or a bound for a program.
     """
-    if isinstance(plan, ProgramData):
+    if _is_program(plan):
+        from redistrib.programs.ir.verify import verify_program
+
         if bound is not None:
             raise ProgramError(plan.name, "", "Arguments", "a bound is for the tiles of one plan; leave it out")
         verify_program(plan)
@@ -163,8 +168,14 @@ def verify(plan: _Verified, bound: int | None = None) -> _Verified:
     return plan
 
 
+def _is_program(value: Any) -> TypeGuard[Program]:
+    """Whether a value is a program. Where there is one its module is loaded, and moves of arrays load none."""
+    module = sys.modules.get("redistrib.programs.ir.data")
+    return module is not None and isinstance(value, module.ProgramData)
+
+
 def _plan_or_program(plan: Any, verb: str = "runs") -> Any:
-    if not isinstance(plan, PlanData | ProgramData):
+    if not isinstance(plan, PlanData):
         raise ProgramError("", "", "Arguments", f"a Plan or a Program {verb}, and not {shown(plan)}")
     return plan
 
@@ -173,12 +184,16 @@ def _plan_or_program(plan: Any, verb: str = "runs") -> Any:
 def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
     """A persistent executor of a plan or a program on an `mpi4py` communicator.
 
-    See `redistrib.backends.mpi.to_mpi` and `redistrib.backends.mpi.program_to_mpi`.
+    See `redistrib.backends.mpi.to_mpi` and `redistrib.programs.run.mpi.program.program_to_mpi`.
     """
     need("mpi4py")
+    if _is_program(plan):
+        from redistrib.programs.run.mpi.program import program_to_mpi
+
+        return program_to_mpi(plan, comm, memory_limit=memory_limit, **options)
     from redistrib.backends import mpi
 
-    return mpi.run(plan, comm, memory_limit=memory_limit, **options)  # which tells all ranks of errors
+    return mpi.run(cast("Plan", plan), comm, memory_limit=memory_limit, **options)  # which tells all ranks of errors
 
 
 def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | str | None = None, **options: Any) -> Any:
@@ -241,17 +256,17 @@ def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: F
 
     Args:
         samples: timed operations, three or more; by default products and sums are timed on the first device of JAX.
-        form: how bytes and operations combine, see `redistrib.simulator.machine.Rates`.
+        form: how bytes and operations combine, see `redistrib.programs.time.machine.Rates`.
 
     Raises:
         ProfileError: if there are fewer than three samples, or one took no time.
     """
-    need("redistrib.simulator", "calibrate_rates")
-    from redistrib.simulator.fit import OperationSample, RatesFit, fit_rates
+    need("redistrib.programs.time", "calibrate_rates")
+    from redistrib.programs.time.fit import OperationSample, RatesFit, fit_rates
 
     if samples is None:
         need("jax")
-        from redistrib.explain.profiling.operations import measure_operations
+        from redistrib.programs.time.operations import measure_operations
 
         samples = [OperationSample(*timed) for timed in measure_operations()]
     return RatesFit(fit_rates(samples, form), tuple(samples))
@@ -293,7 +308,7 @@ def distribute(
             them or a prefix of one; None leaves the choice to the schedule. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         machine: the machine of moves, see `synthesize`; by default the preset of the devices' platform.
-        rules: for primitives, by name, a function from an equation (`redistrib.distribution.trace.equation.Equation`)
+        rules: for primitives, by name, a function from an equation (`redistrib.programs.rules.equation.Equation`)
             to a `Nest`, or None to leave it whole; or `rd.rule(...)`, or `rd.proxy(...)`. They come before those of the
             library.
         donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are deleted.
@@ -319,18 +334,18 @@ def distribute(
     >>> f(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
     (8, 2)
     """
-    need("redistrib.distribution", "rd.distribute")
+    need("redistrib.programs.run", "rd.distribute")
     need("jax")
     from redistrib.backends.jax.platforms import Platform
-    from redistrib.distribution.devices import meshes
-    from redistrib.distribution.entry import distributed
-    from redistrib.distribution.prepared import prepare, require_trip_count
+    from redistrib.programs.run.devices import meshes
+    from redistrib.programs.run.entry import distributed
+    from redistrib.programs.run.prepared import prepare, require_trip_count
 
     require_trip_count(trip_count)
     if not isinstance(ahead, bool):
         raise ProgramError("", "", "Arguments", f"ahead is {ahead!r}; give True or False")
     if isinstance(schedule, str) and schedule == "auto":
-        from redistrib.autoshard.entry import search
+        from redistrib.programs.search.entry import search
 
         result = search(
             fn,

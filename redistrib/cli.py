@@ -276,10 +276,10 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     from redistrib.errors import PictureError
-    from redistrib.simulator.constants import machine
-    from redistrib.simulator.entry import simulate
-    from redistrib.simulator.load import load
-    from redistrib.simulator.rate_files import load_rates
+    from redistrib.programs.time.constants import machine
+    from redistrib.programs.time.entry import simulate
+    from redistrib.programs.time.load import load
+    from redistrib.programs.time.rate_files import load_rates
 
     for path in options.output:
         if path.suffix not in (".json", ".png", ".pdf", ".svg"):
@@ -298,8 +298,8 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
-    from redistrib.simulator.load import load_any
-    from redistrib.viewer.entry import view
+    from redistrib.programs.show.entry import view
+    from redistrib.programs.time.load import load_any
 
     print(f"wrote {view(_loaded_or_planned(options, load_any, 'file or module:function')).save(options.output)}")
     return 0
@@ -321,7 +321,7 @@ def _loaded_or_planned(options: argparse.Namespace, load: Callable[..., Any], ki
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from redistrib.distribution.command import diagnosed
+    from redistrib.programs.show.diagnose_command import diagnosed
 
     diagnosis = diagnosed(options.target, options.devices)
     print(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis)
@@ -329,7 +329,7 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
-    from redistrib.autoshard.command import search_target
+    from redistrib.programs.show.search_command import search_target
 
     if options.picture is not None and options.measure is None:
         options.parser.error("--picture draws what was measured; say how many candidates with --measure 10")
@@ -390,7 +390,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 
 def _rates(options: argparse.Namespace) -> int:
     from redistrib.api import calibrate_rates
-    from redistrib.simulator.rate_files import load_samples
+    from redistrib.programs.time.rate_files import load_samples
 
     with writing(options.output) as write:
         fit = calibrate_rates(None if options.samples is None else load_samples(options.samples), form=options.form)

@@ -1,30 +1,30 @@
 """Programs as an intermediate representation: built by hand, checked, interpreted, transformed, seen rank by rank.
 
-The functions and classes of `redistrib.programs` and `redistrib.pipelines` that work on programs;
+The functions and classes of `redistrib.programs` and `redistrib.programs.stages` that work on programs;
 docs/programs.md shows each. The import loads neither JAX nor MPI.
 """
 
 from __future__ import annotations
 
-from redistrib.pipelines.grid import LAYOUTS, grid, register_layouts
-from redistrib.pipelines.orders import ORDERS, PipelineTask, gpipe, interleaved, one_f_one_b, register_order
-from redistrib.pipelines.recompute import recomputed
-from redistrib.pipelines.spreading import spread
-from redistrib.programs.abstract import Mixed, Register
-from redistrib.programs.allocation import allocate, intervals
-from redistrib.programs.builder import Builder
-from redistrib.programs.check import check
-from redistrib.programs.collectives import recognised
-from redistrib.programs.interpret import interpret
-from redistrib.programs.live import moments, peak_bytes
-from redistrib.programs.nest import Access, Nest
-from redistrib.programs.ops import REGISTER
-from redistrib.programs.parse import parse
-from redistrib.programs.project import project, run_ranks
-from redistrib.programs.reductions import reductions
-from redistrib.programs.reference import run_by_rank, run_whole
-from redistrib.programs.text import to_text
-from redistrib.programs.value import Place, Value
+from redistrib.programs.ir.abstract import Mixed, Register
+from redistrib.programs.ir.allocation import allocate, intervals
+from redistrib.programs.ir.builder import Builder
+from redistrib.programs.ir.check import check
+from redistrib.programs.ir.collectives import recognised
+from redistrib.programs.ir.interpret import interpret
+from redistrib.programs.ir.live import moments, peak_bytes
+from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.ops import REGISTER
+from redistrib.programs.ir.parse import parse
+from redistrib.programs.ir.project import project, run_ranks
+from redistrib.programs.ir.reductions import reductions
+from redistrib.programs.ir.reference import run_by_rank, run_whole
+from redistrib.programs.ir.text import to_text
+from redistrib.programs.ir.value import Place, Value
+from redistrib.programs.stages.grid import LAYOUTS, grid, register_layouts
+from redistrib.programs.stages.orders import ORDERS, PipelineTask, gpipe, interleaved, one_f_one_b, register_order
+from redistrib.programs.stages.recompute import recomputed
+from redistrib.programs.stages.spreading import spread
 
 __all__ = [
     "LAYOUTS",

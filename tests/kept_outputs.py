@@ -23,13 +23,13 @@ import numpy as np
 
 import redistrib as rd
 from redistrib.cli import parser as command_line
-from redistrib.distribution.partition import partition
 from redistrib.explain import draw_graph, explain, picture
-from redistrib.explain.programs import draw_program
 from redistrib.plans.steps import AllPermute
-from redistrib.programs.program import Program
-from redistrib.simulator.constants import MACHINES
-from redistrib.simulator.entry import simulate
+from redistrib.programs.ir.listing import draw_program
+from redistrib.programs.ir.program import Program
+from redistrib.programs.run.partition import partition
+from redistrib.programs.time.constants import MACHINES
+from redistrib.programs.time.entry import simulate
 from tests.plans import hand
 
 SERIES = matplotlib.__version__.rpartition(".")[0]

@@ -19,8 +19,10 @@ from redistrib.backends import mpi as on_mpi
 from redistrib.errors import RedistribError
 from redistrib.explain.profiling.compare import mesh_for
 from redistrib.plans.samples import Sample
-from redistrib.programs.parse import parse
-from redistrib.programs.text import to_text
+from redistrib.programs.ir.parse import parse
+from redistrib.programs.ir.text import to_text
+from redistrib.programs.run.jax import placed_function as programs_on_jax
+from redistrib.programs.run.mpi import doors as programs_on_mpi
 
 PACKAGE = Path(rd.__file__).parent
 README = (PACKAGE / "backends" / "README.md").read_text()
@@ -102,11 +104,11 @@ def test_run_refuses_with_the_same_words(kind: str) -> None:
 def test_programs() -> None:
     program = rd.partition(rd.nest("ab->ab", {"a": 4, "b": 4}, name="copy"), {"copy": {"a": 1}})
     bare = parse(to_text(program))
-    assert on_jax.can(program) is on_mpi.can(program) is None
+    assert programs_on_jax.can(program) is programs_on_mpi.can(program) is None
     mesh = jax.make_mesh((1,), ("x",))
     reason = "operation 'copy': nest 'copy' has no body; give one to run it"
-    assert on_jax.can(bare) == refused(lambda: on_jax.run(bare, mesh)) == reason
-    assert on_mpi.can(bare) == refused(lambda: on_mpi.run(bare, MPI.COMM_SELF)) == reason
+    assert programs_on_jax.can(bare) == refused(lambda: rd.to_jax(bare, mesh)) == reason
+    assert programs_on_mpi.can(bare) == refused(lambda: rd.to_mpi(bare, MPI.COMM_SELF)) == reason
 
 
 def test_measured_by_jax() -> None:

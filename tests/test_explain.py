@@ -8,7 +8,7 @@ import pytest
 import redistrib as rd
 from redistrib.errors import PictureError
 from redistrib.explain import explain, picture, traffic
-from redistrib.explain.programs import draw_program
+from redistrib.programs.ir.listing import draw_program
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from tests.messages import exactly

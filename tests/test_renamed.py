@@ -17,8 +17,8 @@ import redistrib as rd
 from redistrib.backends import mpi
 from redistrib.cli import main
 from redistrib.cost.presets import PRESETS
-from redistrib.pipelines.spreading import spread
-from redistrib.simulator.constants import MACHINES
+from redistrib.programs.stages.spreading import spread
+from redistrib.programs.time.constants import MACHINES
 
 CALLS = {name: getattr(rd, name) for name in rd.__all__ if inspect.isfunction(getattr(rd, name))} | {"spread": spread}
 ENDS: tuple[Any, ...] = ("[2048{x}4096, 4096]", "[4096, 2048{x}4096]", "x=2")

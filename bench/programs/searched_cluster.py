@@ -32,7 +32,7 @@ def links(devices: int) -> Any:
 
 def machine(devices: int) -> Any:
     """The machine of the search: the cluster's links, and the devices of the preset `cpu`."""
-    from redistrib.simulator.constants import MACHINES
+    from redistrib.programs.time.constants import MACHINES
 
     return replace(MACHINES["cpu"], name="cluster", links=links(devices))
 

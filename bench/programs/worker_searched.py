@@ -16,7 +16,7 @@ from bench.programs.pair import Pair, placed
 from bench.programs.searched_cluster import links
 from bench.programs.written import SEARCHED, programs, written
 from bench.worker_cluster import agree, barrier, start
-from redistrib.partitioning.schedule import Schedule
+from redistrib.programs.schedule.schedule import Schedule
 
 
 class Layouts(Pair):

@@ -6,10 +6,10 @@ import dataclasses
 import re
 from pathlib import Path
 
-from redistrib.programs.data import Call, Compute, Loop, Move, ProgramData
-from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import RULES, ScheduledNest
-from redistrib.programs.value import Place, Value
+from redistrib.programs.ir.data import Call, Compute, Loop, Move, ProgramData
+from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.pullback import RULES, ScheduledNest
+from redistrib.programs.ir.value import Place, Value
 
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 SHOWN = (Access, Nest, ScheduledNest, Place, Value, Compute, Move, Call, Loop, ProgramData)

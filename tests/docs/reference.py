@@ -10,7 +10,7 @@ from pathlib import Path
 import redistrib as rd
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
-TOOLS = ("redistrib.explain", "redistrib.explain.programs", "redistrib.testing")
+TOOLS = ("redistrib.explain", "redistrib.programs.ir.listing", "redistrib.testing")
 _DIRECTIVE = re.compile(r"^\.\. (?:py:data::|auto(?:function|class|exception)::) (\S+)$", re.MULTILINE)
 
 # Title, first sentence and names of each page about names of `redistrib` itself.

@@ -43,11 +43,12 @@ def description(picture: Path) -> str:
 
 def test_the_pictures_are_of_todays_imports(drawing: ModuleType) -> None:
     """Drawn anew by `python docs/draw_architecture.py`."""
-    for picture, graph in ((drawing.PICTURE, drawing.of_the_package), (drawing.MOVING, drawing.of_moving)):
-        assert json.loads(description(picture)) == graph()[1]
+    pictures = {drawing.PICTURE: "of_the_package", drawing.MOVING: "of_moving", drawing.PROGRAMS: "of_programs"}
+    for picture, graph in pictures.items():
+        assert json.loads(description(picture)) == getattr(drawing, graph)()[1]
 
 
-@pytest.mark.parametrize("graph", ["of_the_package", "of_moving"])
+@pytest.mark.parametrize("graph", ["of_the_package", "of_moving", "of_programs"])
 def test_no_arrow_of_a_picture_crosses_a_box(drawing: ModuleType, graph: str) -> None:
     placed = drawing.placed(*getattr(drawing, graph)())
     for corners in placed.arrows.values():

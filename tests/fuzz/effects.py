@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 import redistrib as rd
-from tests.distribution.effectful import KINDS, WRAPPERS, Function, Statement, is_allowed, recorded
 from tests.fuzz.guard import Failure, attempt
+from tests.programs.run.effectful import KINDS, WRAPPERS, Function, Statement, is_allowed, recorded
 
 MOST = 4  # statements of a function
 MESHES: tuple[dict[str, int], ...] = ({"d": 2}, {"d": 4}, {"d": 2, "e": 2})

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import redistrib as rd
-from redistrib.distribution.arguments import leaf_names
-from redistrib.distribution.region import RULES as REGIONS
-from redistrib.distribution.regions import LOOPS
-from redistrib.distribution.trace.inline import trace
+from redistrib.programs.rules.inline import trace
+from redistrib.programs.run.arguments import leaf_names
+from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.regions import LOOPS
 from tests.fuzz import closures, operations, primitives, structured, windows
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value

@@ -21,9 +21,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import redistrib as rd
-from redistrib.backends.jax import cross_mesh, execute, program
+from redistrib.backends.jax import cross_mesh, execute
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.context import LoweringContext, context_of
+from redistrib.programs.run.jax import program
 from redistrib.resharding.through import planning
 from redistrib.resharding.through.programs import ThroughProgram
 from tests.fuzz import problems

@@ -20,10 +20,10 @@ import redistrib as rd
 from bench import goals, tables
 from bench.results import Results
 from redistrib.backends.jax import offsets
-from redistrib.distribution.trace import nests, sums
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
+from redistrib.programs.rules import nests, sums
 from redistrib.weights import placing
 from tests.fuzz import (
     closures,
@@ -364,7 +364,7 @@ def test_functions_have_every_primitive_that_partial_sums_pass() -> None:
 
 
 def test_a_partial_sum_that_is_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As integers, which the law of `redistrib.distribution.trace.sums` does not allow."""
+    """As integers, which the law of `redistrib.programs.rules.sums` does not allow."""
     monkeypatch.setattr(nests, "passing", lambda equation: ((0,),) if equation.kind == "div" else ())
     function = values.Function(random.Random(0))
     function.arguments.append(np.arange(32, dtype=np.int32).reshape(8, 4))

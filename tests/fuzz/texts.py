@@ -18,10 +18,10 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.partitioning.schedule import Schedule
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.parse import parse
-from redistrib.programs.text import to_text
+from redistrib.programs.ir.parse import parse
+from redistrib.programs.ir.text import to_text
+from redistrib.programs.schedule.schedule import Schedule
 from redistrib.sizes import parse_size
 from tests.fuzz.changes import ODD_TEXTS, OTHERS
 from tests.fuzz.forge import sealed

@@ -17,8 +17,8 @@ import redistrib as rd
 from redistrib.errors import RunSizeError
 from redistrib.explain.profiling.compare import calibration_devices
 from redistrib.explain.profiling.inspect import inspect
-from redistrib.explain.profiling.operations import measure_operations
-from redistrib.simulator.fit import OperationSample, fit_rates
+from redistrib.programs.time.fit import OperationSample, fit_rates
+from redistrib.programs.time.operations import measure_operations
 
 pytestmark = pytest.mark.skipif(
     "cuda" not in os.environ.get("JAX_PLATFORMS", "") or jax.default_backend() != "gpu", reason="there is no GPU"

@@ -17,9 +17,9 @@ import redistrib.demo
 import redistrib.explain
 import redistrib.testing
 from redistrib.errors import MissingPackageError
-from redistrib.programs.parse import parse
-from redistrib.programs.reference import run_whole
-from redistrib.programs.text import bodies_of, to_text
+from redistrib.programs.ir.parse import parse
+from redistrib.programs.ir.reference import run_whole
+from redistrib.programs.ir.text import bodies_of, to_text
 
 FOLDER = Path(tempfile.mkdtemp())
 PLAN = rd.synthesize("[2{x}4, 4]", "[4, 2{x}4]", "x=2", machine="exact")

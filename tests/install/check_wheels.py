@@ -70,7 +70,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def main(installed: str) -> None:
     """Move arrays, then call what needs the second wheel."""
-    assert (find_spec("redistrib.distribution") is not None) == (installed == "both"), "another set of wheels"
+    assert (find_spec("redistrib.programs.run") is not None) == (installed == "both"), "another set of wheels"
     assert Path(sys.prefix) in Path(rd.__file__).parents, "the package is not that of this environment"
     arrays_move()
     for name, call in CALLS.items():

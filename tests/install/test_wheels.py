@@ -21,10 +21,7 @@ SECOND = {
     name for name in FILES if any(name == path or name.startswith(f"{path}/") for path in files_of_programs(PROJECT))
 }
 # Files of the first that import the second where a user asks for it, and say what to install if it is missing.
-LAZY = {
-    *(f"redistrib/{name}.py" for name in ("__init__", "api", "cli")),
-    *(f"redistrib/backends/{name}.py" for name in ("jax/doors", "mpi/__init__", "mpi/doors")),
-}
+LAZY = {f"redistrib/{name}.py" for name in ("__init__", "api", "cli")}
 ADVICE = "needs the programs part, which is not installed; install it with pip install 'redistrib[programs]'"
 
 

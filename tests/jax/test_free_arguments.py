@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import ProgramError, SourceArrayError
-from redistrib.pipelines.layout import Layout
+from redistrib.programs.stages.layout import Layout
 
 MESH = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
 WHOLE = np.arange(64.0).reshape(8, 8)  # float64, which JAX takes as float32

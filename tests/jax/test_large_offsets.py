@@ -24,13 +24,13 @@ import redistrib as rd
 from redistrib.backends.jax import execute
 from redistrib.backends.jax.boxes import box, put
 from redistrib.backends.jax.context import LoweringContext, context_of
-from redistrib.backends.jax.halos import with_halos
 from redistrib.backends.jax.offsets import LargeOffset
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.programs.value import Place, Value
-from redistrib.programs.windows import Reach
+from redistrib.programs.ir.value import Place, Value
+from redistrib.programs.ir.windows import Reach
+from redistrib.programs.run.jax.halos import with_halos
 from redistrib.resharding.through import planning
 from redistrib.resharding.through.programs import ThroughProgram
 from redistrib.testing import RedistributionCase, redistributions

@@ -14,11 +14,11 @@ from hypothesis import given, reject, settings
 import redistrib as rd
 from redistrib import ir
 from redistrib.backends import jax as on_jax
-from redistrib.backends.jax import PlacedFunction
 from redistrib.errors import ForeignMeshError, ProgramError
-from redistrib.pipelines.models import gpt2, mlp
-from redistrib.programs.program import Loop, Program, Value
-from tests.programs.nested import programs
+from redistrib.programs.ir.program import Loop, Program, Value
+from redistrib.programs.run.jax.placed_function import PlacedFunction
+from redistrib.programs.stages.models import gpt2, mlp
+from tests.programs.ir.nested import programs
 
 EIGHT = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("d",))
 FIRST, SECOND = (ir.Place(rd.Mesh(()), (number,)) for number in (0, 1))

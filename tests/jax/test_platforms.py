@@ -90,7 +90,8 @@ def test_virtual_cpu_devices_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_other_file_asks_for_the_platform_of_virtual_devices() -> None:
     package = Path(rd.__file__).parent
     may = {Path(platforms.__file__), package / "explain" / "profiling" / "compare.py"}  # the door, and what makes them
-    for room in ("backends/jax", "resharding", "pipelines", "distribution", "explain", "weights"):
+    rooms = ("backends/jax", "resharding", "explain", "weights", *(f"programs/{k}" for k in ("rules", "run", "stages")))
+    for room in rooms:
         for file in (package / room).rglob("*.py"):
             if file.parent != Path(xla_cpu.__file__).parent and file not in may:
                 nodes = ast.walk(ast.parse(file.read_text()))

@@ -17,12 +17,12 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import ForeignMeshError, ProgramError, TracedError, VerificationError
-from redistrib.programs.builder import Builder
-from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Compute, Move, Place, Program, Value
-from redistrib.programs.reference import run_whole
+from redistrib.programs.ir.builder import Builder
+from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.program import Compute, Move, Place, Program, Value
+from redistrib.programs.ir.reference import run_whole
 from tests.messages import exactly
-from tests.programs.nests import CASES, Case, arrays_for
+from tests.programs.ir.nests import CASES, Case, arrays_for
 
 FOUR = Place(rd.Mesh.of("d=4"))
 

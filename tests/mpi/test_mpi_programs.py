@@ -83,7 +83,7 @@ def test_t16_the_boxes_are_of_unequal_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.syspath_prepend(str(PROGRAMS))
     import program_cases
 
-    from redistrib.programs.direct import direct_transfers
+    from redistrib.programs.ir.direct import direct_transfers
 
     for case in program_cases.between(4):
         if "columns" in case.name:  # every device needs as much from each

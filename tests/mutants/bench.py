@@ -47,7 +47,7 @@ def files(folder: str, *last: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{name}" for name in (*sorted(names), *last))
 
 
-PLANS, PROGRAMS = "tests/synthesis/test_kept_plans.py", "tests/distribution/test_kept_programs.py"
+PLANS, PROGRAMS = "tests/synthesis/test_kept_plans.py", "tests/programs/run/test_kept_programs.py"
 OUTPUTS, CIRCLES = "tests/test_kept_outputs.py", "tests/test_circles.py"
 SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
 
@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "theory": ("theory", ("redistrib/theory", "tests/theory", PLANS, "tests/paper", "tests/laws")),
     "plans": ("plans", ("redistrib/plans", "tests/paper", PLANS, *files("tests/plans", "test_soundness.py"))),
-    "programs": ("programs", ("redistrib/programs", *files("tests/programs"), PROGRAMS, "tests/docs/test_pages.py")),
+    "ir": ("programs/ir", ("redistrib/programs/ir", *files("tests/programs/ir"), PROGRAMS, "tests/docs/test_pages.py")),
     "cost": ("cost", ("redistrib/cost", PLANS, *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
@@ -73,9 +73,18 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             *files("tests/synthesis", "test_exhaustive.py"),
         ),
     ),
-    "partitioning": (
-        "partitioning",
-        ("redistrib/partitioning", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
+    "schedule": (
+        "programs/schedule",
+        ("redistrib/programs/schedule", *files("tests/programs/ir"), PROGRAMS, *files("tests/programs/run")),
+    ),
+    "lower": (
+        "programs/lower",
+        ("redistrib/programs/lower", *files("tests/programs/ir"), PROGRAMS, *files("tests/programs/run")),
+    ),
+    "rules": ("programs/rules", ("redistrib/programs/rules", PROGRAMS, *files("tests/programs/run"))),
+    "run": (
+        "programs/run",
+        ("redistrib/programs/run", PROGRAMS, *files("tests/programs/run"), *files("tests/jax", "test_jax_sample.py")),
     ),
     "launches": (
         "launches",
@@ -86,8 +95,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "backends/jax",
         (
             "redistrib/backends/jax",
-            "tests/distribution/test_rules.py",
-            "tests/distribution/test_traced.py",
+            "tests/programs/run/test_rules.py",
+            "tests/programs/run/test_traced.py",
             PROGRAMS,
             *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
             "tests/reshard/test_reshard_jit.py",
@@ -96,15 +105,17 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "ranks": ("backends/ranks", ("redistrib/backends/ranks", *files("tests/ranks"))),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
-    "distribution": ("distribution", ("redistrib/distribution", PROGRAMS, *files("tests/distribution"))),
-    "pipelines": (
-        "pipelines",
-        ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
+    "stages": (
+        "programs/stages",
+        ("redistrib/programs/stages", *files("tests/programs/stages"), *files("tests/programs/time", "test_mlp.py")),
     ),
-    "autoshard": ("autoshard", ("redistrib/autoshard", "tests/search/test_kept_searches.py", *files("tests/search"))),
-    "simulator": (
-        "simulator",
-        ("redistrib/simulator", OUTPUTS, CIRCLES, *files("tests/simulate", "test_mlp.py"), PROGRAMS),
+    "search": (
+        "programs/search",
+        ("redistrib/programs/search", "tests/programs/search/test_kept_searches.py", *files("tests/programs/search")),
+    ),
+    "time": (
+        "programs/time",
+        ("redistrib/programs/time", OUTPUTS, CIRCLES, *files("tests/programs/time", "test_mlp.py"), PROGRAMS),
     ),
     "explain": (
         "explain",
@@ -130,8 +141,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/theory/test_rules_soundness.py",
             "tests/uneven/test_types.py",
             "tests/test_testing.py",
-            "tests/simulate/test_command.py",
-            "tests/search/test_use.py::test_the_command",
+            "tests/programs/time/test_command.py",
+            "tests/programs/search/test_use.py::test_the_command",
             "tests/mpi/test_mpi_programs.py",
         ),
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from redistrib.lang.notation import Reduction
 from redistrib.plans.reduction import Accumulator, combined, combined_along, identity
-from redistrib.programs.spec import nest
+from redistrib.programs.ir.spec import nest
 
 FLOATS = ["float16", "float32", "float64", *(name for name in dir(ml_dtypes) if name.startswith(("float", "bfloat")))]
 KINDS: tuple[Reduction, ...] = ("max", "min")

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import RedistribError
-from redistrib.pipelines.layout import Layout
+from redistrib.programs.stages.layout import Layout
 from tests.reshard.cases import jax_mesh
 from tests.seams.transformations import TRANSFORMATIONS, Function, composed
 

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import RedistribError
-from redistrib.pipelines.layout import Layout
+from redistrib.programs.stages.layout import Layout
 from tests.seams.cells import CALLS, NUMBERS, SOURCE, Setting, layer
 
 

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.digests import digest_of
-from redistrib.pipelines.layout import Layout
+from redistrib.programs.stages.layout import Layout
 from tests.seams.cells import CONTEXTS, MESH, NUMBERS, layer
 
 ABSTRACT = AbstractMesh((2, 2), ("a", "b"))

@@ -16,7 +16,7 @@ from redistrib.cost.fit import FASTEST, fit_profile
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.presets import PRESETS, cost_model
 from redistrib.plans.samples import Sample
-from redistrib.simulator.constants import MACHINES, machine
+from redistrib.programs.time.constants import MACHINES, machine
 from tests.messages import exactly
 
 GOOD = {**json.loads(PRESETS["gpu"].to_json()), "transports": {"packed": [1e-5, 0, 1e-9]}}  # type: ignore[attr-defined]

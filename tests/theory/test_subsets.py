@@ -7,9 +7,9 @@ import pytest
 
 import redistrib as rd
 from redistrib.errors import TypeFormError, UnevenTypeError
-from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Place, Value
-from redistrib.programs.windows import Reach
+from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.program import Place, Value
+from redistrib.programs.ir.windows import Reach
 
 CASES = [
     ("[2{i}4, 4{j}8, 5{k}5]", "i=2,j=2,k=1", "x[2*i : 2*i+2, 4*j : 4*j+4, 0 : 5]"),

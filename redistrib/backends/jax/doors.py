@@ -10,33 +10,27 @@ import jax
 from redistrib.backends.jax import calibrate
 from redistrib.backends.jax.execute import require_plan, to_jax
 from redistrib.backends.refusals import refusal
-from redistrib.extras import need
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
-from redistrib.programs.data import ProgramData
-from redistrib.programs.program import Program
 
 
-def run(runnable: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> Callable[..., Any]:
-    """The function of global arrays of a plan or a program on a JAX mesh.
+def run(plan: Plan, where: jax.sharding.Mesh, **options: Any) -> Callable[..., Any]:
+    """The function of one global array that carries out a plan on a JAX mesh.
 
     Args:
-        runnable: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
-        where: a JAX mesh with the axes of the plan's or the program's mesh.
-        options: those of `to_jax` for a plan, of `program_to_jax` for a program.
+        plan: a plan, which moves one array.
+        where: a JAX mesh with the axes of the plan's mesh.
+        options: those of `to_jax`.
 
     Raises:
-        RedistribError: as these functions do.
+        RedistribError: as `to_jax` does.
     """
-    if isinstance(runnable, ProgramData):
-        function: Callable[..., Any] = _for_programs().program_to_jax(runnable, where, **options)
-        return function
-    return to_jax(runnable, where, **options)
+    return to_jax(plan, where, **options)
 
 
-def can(runnable: Plan | Program) -> str | None:
-    """The reason why no JAX mesh can carry out a plan or a program, in one line; None if one can."""
-    return refusal(_require, runnable)
+def can(plan: Plan) -> str | None:
+    """The reason why no JAX mesh can carry out a plan, in one line; None if one can."""
+    return refusal(require_plan, plan)
 
 
 def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
@@ -50,18 +44,3 @@ def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
         Samples for `redistrib.cost.fit.fit_profile`, in seconds and bytes.
     """
     return calibrate.measure(jax.devices() if where is None else where, **options)
-
-
-def _require(runnable: Plan | Program) -> None:
-    if isinstance(runnable, ProgramData):
-        _for_programs().require_program(runnable)
-    else:
-        require_plan(runnable)
-
-
-def _for_programs() -> Any:
-    """What runs programs, which the wheel for programs installs."""
-    need("redistrib.backends.jax.placed_function", "rd.to_jax of a program")
-    from redistrib.backends.jax import placed_function
-
-    return placed_function

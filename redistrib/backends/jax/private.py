@@ -237,10 +237,10 @@ INLINED = {
 }
 
 # A file of the library that binds an equation where the user calls it, and those that trace the user's function.
-_NOT_THE_USERS = str(Path("redistrib", "distribution", "trace", "constraints.py"))
+_NOT_THE_USERS = str(Path("redistrib", "programs", "rules", "constraints.py"))
 _TRACING = (
-    str(Path("redistrib", "distribution", "trace", "called.py")),
-    str(Path("redistrib", "distribution", "trace", "inline.py")),
+    str(Path("redistrib", "programs", "rules", "called.py")),
+    str(Path("redistrib", "programs", "rules", "inline.py")),
     str(Path("redistrib", "resharding", "through", "prepared.py")),
 )
 

@@ -1,5 +1,4 @@
-"""Plans and programs through mpi4py: `to_mpi` and `program_to_mpi` prepare them, `scatter` and `gather` distribute and
-collect arrays.
+"""Plans through mpi4py: `to_mpi` prepares them, `scatter` and `gather` distribute and collect arrays.
 
 The backend runs every correct plan, with one rank per device, on every dtype of NumPy and ml_dtypes whose elements are
 numbers or booleans. A step uses one of the transports:
@@ -12,45 +11,24 @@ numbers or booleans. A step uses one of the transports:
 
 `reductions` stages and reduces partial sums where the transport is not `packed`. `selection` chooses the transport by
 memory limit and profile; `executor` allocates memory, and runs the steps by `redistrib.backends.ranks`.
-
-`program` runs the operations of a program on NumPy tiles, its plans by executors, and its moves without a plan by
-`direct`: from a root, to a root, or as boxes between any ranks.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 from redistrib.backends.mpi.command import run_command
 from redistrib.backends.mpi.doors import can, measure, run
 from redistrib.backends.mpi.executor import Executor, to_mpi
 from redistrib.backends.mpi.hosts import topology
 from redistrib.backends.mpi.scatter_gather import gather, scatter
-from redistrib.extras import need
-
-if TYPE_CHECKING:
-    from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
 
 __all__ = [
     "Executor",
-    "ProgramExecutor",
     "can",
     "gather",
     "measure",
-    "program_to_mpi",
     "run",
     "run_command",
     "scatter",
     "to_mpi",
     "topology",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What runs programs, which the wheel for programs installs."""
-    if name not in ("ProgramExecutor", "program_to_mpi"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    need("redistrib.backends.mpi.program", name)
-    from redistrib.backends.mpi import program
-
-    return getattr(program, name)

@@ -1,24 +1,21 @@
-"""Checks that all ranks prepare the same plan or program with the same arguments, before anything is allocated."""
+"""Checks that all ranks prepare the same plan with the same arguments, before anything is allocated."""
 
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import selection
 from redistrib.backends.ranks.arguments import compared_arguments
-from redistrib.backends.refusals import require_bodies
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import CommunicatorError, ProfileError, ProgramError, RedistribError
+from redistrib.errors import CommunicatorError, ProfileError, RedistribError
 from redistrib.launches.call_errors import of_ranks
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.check import check as checked
-from redistrib.programs.data import ProgramData
-from redistrib.programs.inline import with_steps
-from redistrib.programs.program import Compute, Program
 
 
 def check(
@@ -32,7 +29,7 @@ def check(
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    options = _require_equal("plan", plan, Plan, comm, limit, machine, transport)
+    options = require_equal("plan", plan, Plan, digest_of, comm, limit, machine, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
@@ -41,48 +38,20 @@ def check(
     return options
 
 
-def check_program(
-    program: Program, comm: MPI.Intracomm, limit: int | str | None, machine: Any, transport: str | None
-) -> tuple[LatencyBandwidth | None, int | None]:
-    """As `check`, for a program. Of the bodies of its nests, only the names are compared.
-
-    Raises:
-        CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
-    """
-    options = _require_equal("program", program, ProgramData, comm, limit, machine, transport)
-    ranks = max(program.devices, default=-1) + 1
-    if comm.size < ranks:
-        raise CommunicatorError(
-            f"the program runs on devices up to number {ranks - 1} and the communicator has {comm.size} ranks; give it "
-            f"a rank for each, for example with mpiexec -n {ranks}"
-        )
-    require(program)
-    return options
-
-
-def require(runnable: Plan | Program) -> None:
-    """Refuse a plan or a program that no communicator can carry out.
+def require(plan: Plan) -> None:
+    """Refuse a plan that no communicator can carry out.
 
     Raises:
         DtypeError, MissingPackageError: if NumPy cannot hold the plan's elements.
-        ProgramError: if the program is invalid, or a nest has no body or has an effect.
     """
-    if not isinstance(runnable, ProgramData):
-        dtype_of(runnable.dtype)
-        return
-    require_bodies(checked(runnable))
-    for op in (op for inner in with_steps(runnable) for op in inner.ops):
-        if isinstance(op, Compute) and any(part.nest.effectful for part in op.parts):
-            raise ProgramError(
-                op.name, "", "Effect", "every rank would have the effect of the operation once; leave the operation "
-                "out, and show the values that it reads after the call",
-            )  # fmt: skip
+    dtype_of(plan.dtype)
 
 
-def _require_equal(
+def require_equal(
     kind: str,
     runnable: Any,
     sort: type,
+    digest_of: Callable[[Any], str],
     comm: MPI.Intracomm,
     limit: Any,
     machine: Any,
@@ -93,7 +62,7 @@ def _require_equal(
     model, room, problem, call = None, None, None, ""
     try:
         model = None if machine is None else selection.profile_of_transports(machine)
-        digest, room = compared_arguments(kind, runnable, sort, limit)
+        digest, room = compared_arguments(kind, runnable, sort, digest_of, limit)
         call = f"{kind} {digest}"
     except RedistribError as error:
         problem = error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi4py import MPI
 
@@ -10,38 +10,27 @@ from redistrib.backends.mpi import calibrate
 from redistrib.backends.mpi.consistency import require
 from redistrib.backends.mpi.executor import Executor, to_mpi
 from redistrib.backends.refusals import refusal
-from redistrib.extras import need
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
-from redistrib.programs.data import ProgramData
-from redistrib.programs.program import Program
-
-if TYPE_CHECKING:
-    from redistrib.backends.mpi.program import ProgramExecutor
 
 
-def run(runnable: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor | ProgramExecutor:
-    """The function of local tiles of a plan or a program on a communicator; collective.
+def run(plan: Plan, where: MPI.Intracomm, **options: Any) -> Executor:
+    """The function of local tiles that carries out a plan on a communicator; collective.
 
     Args:
-        runnable: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
-        where: a communicator with one rank per device of the plan, or at least one per device of the program.
-        options: those of `to_mpi` for a plan, of `program_to_mpi` for a program.
+        plan: a plan, which moves one array.
+        where: a communicator with one rank per device of the plan.
+        options: those of `to_mpi`.
 
     Raises:
-        RedistribError: as these functions do.
+        RedistribError: as `to_mpi` does.
     """
-    if isinstance(runnable, ProgramData):
-        need("redistrib.backends.mpi.program", "rd.to_mpi of a program")
-        from redistrib.backends.mpi.program import program_to_mpi
-
-        return program_to_mpi(runnable, where, **options)
-    return to_mpi(runnable, where, **options)
+    return to_mpi(plan, where, **options)
 
 
-def can(runnable: Plan | Program) -> str | None:
-    """The reason why no communicator can carry out a plan or a program, in one line; None if one can."""
-    return refusal(require, runnable)
+def can(plan: Plan) -> str | None:
+    """The reason why no communicator can carry out a plan, in one line; None if one can."""
+    return refusal(require, plan)
 
 
 def measure(where: MPI.Intracomm | None = None, **options: Any) -> list[Sample] | None:

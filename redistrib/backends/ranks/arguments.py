@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from types import UnionType
+from collections.abc import Callable
 from typing import Any
 
-from redistrib.backends.digests import digest_of
 from redistrib.errors import CommunicatorError
 from redistrib.errors.base import shown
 from redistrib.sizes import parse_size
 
 
-def compared_arguments(kind: str, runnable: Any, sort: type | UnionType, limit: Any) -> tuple[str, int | None]:
+def compared_arguments(
+    kind: str, runnable: Any, sort: type, digest: Callable[[Any], str], limit: Any
+) -> tuple[str, int | None]:
     """The digest of what is to be run, and the memory limit in bytes.
 
     A backend calls it before its ranks meet, and tells an error to all ranks.
@@ -20,6 +21,7 @@ def compared_arguments(kind: str, runnable: Any, sort: type | UnionType, limit: 
         kind: "plan" or "program", for messages.
         runnable: what a caller gives for one.
         sort: the class of `runnable`.
+        digest: of a `runnable`, equal on all ranks with an equal one.
         limit: bytes, a text such as "2GiB", or None.
 
     Raises:
@@ -29,4 +31,4 @@ def compared_arguments(kind: str, runnable: Any, sort: type | UnionType, limit: 
     is_one = isinstance(runnable, sort)  # on its own, because it would narrow the type
     if not is_one:
         raise CommunicatorError(f"{shown(runnable)} is no {kind}; give one, for example from its JSON or text")
-    return digest_of(runnable), None if limit is None else parse_size(limit)
+    return digest(runnable), None if limit is None else parse_size(limit)

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from redistrib.backends.refusals import refusal
 from redistrib.backends.torch import calibrate
 from redistrib.backends.torch import executor as executors
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
-from redistrib.programs.program import Program
 
 
-def run(runnable: Plan | Program, where: Any = None, **options: Any) -> executors.TorchExecutor:
+def run(plan: Plan, where: Any = None, **options: Any) -> executors.TorchExecutor:
     """The function of local tensors that carries out a plan on a process group; collective.
 
     Args:
-        runnable: a plan, which moves one array.
+        plan: a plan, which moves one array.
         where: a process group with one rank per device of the plan; the default group if None.
         options: those of `to_torch`.
 
     Raises:
-        ProgramError: for a program.
         RedistribError: as `to_torch` does.
     """
-    return executors.to_torch(cast(Plan, runnable), where, **options)  # which tells all ranks of a program
+    return executors.to_torch(plan, where, **options)
 
 
-def can(runnable: Plan | Program) -> str | None:
-    """The reason why no process group can carry out a plan or a program, in one line; None if one can."""
-    return refusal(executors.require, runnable)
+def can(plan: Plan) -> str | None:
+    """The reason why no process group can carry out a plan, in one line; None if one can."""
+    return refusal(executors.require, plan)
 
 
 def measure(where: Any = None, **options: Any) -> list[Sample] | None:

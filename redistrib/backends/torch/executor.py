@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.ranks.arguments import compared_arguments
 from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import runner_of
@@ -17,12 +18,10 @@ from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.memory import TensorMemory
 from redistrib.backends.torch.wire import TensorWire
 from redistrib.backends.torch.world import default_group
-from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
+from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import ProgramData
-from redistrib.programs.program import Program
 
 # An executor keeps staging memory of at most so many bytes between calls.
 _STAYS = 1 << 16
@@ -45,9 +44,8 @@ def to_torch(
             of ranks. Without it the other ranks wait for a rank that makes another call.
 
     Raises:
-        CommunicatorError: if the group does not have one rank per device, or the ranks give different plans or
-            arguments; the same message on every rank.
-        ProgramError: for a program.
+        CommunicatorError: if the group does not have one rank per device, the ranks give different plans or
+            arguments, or no plan (PyTorch runs no program); the same message on every rank.
         DtypeError: if PyTorch has no such element type.
         ChoiceError: if the limit has no meaning.
         TilesError: on every rank, if only some ranks give such an argument; names the first.
@@ -59,7 +57,7 @@ def to_torch(
     links = Links(group)
     limit, text, problem = None, "", None
     try:
-        digest, limit = compared_arguments("plan", plan, PlanData | ProgramData, memory_limit)
+        digest, limit = compared_arguments("plan", plan, PlanData, digest_of, memory_limit)
         require(plan)
         _require_size(plan, links)
         text = f"{digest}|{limit}|{check}"
@@ -74,22 +72,14 @@ def to_torch(
     return executor
 
 
-def require(runnable: Plan | Program) -> None:
-    """Refuse a plan that no process group can carry out, and a program.
+def require(plan: Plan) -> None:
+    """Refuse a plan that no process group can carry out.
 
     Raises:
-        ProgramError: for a program.
         DtypeError, MissingPackageError: if PyTorch lacks the element type, or its name needs ml_dtypes.
     """
-    if isinstance(runnable, ProgramData):
-        raise ProgramError(
-            runnable.name,
-            "",
-            "Backend",
-            "PyTorch runs the plan of one array and no program; run it with to_jax or to_mpi",
-        )
-    torch_dtype(runnable.dtype)
-    dtype_of(runnable.dtype)
+    torch_dtype(plan.dtype)
+    dtype_of(plan.dtype)
 
 
 class TorchExecutor:

@@ -12,9 +12,9 @@ import numpy as np
 import redistrib as rd
 from redistrib import ir
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.builder import Builder
-from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Place, Program
+from redistrib.programs.ir.builder import Builder
+from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.program import Place, Program
 
 
 class Case(NamedTuple):
@@ -144,7 +144,7 @@ def summands(ranks: int) -> Iterator[Case]:
 
 def pipelines(ranks: int) -> Iterator[Case]:
     """A training step of a transformer in two stages, by orders of the library and by name."""
-    from tests.pipelines.models import transformer
+    from tests.programs.stages.models import transformer
 
     step = transformer()
     arrays = [np.random.default_rng(k).integers(-1, 2, value.shape) for k, value in enumerate(step.inputs)]

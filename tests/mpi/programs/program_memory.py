@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 
 import redistrib as rd
-from redistrib.programs.live import peak_bytes
-from redistrib.programs.program import Program
+from redistrib.programs.ir.live import peak_bytes
+from redistrib.programs.ir.program import Program
 
 comm = MPI.COMM_WORLD
 SIZE, LAYERS = 512, 6

@@ -12,10 +12,10 @@ from counting import Counting, Tally
 from mpi4py import MPI
 
 import redistrib as rd
-from redistrib.backends.mpi.program import program_to_mpi
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
-from redistrib.programs.program import Compute, Program
+from redistrib.programs.ir.program import Compute, Program
+from redistrib.programs.run.mpi.program import program_to_mpi
 
 comm = Counting(MPI.COMM_WORLD)
 rank, RANKS = comm.rank, comm.size

@@ -14,7 +14,7 @@ from counting import Counting, Tally, received
 from mpi4py import MPI
 
 import redistrib as rd
-from redistrib.programs.reference import distribute, run_by_rank, run_whole
+from redistrib.programs.ir.reference import distribute, run_by_rank, run_whole
 
 comm = MPI.COMM_WORLD
 rank = comm.rank

@@ -14,8 +14,8 @@ from counting import Counting, Tally, received
 from mpi4py import MPI
 
 import redistrib as rd
-from redistrib.partitioning.root import gather_calls, scatter_calls
-from redistrib.programs.program import Program
+from redistrib.programs.ir.program import Program
+from redistrib.programs.schedule.root import gather_calls, scatter_calls
 
 comm = MPI.COMM_WORLD
 rank = comm.rank

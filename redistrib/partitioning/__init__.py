@@ -1,1 +1,0 @@
-"""Moves from grids: nests and their grids in, a program out."""

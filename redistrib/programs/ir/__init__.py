@@ -1,0 +1,1 @@
+"""Programs and what is read off them: nests, values, operations, graphs, texts, and what ranks do of them."""

@@ -1,0 +1,71 @@
+"""Whether the values of calls and loops fit the programs that these run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from redistrib.errors import ProgramError
+from redistrib.lang.types import DimType
+from redistrib.programs.ir.data import Call, Loop
+from redistrib.programs.ir.value import Value
+
+
+def check_ends(op: Call | Loop, live: Mapping[str, Value]) -> None:
+    """Check that values of a program fit the ends of a program that it runs, and the steps of a loop each other.
+
+    Raises:
+        ProgramError: if they do not.
+    """
+    if isinstance(op, Call):
+        _check_call(op, live)
+    else:
+        _check_loop(op, live)
+
+
+def _check_call(op: Call, live: Mapping[str, Value]) -> None:
+    ends = [op.program.values[name] for name in op.program.outputs]
+    pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
+    for actual, expected in pairs:
+        if len(actual) != len(expected) or not all(a.means(b) for a, b in zip(actual, expected, strict=True)):
+            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (actual, expected))
+            raise ProgramError(op.program.name, "", "Call", f"values {have} stand for {need}")
+
+
+def _check_loop(op: Loop, live: Mapping[str, Value]) -> None:
+    step, split = op.program, op.constants + op.carried
+    if op.steps < 0 or min(op.constants, op.carried) < 0 or split > len(op.ins):
+        why = f"{op.steps} steps, {op.constants} constants and {op.carried} carried are no loop of {len(op.ins)} values"
+        raise ProgramError(op.name, "", "Loop", why)
+    at_end = [step.values[name] for name in step.outputs]
+    at_start = list(step.inputs)
+    _require_fit(op, "at the start", [live[name] for name in op.ins[:split]], at_start[:split])
+    _require_fit(op, "from step to step", at_end[: op.carried], at_start[op.constants : split])
+    _require_fit(op, "at the end", list(op.outs[: op.carried]), at_end[: op.carried])
+    _require_fit(op, "as entries of", [live[name] for name in op.ins[split:]], _stacked(at_start[split:], op.steps))
+    _require_fit(op, "as entries of", list(op.outs[op.carried :]), _stacked(at_end[op.carried :], op.steps))
+    if op.condition is not None:
+        if len(op.ins) > split or len(op.outs) > op.carried:
+            raise ProgramError(op.name, "", "Loop", "its steps are not counted, so nothing can have an entry for each")
+        _require_fit(op, "in the condition", list(op.condition.inputs), at_start)
+        ends = [op.condition.values[name] for name in op.condition.outputs]
+        if [(value.form, value.dtype) for value in ends] != [("[]", "bool")]:
+            results = ", ".join(f"{value.name}: {value.form} of {value.dtype}" for value in ends) or "nothing"
+            raise ProgramError(op.name, "", "Loop", f"its condition makes {results}; it must make one boolean, whole")
+
+
+def _stacked(values: Sequence[Value], steps: int) -> list[Value]:
+    """Arrays of which each step has an entry."""
+    return [
+        replace(value, type=replace(value.type, dims=(DimType(steps, (), steps), *value.type.dims)))
+        for value in values
+    ]  # fmt: skip
+
+
+def _require_fit(op: Loop, where: str, values: Sequence[Value], expected: Sequence[Value]) -> None:
+    pairs = list(zip(values, expected, strict=False))
+    if len(values) != len(expected) or not all(a.means(b) and a.dtype == b.dtype for a, b in pairs):
+        have, need = (
+            ", ".join(f"{v.name}: {v.form} of {v.dtype}" for v in end) or "none" for end in (values, expected)
+        )
+        raise ProgramError(op.name, "", "Loop", f"values {have} stand for {need} {where} a step")

@@ -1,0 +1,357 @@
+"""Operations before anything is cut: nests joined by the values that they read and make.
+
+The body of a loop stands in the list once, between the operations that lead into it and out of it. These compute
+nothing, and each is an identity of its operand:
+
+==========  ====================================================================================================
+role        its operand and its result
+==========  ====================================================================================================
+`"carry"`   the value before the loop, and the one at the end of a step; makes the value at the start of a step
+`"entry"`   an array with one entry for each step along dimension 0; makes the entry of a step
+`"test"`    the condition of a `while`, before each step
+`"stack"`   a value of a step; makes an array of those of all steps along dimension 0
+`"leave"`   the value at the start of a step; makes the value after the last step
+==========  ====================================================================================================
+
+A value from before a loop that an operation of the body reads is there at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from redistrib.programs.ir.nest import Nest
+
+Role: TypeAlias = Literal["", "carry", "entry", "test", "stack", "leave"]
+
+
+@dataclass(frozen=True)
+class Array:
+    """A value of a graph.
+
+    Attributes:
+        name: of the array in the graph.
+        shape: in elements.
+        dtype: name of the element type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Pinned(NamedTuple):
+    """How an operation must be cut.
+
+    Attributes:
+        cut: the axes that cut it, each with its size (0 for any) and an iteration dimension, the most major first.
+        free: iteration dimensions that other axes may cut.
+        whole: axes that may cut none.
+    """
+
+    cut: tuple[tuple[str, int, str], ...]
+    free: frozenset[str]
+    whole: frozenset[str] = frozenset()
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str | None], ...]:
+        """All axes that are named, each with its size (0 for any) and what it cuts, None for nothing."""
+        return (*self.cut, *((axis, 0, None) for axis in sorted(self.whole)))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A nest between values.
+
+    Attributes:
+        nest: the operation; its name is its own in the graph.
+        kind: the operation's name without a number, `"dot_general"`; several operations have one kind.
+        ins: for each read of the nest the value.
+        outs: for each write of the nest the value it makes.
+        source: where it comes from, `file:line`.
+        opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
+        pinned: the cut that it must have and the dimensions that any other axis may cut; None where all is free.
+        role: its place at the edge of a loop; empty for all other operations.
+    """
+
+    nest: Nest
+    kind: str
+    ins: tuple[str, ...]
+    outs: tuple[Array, ...]
+    source: str = ""
+    opaque: str = ""
+    pinned: Pinned | None = None
+    role: Role = ""
+
+    @property
+    def name(self) -> str:
+        """Of the nest."""
+        return self.nest.name
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """One step of a counted loop that is a single operation.
+
+    Attributes:
+        graph: the step on whole arrays. Its inputs stand for the operands of the loop, in this order: those that are
+            equal at every step, carried ones, and entries of stacked ones, which have an entry for each step along
+            dimension 0. Its outputs are the carried values, then the entries of stacked results.
+        consts, carried: how many operands are equal at every step, and how many are carried.
+        steps: how often it runs.
+        reverse: whether the last entry comes first.
+        numbers: operands that are single numbers, by position.
+    """
+
+    graph: Graph
+    consts: int
+    carried: int
+    steps: int
+    reverse: bool
+    numbers: Mapping[int, Any]
+
+    def is_stacked(self, operand: int) -> bool:
+        """Whether an operand has an entry for each step."""
+        return operand >= self.consts + self.carried
+
+
+@dataclass(frozen=True)
+class LoopScope:
+    """Operations that run once a step of a loop.
+
+    Attributes:
+        name: of the loop.
+        parent: number of the loop that it stands in, among the loops of the graph; None: in none.
+        first, stop: numbers of its operations, those of loops inside included: from `first` to before `stop`.
+        steps: how often it runs; of a `while` the steps that it is counted with.
+        reverse: whether the last entry comes first.
+        is_while: whether a condition ends it.
+        source: where it comes from, `file:line`.
+    """
+
+    name: str
+    parent: int | None
+    first: int
+    stop: int
+    steps: int
+    reverse: bool = False
+    is_while: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operations in order, each after the makers of its operands, except the second read of a `"carry"`.
+
+    Attributes:
+        inputs: the values it starts from.
+        operations: in order.
+        outputs: names of the values it ends with.
+        loops: the loops, each after the one that it stands in.
+    """
+
+    inputs: tuple[Array, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+    loops: tuple[LoopScope, ...] = ()
+
+    @cached_property
+    def arrays(self) -> Mapping[str, Array]:
+        """Every value by its name."""
+        results = (array for operation in self.operations for array in operation.outs)
+        return {array.name: array for array in (*self.inputs, *results)}
+
+    @cached_property
+    def readers(self) -> dict[str, list[tuple[int, int]]]:
+        """For every operand the operations that read it, each with the number of the read."""
+        return readers(self.operations)
+
+    @cached_property
+    def makers(self) -> dict[str, tuple[int, int]]:
+        """For every value that is no input the operation that makes it, and the number of the write."""
+        operations = enumerate(self.operations)
+        return {array.name: (k, w) for k, operation in operations for w, array in enumerate(operation.outs)}
+
+    # ------------------------------------------------------------------------------------------------ loops
+
+    @cached_property
+    def scopes(self) -> tuple[int | None, ...]:
+        """For every operation the innermost loop that it stands in, by number."""
+        scopes: list[int | None] = [None] * len(self.operations)
+        for number, loop in enumerate(self.loops):
+            scopes[loop.first : loop.stop] = [number] * (loop.stop - loop.first)
+        return tuple(scopes)
+
+    def scope_of(self, name: str) -> int | None:
+        """The innermost loop in which a value exists; results of a loop are outside it."""
+        if not self.loops or name not in self.makers:
+            return None
+        number = self.makers[name][0]
+        scope = self.scopes[number]
+        if scope is not None and self.operations[number].role in ("stack", "leave"):
+            return self.loops[scope].parent
+        return scope
+
+    def steps_of(self, scope: int | None) -> int:
+        """How often the body of a loop runs in all; 1 outside of loops."""
+        steps = 1
+        while scope is not None:
+            steps *= self.loops[scope].steps
+            scope = self.loops[scope].parent
+        return steps
+
+    def times(self, number: int) -> int:
+        """How often an operation runs: the product of the steps of the loops around it."""
+        return self.steps_of(self.scopes[number])
+
+    def times_of(self, name: str) -> int:
+        """How often a move of a value runs. A value from before a loop is moved once, before it."""
+        return self.steps_of(self.scope_of(name))
+
+    @cached_property
+    def closing(self) -> dict[int, tuple[int, ...]]:
+        """For the last operation of a loop the `"carry"` operations whose second read is needed after it."""
+        inside: dict[int, list[int]] = {}
+        for k, operation in enumerate(self.operations):
+            if operation.role == "carry":
+                inside.setdefault(self.loops[self.scopes[k] or 0].stop - 1, []).append(k)
+        return {k: tuple(numbers) for k, numbers in inside.items()}
+
+    @cached_property
+    def conditions(self) -> dict[int, int]:
+        """For every loop, by number, that a condition ends, the number of its `"test"` operation."""
+        tests = (k for k, operation in enumerate(self.operations) if operation.role == "test")
+        return {scope: k for k in tests if (scope := self.scopes[k]) is not None}
+
+    def tests_with(self, name: str, number: int) -> bool:
+        """Whether an operation reads a carried value for the condition: a step does not see moves made for it."""
+        scope = self.scope_of(name) if self.conditions else None
+        return scope is not None and number <= self.conditions.get(scope, -1)
+
+    def made_at(self, name: str) -> int:
+        """The operation from which on a value takes memory; -1 for an input.
+
+        Stacked results of a loop exist from its start, its other results when it is over. Carried values take the
+        memory of their initial values, where nothing reads these afterwards.
+        """
+        if name not in self.makers:
+            return -1
+        number = self.makers[name][0]
+        loop = self.loops[self.scopes[number] or 0] if self.operations[number].role else None
+        match self.operations[number].role:
+            case "carry":
+                return number + 1
+            case "stack" if loop:
+                return loop.first
+            case "leave" if loop:
+                return loop.stop
+            case _:
+                return number
+
+    def begins_at(self, name: str, number: int) -> int:
+        """The operation before which a value is moved for a reader: before the loop, where it comes from outside."""
+        loop = self._outermost(name, number)
+        return number if loop is None else loop.first
+
+    def held_until(self, number: int, read: int) -> int:
+        """The operation until which a value is kept for a reader.
+
+        Values from outside are live while the loop runs, and carried values until its steps end. A `"leave"` allocates
+        nothing: it has the bytes of the carried value.
+        """
+        operation, scope = self.operations[number], self.scopes[number]
+        name = operation.ins[read]
+        if scope is not None and operation.role == "carry":
+            return self.loops[scope].stop - 1 if read else number
+        if operation.role == "leave":
+            return self.makers[name][0]
+        loop = self._outermost(name, number)
+        return number if loop is None else loop.stop - 1
+
+    def _outermost(self, name: str, number: int) -> LoopScope | None:
+        """The outermost loop around an operation that a value which it reads comes from outside of."""
+        scope, outermost = self.scopes[number], None
+        if scope is None:
+            return None
+        own_scope = self.scope_of(name)
+        while scope is not None and scope != own_scope:
+            outermost, scope = self.loops[scope], self.loops[scope].parent
+        return outermost
+
+    @cached_property
+    def accumulators(self) -> tuple[int, ...]:
+        """The `"carry"` operations whose values a loop may carry as summands: the next value is linear in the last."""
+        numbers = []
+        for k, operation in enumerate(self.operations):
+            if operation.role == "carry" and operation.nest.linear and self._is_linear(operation):
+                numbers.append(k)
+        return tuple(numbers)
+
+    def _is_linear(self, carry: Operation) -> bool:
+        """Whether linear operations lead from the value at the start of a step to the one at its end."""
+        waiting, seen = [carry.ins[1]], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name == carry.outs[0].name:
+                return True
+            if name in seen or name not in self.makers:
+                continue
+            seen.add(name)
+            operation = self.operations[self.makers[name][0]]
+            waiting += [operation.ins[r] for group in operation.nest.linear for r in group]
+        return False
+
+    def unpinned(self) -> Graph:
+        """The graph without the cuts that sharding constraints ask for; these operations are copies then."""
+        if not any(operation.pinned for operation in self.operations):
+            return self
+        return replace(self, operations=tuple(replace(operation, pinned=None) for operation in self.operations))
+
+    def used(self) -> Graph:
+        """The graph without operations of which nothing is needed; operations with effects stay."""
+        waiting = [k for k, operation in enumerate(self.operations) if operation.nest.effectful]
+        waiting += [self.makers[name][0] for name in self.outputs if name in self.makers]
+        tests: list[list[int]] = [[] for _ in self.loops]
+        for k, (operation, scope) in enumerate(zip(self.operations, self.scopes, strict=True)):
+            if operation.role == "test" and scope is not None:
+                tests[scope].append(k)
+        needed = set[int]()
+        while waiting:
+            number = waiting.pop()
+            if number in needed:
+                continue
+            needed.add(number)
+            waiting += [self.makers[name][0] for name in self.operations[number].ins if name in self.makers]
+            scope = self.scopes[number]
+            while scope is not None:  # an operation in a loop runs as often as its condition says
+                waiting += tests[scope]
+                scope = self.loops[scope].parent
+        remaining = sorted(needed)
+        return replace(self, operations=tuple(self.operations[k] for k in remaining), loops=self.loops_of(remaining))
+
+    def loops_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
+        """The loops of a graph that has these operations alone; those of which none is left go."""
+        left = {*kept}
+        before = [0, *accumulate(int(k in left) for k in range(len(self.operations)))]
+        number_of: dict[int, int] = {}
+        loops: list[LoopScope] = []
+        for number, loop in enumerate(self.loops):
+            first, stop = before[loop.first], before[loop.stop]
+            if first < stop:
+                number_of[number] = len(loops)
+                parent = None if loop.parent is None else number_of[loop.parent]
+                loops.append(replace(loop, parent=parent, first=first, stop=stop))
+        return tuple(loops)
+
+
+def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:
+    """For every value the operations that read it, each with the number of the read."""
+    reads: dict[str, list[tuple[int, int]]] = {}
+    for k, operation in enumerate(operations):
+        for r, name in enumerate(operation.ins):
+            reads.setdefault(name, []).append((k, r))
+    return reads

@@ -1,0 +1,200 @@
+"""Loops of a jaxpr as scopes of a graph: the body once, between operations that lead into the loop and out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import jax
+
+from redistrib.programs.ir.graph import Array, LoopScope, Operation, Role
+from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.rules.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
+from redistrib.programs.rules.sums import passing
+
+
+class Tracer(Protocol):
+    """The parts of the tracer that loops use."""
+
+    operations: list[Operation]
+    loops: list[LoopScope]
+    scope: int | None
+    exact: bool
+
+    def named(self, kind: str) -> str: ...
+
+    def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]: ...
+
+    def materialized(self, atom: Atom, form: Form) -> str: ...
+
+
+def is_unrolled(params: Mapping[str, Any]) -> bool:
+    """Whether the user has asked to unroll a scan, or it has a single step."""
+    return bool(params["length"] == 1 or params["unroll"] >= params["length"] > 0)
+
+
+def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+    """Add a scan; returns the carried values at the end, then the stacked arrays."""
+    params = eqn.params
+    forms, left_forms = ([form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars))
+    consts, carried = scan_counts(params["jaxpr"], forms, left_forms)
+    starts = _materialized(tracer, ins[consts:], forms[consts:])
+    loop = _Loop(tracer, "scan", params["length"], source, reverse=params["reverse"])
+    carries = [loop.carry(*pair) for pair in zip(starts[:carried], forms[consts:], strict=False)]
+    entries = [loop.entry(*pair) for pair in zip(starts[carried:], forms[consts + carried :], strict=True)]
+    results = tracer.inlined(params["jaxpr"], [*ins[:consts], *carries, *entries], source)
+    ends = _materialized(tracer, results, [*forms[consts : consts + carried], *_entries_of(left_forms[carried:])])
+    loop.close_carries(ends[:carried])
+    stacked = [loop.stack(name, form) for name, form in zip(ends[carried:], left_forms[carried:], strict=True)]
+    left: list[Atom] = [loop.leave(name) for name in carries]
+    loop.end()
+    return [*left, *stacked]
+
+
+def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_count: int) -> list[Atom]:
+    """Add a `while`; returns the carried values at the end."""
+    params, is_other = with_scalar_condition(eqn.params)
+    tests, consts = params["cond_nconsts"], params["body_nconsts"]
+    if is_other:  # its step reads the constants of the condition too
+        ins = [*ins[:tests], *ins]
+    start = len(ins) - len(eqn.outvars)
+    forms = [form_of(var.aval) for var in eqn.outvars]
+    starts = _materialized(tracer, ins[start:], forms)
+    loop = _Loop(tracer, "while", trip_count, source, is_while=True)
+    carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
+    (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*ins[:tests], *carries], source)
+    loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
+    results = tracer.inlined(params["body_jaxpr"], [*ins[tests : tests + consts], *carries], source)
+    loop.close_carries(_materialized(tracer, results, forms))
+    left: list[Atom] = [loop.leave(name) for name in carries]
+    loop.end()
+    return left
+
+
+def _entries_of(forms: Sequence[Form]) -> list[Form]:
+    """The forms of the entries of a step, for arrays with an entry for each step."""
+    return [form._replace(shape=form.shape[1:]) for form in forms]
+
+
+def _materialized(tracer: Tracer, atoms: Sequence[Atom], forms: Sequence[Form]) -> list[str]:
+    return [tracer.materialized(atom, form) for atom, form in zip(atoms, forms, strict=True)]
+
+
+class _Loop:
+    """A loop in the making: its operations are those that the tracer adds until `end`."""
+
+    def __init__(
+        self, tracer: Tracer, kind: str, steps: int, source: str, *, reverse: bool = False, is_while: bool = False
+    ) -> None:
+        self.tracer, self.kind, self.source, self.outer = tracer, kind, source, tracer.scope
+        self.number, first = len(tracer.loops), len(tracer.operations)
+        scope = LoopScope(tracer.named(kind), self.outer, first, first, steps, reverse, is_while, source)
+        tracer.loops.append(scope)
+        tracer.scope = self.number
+        self.carries: list[int] = []
+
+    def end(self) -> None:
+        """End the loop: later operations do not belong to it."""
+        operations, loops = self.tracer.operations, self.tracer.loops
+        first, stop = loops[self.number].first, len(operations)
+        invariant = self._invariant(first)
+        order = [*sorted(invariant), *(k for k in range(first, stop) if k not in invariant)]
+        place = {k: first + number for number, k in enumerate(order)}
+        operations[first:] = [operations[k] for k in order]
+        for number, inner in enumerate(loops[self.number + 1 :], self.number + 1):
+            if inner.first < inner.stop:
+                loops[number] = replace(inner, first=place[inner.first], stop=place[inner.stop - 1] + 1)
+        loops[self.number] = replace(loops[self.number], first=first + len(invariant), stop=stop)
+        self.tracer.scope = self.outer
+
+    def _invariant(self, first: int) -> set[int]:
+        """Operations with the same results at every step, which are done once, before the loop.
+
+        Those that combine are among them, with all operands. Of the others, an operation that enlarges arrays stays
+        inside, with its readers: it is cheap, and its result would take memory throughout the loop. So does a
+        transposition, which compilers put into the product that reads it.
+        """
+        operations = self.tracer.operations
+        inside = {k for inner in self.tracer.loops[self.number + 1 :] for k in range(inner.first, inner.stop)}
+        maker = {array.name: k for k in range(first, len(operations)) for array in operations[k].outs}
+        steady, chosen = set[int](), set[int]()
+        for k in range(first, len(operations)):
+            operation, nest = operations[k], operations[k].nest
+            read_of = {maker[name] for name in operation.ins if name in maker}
+            if operation.role or nest.effectful or k in inside or not read_of <= steady:
+                continue
+            steady.add(k)
+            read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
+            if nest.combine:
+                chosen |= {k, *self._all_read(read_of - chosen, maker)}
+            elif operation.ins and operation.kind != "transpose" and written <= read and read_of <= chosen:
+                chosen.add(k)
+        return chosen
+
+    def _all_read(self, numbers: set[int], maker: Mapping[str, int]) -> set[int]:
+        """These operations of the loop, and all operations of it that they read, directly or not."""
+        reached, left = set(numbers), list(numbers)
+        while left:
+            read_of = {maker[name] for name in self.tracer.operations[left.pop()].ins if name in maker}
+            left += read_of - reached
+            reached |= read_of
+        return reached
+
+    def carry(self, name: str, form: Form) -> str:
+        """Add a carried value with its initial value; `close_carries` adds its value at the end of a step."""
+        self.carries.append(len(self.tracer.operations))
+        return self._add("carry", (name, name), form.shape, form.shape, form.dtype)
+
+    def close_carries(self, ends: Sequence[str]) -> None:
+        """Set the value of each carried value at the end of a step."""
+        for number, name in zip(self.carries, ends, strict=True):
+            operation = self.tracer.operations[number]
+            self.tracer.operations[number] = replace(operation, ins=(operation.ins[0], name))
+
+    def entry(self, name: str, form: Form) -> str:
+        """The entry of a step in an array with an entry for each step."""
+        return self._add("entry", (name,), form.shape, form.shape[1:], form.dtype)
+
+    def stack(self, name: str, form: Form) -> str:
+        """The array of the results of all steps."""
+        return self._add("stack", (name,), form.shape[1:], form.shape, form.dtype)
+
+    def leave(self, name: str) -> str:
+        """A carried value after the last step."""
+        arrays = (self.tracer.operations[k].outs[0] for k in self.carries)
+        array = next(array for array in arrays if array.name == name)
+        return self._add("leave", (name,), array.shape, array.shape, array.dtype)
+
+    def test(self, name: str) -> None:
+        """Add the condition under which another step follows."""
+        nest = Nest("test", (), (Access("a0", ()),), (), flops=0)
+        self._append(nest, "test", (name,), ())
+
+    def _add(self, role: Role, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
+        """Add an operation that is the identity, of entries or between arrays of which one has another dimension."""
+        shape = min(read, written, key=len)
+        dims = tuple((f"d{k}",) for k in range(len(shape)))
+        form = Form(tuple(shape), dtype)
+        sums = () if self.tracer.exact else passing(Equation(jax.lax.copy_p, {}, (form,), (form,), {}))
+
+        def access(name: str, side: Sequence[int]) -> Access:
+            return Access(name, ((), *dims), (side[0],)) if len(side) > len(shape) else Access(name, dims)
+
+        nest = Nest(
+            self.kind,
+            tuple((f"d{k}", range(size)) for k, size in enumerate(shape)),
+            tuple(access(f"a{k}", read) for k in range(len(ins))),
+            (access("out", written),),
+            linear=(tuple(range(len(ins))),) if sums else (),
+            flops=0,
+        )
+        name = self.tracer.named(role)
+        self._append(nest, role, ins, (Array(name, tuple(written), dtype),))
+        return name
+
+    def _append(self, nest: Nest, role: Role, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+        name = outs[0].name if outs else self.tracer.named(role)
+        operation = Operation(replace(nest, name=name), role, ins, outs, self.source, role=role)
+        self.tracer.operations.append(operation)

@@ -1,0 +1,166 @@
+"""Nests of equations by their rules; equal equations, as those of repeated layers, share one derivation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from redistrib.cache import Key
+from redistrib.programs.ir.nest import Nest
+from redistrib.programs.rules import effects
+from redistrib.programs.rules.axes import MeshAxes
+from redistrib.programs.rules.equation import (
+    RULES,
+    Equation,
+    Form,
+    Primitive,
+    Rule,
+    ValueRange,
+    form_of,
+    is_key,
+    whole,
+)
+from redistrib.programs.rules.keys import nest_of_keys
+from redistrib.programs.rules.ranges import of_result
+from redistrib.programs.rules.sums import passing
+
+_SMALL = 64  # elements of arrays of which an operation may run whole without a word
+
+
+class Derived(NamedTuple):
+    """An equation as a nest.
+
+    Attributes:
+        nest: the nest, under the name of the primitive.
+        opaque: why the operation runs whole; empty where it may be cut, or is small.
+        bounds: of the first result, where they are known.
+    """
+
+    nest: Nest
+    opaque: str
+    bounds: ValueRange | None
+
+
+@dataclass
+class Nests:
+    """The nests of equations that were traced.
+
+    Attributes:
+        exact: whether no partial sum may pass an operation.
+        trip_count: steps that a `while` counts as.
+        axes: the mesh axes that functions may name.
+    """
+
+    exact: bool
+    trip_count: int = 1
+    axes: MeshAxes = field(default_factory=MeshAxes)
+    _derived: dict[Hashable, Derived] = field(default_factory=dict)
+    _equations: dict[Key, Equation] = field(default_factory=dict)
+    _keys: dict[int, Key] = field(default_factory=dict)  # of these equations, by `id`
+
+    def equation(self, eqn: Any, literals: Mapping[int, Any], called: str, rules: Mapping[str, Rule]) -> Equation:
+        """An equation of a jaxpr: the first of those that do the same, which knows what was asked of it before.
+
+        Args:
+            eqn: the equation.
+            literals: values of the operands that are no arrays of the program, by position.
+            called: name of the called function; empty where the primitive is no call.
+            rules: rules of the caller.
+        """
+        params = effects.params_of(eqn)
+        ins, outs = (tuple([form_of(var.aval) for var in side]) for side in (eqn.invars, eqn.outvars))
+        is_effect = bool(effects.effects_of(eqn))
+        key = None if is_effect else _key(eqn.primitive, called, params, ins, outs, literals)
+        equation = None if key is None else self._equations.get(key)
+        if equation is None:
+            equation = Equation(eqn.primitive, params, ins, outs, literals, called, is_effect, rules)
+            if key is not None:
+                self._equations[key], self._keys[id(equation)] = equation, key
+        return equation
+
+    def of(self, equation: Equation, rule: Rule | None, ranges: Mapping[int, ValueRange]) -> Derived:
+        """The nest of an equation by a rule; by none, of whole arrays.
+
+        Args:
+            equation: without bounds of operands.
+            rule: the rule.
+            ranges: the known bounds of operands, by position.
+        """
+        shared = self._key_of(equation) if rule is not None and rule is RULES.get(equation.kind) else None
+        key = None if shared is None else (shared, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()])
+        derived = self._derived.get(key) if key is not None else None
+        if derived is None:
+            common: dict[str, Any] = {"exact": self.exact, "trip_count": self.trip_count, "axes": self.axes}
+            derived = self._by(replace(equation, ranges=ranges, **common), rule)
+            if key is not None:
+                self._derived[key] = derived
+        return derived
+
+    def _key_of(self, equation: Equation) -> Key | None:
+        if id(equation) in self._keys:
+            return self._keys[id(equation)]
+        parts = (equation.called, equation.params, equation.ins, equation.outs, equation.literals)
+        return None if equation.effectful else _key(equation.primitive, *parts)
+
+    def _by(self, equation: Equation, rule: Rule | None) -> Derived:
+        kind, forms = equation.kind, (*equation.ins, *equation.outs)
+        keyed = any(form.key is not None for form in forms)
+        nest = None if rule is None else nest_of_keys(equation, rule) if keyed else rule(equation)
+        opaque, linear = "", nest.linear if nest is not None else ()
+        small = all(np.prod(form.shape) <= _SMALL for form in forms)
+        is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
+        is_effect = nest is not None and not nest.ranges and equation.effectful and kind not in effects.CALLBACKS
+        if nest is None or is_effect or (is_plain and not small):
+            nest = nest or whole(equation)
+            opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
+        elif self.exact:
+            linear = ()
+        elif rule is RULES.get(kind) and not keyed:
+            place = {k: number for number, k in enumerate(equation.reads)}
+            linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
+        _ = nest.position, nest.sizes, nest.combiner  # found once for all that are renamed
+        return Derived(renamed(nest, nest.name, linear), opaque, of_result(equation))
+
+
+def renamed(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
+    """The same nest under another name, with other linear groups of its reads; it is not checked again."""
+    other = object.__new__(Nest)
+    other.__dict__.update(nest.__dict__, name=name, linear=linear)  # cached properties depend on neither
+    return other
+
+
+def _key(
+    primitive: Any,
+    called: str,
+    params: Mapping[str, Any],
+    ins: tuple[Form, ...],
+    outs: tuple[Form, ...],
+    literals: Mapping[int, Any],
+) -> Key | None:
+    """Equal for equations that do the same; None where parameters cannot be compared, or literals are large.
+
+    Bounds of operands are not in it, nor is what all equations of a function have in common.
+    """
+    values = []
+    for k, value in literals.items():
+        if not _is_number(value):
+            return None
+        array = np.asarray(value)
+        values.append((k, type(value), array.dtype, array.tobytes()))
+    named = tuple([(name, type(value), _told_apart(value)) for name, value in params.items()])
+    try:
+        return Key((primitive, called, named, ins, outs, *values))
+    except TypeError:
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return np.size(value) <= 1 and not (hasattr(value, "dtype") and is_key(value))
+
+
+def _told_apart(value: Any) -> Any:
+    """A value that differs where the parameter does: 0.0 and -0.0 are equal."""
+    return repr(value) if isinstance(value, float | complex) else value

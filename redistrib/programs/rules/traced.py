@@ -1,0 +1,68 @@
+"""What a function is traced to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from redistrib.backends.jax.host_values import digest_of_host_value, is_of_host
+from redistrib.digests import digest_of_parts
+from redistrib.programs.ir.graph import Graph
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_SET = re.compile(r"frozenset\(\{(.*?)\}\)")
+
+
+@dataclass
+class Traced:
+    """A function as a graph.
+
+    Attributes:
+        graph: the operations; its inputs are the leaves of the arguments, then the constants.
+        constants: arrays that the function closes over.
+        keys: the implementation of random keys among inputs and outputs, by number.
+        out_tree: structure of the results.
+        divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
+        unstacked: arrays of which scans that are unrolled read an entry in each step.
+        host_results: numbers of the results that the function puts in pinned memory of the host.
+        unrolled: for scans that are unrolled, though the function does not say so, their lines, `file:line`, and steps.
+        jaxpr: the equations.
+        wide: whether JAX had elements of 64 bits then.
+    """
+
+    graph: Graph
+    constants: tuple[Any, ...]
+    in_keys: Mapping[int, Any]
+    out_keys: Mapping[int, Any]
+    out_tree: Any
+    outputs: tuple[Any, ...]
+    divisible: tuple[str, ...] = ()
+    unstacked: frozenset[str] = frozenset()
+    unrolled: tuple[tuple[str, int], ...] = ()
+    host_results: tuple[int, ...] = ()
+    jaxpr: Any = None
+    wide: bool = field(default_factory=lambda: _is_wide())
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the equations with their numbers and of captured values, equal in processes that trace one function."""
+        text = _ADDRESS.sub("", str(self.jaxpr))
+        # The order of a set is the process's.
+        text = _SET.sub(lambda members: ", ".join(sorted(members[1].split(", "))), text)
+        return digest_of_parts([text, *map(digest_of_host_value, filter(is_of_host, self.constants))])
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """A context in which operations have the element types that they were traced with, whatever is set now."""
+        return nullcontext() if _is_wide() == self.wide else jax.enable_x64(self.wide)
+
+
+def _is_wide() -> bool:
+    """Whether JAX has elements of 64 bits now."""
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)

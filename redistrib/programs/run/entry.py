@@ -1,0 +1,129 @@
+"""A JAX function as a program over a mesh: a schedule is applied, propagated and built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from redistrib.backends.jax.platforms import Platform
+from redistrib.backends.jax.sharding import JaxMesh
+from redistrib.cost.presets import MachineLike, cost_model, preset_of
+from redistrib.errors import MemoryLimitError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.programs.ir.graph import Array
+from redistrib.programs.ir.program import Program
+from redistrib.programs.lower.ahead import gathered_ahead
+from redistrib.programs.lower.build import build
+from redistrib.programs.lower.versions import LayoutBuilder
+from redistrib.programs.run.devices import machine_on
+from redistrib.programs.run.distributed import Distributed
+from redistrib.programs.run.divided import along_cuts
+from redistrib.programs.run.prepared import Prepared
+from redistrib.programs.run.uneven import with_uneven_cuts
+from redistrib.programs.schedule.conflicts import carry_whole, reshard_instead
+from redistrib.programs.schedule.propagate import Propagation
+from redistrib.programs.schedule.schedule import Schedule
+from redistrib.programs.schedule.tactics import apply, matching, names_no_operations, together
+from redistrib.programs.time.entry import peak_on
+
+KEPT = 16  # operations for which a moved array is kept, where memory is short
+
+
+def distributed(
+    prepared: Prepared,
+    mesh: JaxMesh,
+    axes: Mesh,
+    schedule: Any,
+    machine: MachineLike | None,
+    *,
+    donate: Sequence[str],
+    memory_limit: int | None,
+    ahead: bool = False,
+) -> Distributed:
+    """A traced function, cut by a schedule; `redistrib.api.distribute` describes the arguments.
+
+    Args:
+        given: the function, with types over the axes of the mesh.
+        mesh, axes: the devices, as JAX has them and as ours.
+        schedule: tactics, or the schedule of a search.
+        machine: the machine of moves, see `rd.synthesize`; None: the preset of the devices' platform.
+        donate: arguments, by name.
+        memory_limit: bytes on a device.
+        ahead: whether steps of loops gather the operands of the next one.
+
+    Raises:
+        CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
+    """
+    starts, ends, sources = prepared.starts, prepared.ends, None
+    if isinstance(schedule, Schedule):
+        propagation = _pinned(prepared, axes)
+        schedule.decide(propagation)
+        starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
+    else:
+        schedule = together(schedule)  # which may be read once only
+        prepared, propagation = _cut(prepared, schedule, axes)
+        if names_no_operations(schedule) and (numbers := along_cuts(prepared.traced, propagation)):
+            prepared, propagation = _cut(prepared.divided(numbers), schedule, axes)
+        for axis in axes.names:
+            reshard_instead(propagation, axis)
+        for axis in axes.names:
+            carry_whole(propagation, axis)
+    model = cost_model(machine or preset_of(Platform.of(mesh).name))
+    hardware = machine_on(machine, Platform.of(mesh).name)
+    donated = donated_by(donate, prepared.traced.graph.inputs)
+
+    def built(keep: int | None) -> Program:
+        builder = LayoutBuilder(model, keep, name=prepared.name, sources=sources)
+        program = build(propagation, builder, starts, ends, donated)
+        return gathered_ahead(program) if ahead else program
+
+    program = built(None)
+    tight = False
+    if memory_limit is not None and (needed := peak_on(hardware, program)) > memory_limit:
+        tight = True
+        program = built(KEPT)
+        if (least := peak_on(hardware, program)) > memory_limit:
+            raise MemoryLimitError(
+                memory_limit,
+                min(least, needed),
+                f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
+                f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
+            )
+    return Distributed(program, prepared, propagation, mesh, hardware, in_order=tight)
+
+
+def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:
+    """The function, with uneven cuts where its schedule has some, and the cuts that the schedule decides."""
+    uneven = with_uneven_cuts(prepared.traced.graph, schedule, axes)
+    prepared = replace(prepared, traced=replace(prepared.traced, graph=uneven.graph))
+    propagation = _pinned(prepared, axes)
+    propagation.uneven = uneven.tiles
+    apply(schedule, propagation)
+    return prepared, propagation
+
+
+def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]:
+    """The inputs that are given up, each once.
+
+    Raises:
+        CutError: if a name is that of no argument.
+    """
+    return tuple(dict.fromkeys(array.name for name in names for array in matching(name, inputs)))
+
+
+def _pinned(prepared: Prepared, axes: Mesh) -> Propagation:
+    """The cuts of arguments and results that have shardings."""
+    propagation = Propagation(prepared.traced.graph, axes)
+    for array, form in prepared.starts.items():
+        _pin(propagation, array, form)
+    for number, form in prepared.ends.items():
+        _pin(propagation, prepared.traced.graph.outputs[number], form)
+    return propagation
+
+
+def _pin(propagation: Propagation, name: str, form: DistType) -> None:
+    for axis in propagation.mesh.names:
+        dim = next((k for k, dim_type in enumerate(form.dims) if axis in dim_type.axes), None)
+        propagation.cut_array(name, axis, dim)

@@ -1,0 +1,1 @@
+"""Programs on JAX: one `shard_map` of the devices of one place, and several places one after the other."""

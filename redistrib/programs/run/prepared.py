@@ -1,0 +1,139 @@
+"""A function before anything is cut: traced to a graph, with the types that its shardings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.memory_kinds import HOST, form_in_default, other_kind
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.specs import from_named_sharding, from_partition_spec
+from redistrib.lang.types import DistType, require_even
+from redistrib.programs.rules.axes import MeshAxes
+from redistrib.programs.rules.inline import UNROLLED, trace
+from redistrib.programs.rules.traced import Traced
+from redistrib.programs.run import shard_maps  # noqa: F401  # its rule is in the table
+from redistrib.programs.run.arguments import leaf_names, parameter_names
+from redistrib.programs.run.collection import uncollected
+from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.regions import LOOPS
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A function before anything is cut.
+
+    Attributes:
+        name: of the function.
+        traced: the function as a graph.
+        args: its arguments.
+        parameters: their names.
+        starts: types of inputs that are given, by name.
+        ends: types of outputs that are given, by number.
+        retrace: traces the function again.
+    """
+
+    name: str
+    traced: Traced
+    args: tuple[Any, ...]
+    parameters: tuple[str, ...]
+    starts: dict[str, DistType]
+    ends: dict[int, DistType]
+    retrace: Callable[..., Traced]
+
+    def divided(self, numbers: frozenset[int]) -> Prepared:
+        """The same with some operations, by their number in `traced.divisible`, made so that they can be cut."""
+        return replace(self, traced=self.retrace(divided=numbers))
+
+
+def prepare(
+    function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
+    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = True, platform: str = "",
+    trip_count: int = 1, unrolled_up_to: int = UNROLLED,
+) -> Prepared:  # fmt: skip
+    """Trace a function, and read the shardings of its arguments and results."""
+    args = jax.tree.map(form_in_default, tuple(args) if isinstance(args, tuple | list) else (args,))
+    if not isinstance(exact, bool):
+        raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
+    require_trip_count(trip_count)
+    region_rules = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
+    names = leaf_names(function, args)
+    how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
+    how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}
+    how["axes"] = MeshAxes({axis.name: axis.size for axis in mesh.axes})
+    retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
+    with uncollected():
+        traced = retrace()
+    if traced.host_results:
+        number = traced.host_results[0]
+        raise ProgramError(
+            "", "", "Place", f"the function puts result {number} in {HOST}, and the arrays of a program are in the "
+            "devices' own memory; leave it there, and move the result with redistrib.reshard after the call",
+        )  # fmt: skip
+    arrays, graph = traced.graph.arrays, traced.graph
+    inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
+    tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
+    outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
+    starts = {graph.inputs[number].name: form for number, form in inputs.items()}
+    parameters = tuple(parameter_names(function, args))
+    return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, starts, outputs, retrace)
+
+
+def require_trip_count(count: Any) -> None:
+    """Refuse a value that is no number of steps.
+
+    Raises:
+        ProgramError: if it is no integer from 0 on.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ProgramError("", "", "Arguments", f"trip_count is {count!r}; give the steps of a while, an integer")
+
+
+def _types(shardings: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:
+    """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf."""
+    if shardings is None:
+        return {}
+
+    def is_leaf(value: Any) -> bool:
+        return value is None or isinstance(value, PartitionSpec | NamedSharding | str | DistType)
+
+    flat = jax.tree_util.tree_leaves(
+        jax.tree.map(
+            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), shardings, tree, is_leaf=is_leaf
+        ),
+        is_leaf=lambda value: isinstance(value, _Asked),
+    )
+    return {k: _type(sharding.spec, shapes[k], mesh) for k, sharding in enumerate(flat) if sharding.spec is not None}
+
+
+class _Asked:
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+
+
+def _type(spec: Any, shape: tuple[int, ...], mesh: Mesh) -> DistType:
+    if isinstance(spec, str | DistType):
+        form = DistType.of(spec)
+        require_even("distribute", form)
+        return form
+    if isinstance(spec, NamedSharding):
+        if kind := other_kind(spec):
+            raise ProgramError(
+                "", "", "Place", f"a sharding of {spec.spec} is in {kind}, and the arrays of a program are in the "
+                "devices' own memory; leave the kind out, and move a result with redistrib.reshard after the call",
+            )  # fmt: skip
+        form, other = from_named_sharding(spec, shape)
+        for axis in form.axes:
+            if axis not in mesh.names or mesh.axis(axis).size != other.axis(axis).size:
+                raise ProgramError(
+                    "", "", "Place", f"a sharding of {form} is over the mesh {other}, and the function is distributed "
+                    f"over {mesh}; give shardings over axes of that mesh",
+                )  # fmt: skip
+        return form
+    return from_partition_spec(spec, shape, mesh)

@@ -1,0 +1,205 @@
+"""Complete schedules: the dimension that each mesh axis cuts, for every operation, argument and result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from redistrib.errors import CutError
+from redistrib.errors.base import shown
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.programs.schedule.propagate import Propagation
+from redistrib.report import rendered
+
+FORMAT = "redistrib-schedule"
+VERSION = 1
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A complete schedule: the result of `rd.search`, and an argument of `rd.distribute` in the place of tactics.
+
+    Attributes:
+        mesh: the mesh whose axes it names.
+        cuts: for operations, by name, the iteration dimension that each axis cuts; any other operation is replicated.
+        carries: for operations the axes whose partial sums pass through them, each with the group of linear reads.
+        starts: types of the arguments, by name.
+        ends: types of the results, by number.
+        sources: for an array and a needed type, the type of the layout version to move, where that is not the
+            first version.
+    """
+
+    mesh: Mesh
+    cuts: Mapping[str, Mapping[str, str]]
+    carries: Mapping[str, Mapping[str, int]]
+    starts: dict[str, DistType]
+    ends: dict[int, DistType]
+    sources: Mapping[tuple[str, DistType], DistType] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        propagation: Propagation,
+        starts: Mapping[str, DistType],
+        ends: Mapping[int, DistType],
+        sources: Mapping[tuple[str, DistType], DistType],
+    ) -> Schedule:
+        """The schedule of a propagation's cuts, which `decide` sets again; the types and sources are attributes."""
+        names = [operation.name for operation in propagation.graph.operations]
+        cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
+        carries = {name: dict(axes) for name, axes in zip(names, propagation.carries, strict=True) if axes}
+        return cls(propagation.mesh, cuts, carries, dict(starts), dict(ends), sources)
+
+    def decide(self, propagation: Propagation) -> None:
+        """Set every cut of a propagation.
+
+        Raises:
+            CutError: if the schedule is of another function, other shapes or another mesh.
+        """
+        if self.mesh.axes != propagation.mesh.axes:
+            raise CutError(
+                "", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {propagation.mesh}"
+            )
+        number = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
+        for name in (*self.cuts, *self.carries):
+            if name not in number:
+                raise CutError(name, "", "Schedule", "there is no such operation: the schedule is of another function")
+        for name, form in self.starts.items():
+            if name not in propagation.arrays or propagation.arrays[name].shape != form.global_shape:
+                raise CutError("", name, "Schedule", "the schedule is of a function of other arguments")
+        for end, form in self.ends.items():
+            outputs = propagation.graph.outputs
+            if end >= len(outputs) or propagation.arrays[outputs[end]].shape != form.global_shape:
+                raise CutError("", "", "Schedule", f"result {end} is another: the schedule is of another function")
+        propagation.order[:] = self.mesh.names
+        for name, carried in self.carries.items():
+            operation = propagation.graph.operations[number[name]]
+            if not all(0 <= group < len(operation.nest.linear) for group in carried.values()):
+                groups = ", ".join(map(str, carried.values()))
+                raise CutError(name, "", "Schedule", f"it has no linear groups {groups}").at(operation.source)
+            propagation.carries[number[name]] = dict(carried)
+        for name, cuts in self.cuts.items():
+            operation = propagation.graph.operations[number[name]]
+            if not set(cuts.values()) <= operation.nest.position.keys():
+                error = CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")
+                raise error.at(operation.source)
+            propagation.cuts[number[name]] = dict(cuts)
+
+    def to_json(self) -> str:
+        """The schedule as JSON text; `from_json` reads it back."""
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "mesh": {axis.name: axis.size for axis in self.mesh.axes},
+            "cuts": {name: dict(cuts) for name, cuts in self.cuts.items()},
+            "carries": {name: dict(carries) for name, carries in self.carries.items()},
+            "starts": {name: str(form) for name, form in self.starts.items()},
+            "ends": [[number, str(form)] for number, form in self.ends.items()],
+            "sources": [[name, str(form), str(source)] for (name, form), source in self.sources.items()],
+        }
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Schedule:
+        """The schedule in a JSON text.
+
+        Raises:
+            CutError: if the text is no schedule.
+        """
+        try:
+            return cls(*_read(json.loads(text)))
+        except (ValueError, RecursionError) as error:
+            why = str(error)
+        message = f"the text is no schedule: {why}; `redistrib search -o` and `to_json` write one"
+        raise CutError("", "", "Schedule", message)
+
+    def __str__(self) -> str:
+        """A table of the arguments, and of the operations that are cut."""
+        rows = [[name, str(form)] for name, form in self.starts.items()]
+        rows += [
+            [name, ", ".join(f"{dim} by {axis}" for axis, dim in cuts.items())] for name, cuts in self.cuts.items()
+        ]
+        return rendered(f"schedule on {self.mesh}", ["argument or operation", "cut"], rows)
+
+
+_PARTS = ("mesh", "cuts", "carries", "starts", "ends", "sources")
+
+
+def _read(data: Any) -> tuple[Any, ...]:
+    """The fields of a schedule, in order, from the data of its JSON text.
+
+    Raises:
+        ValueError: names the first field that is missing or malformed.
+    """
+    form = _object(data, "the whole")
+    if (form.get("format"), form.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"its format is no {FORMAT} of version {VERSION}")
+    for part in (*_PARTS, *form):
+        if part not in form:
+            raise ValueError(f"it has no {part!r}")
+        if part not in (*_PARTS, "format", "version"):
+            raise ValueError(f"it has a part {part!r}, which schedules have not")
+    mesh = Mesh.of(_object(form["mesh"], "'mesh'"))
+
+    def dist_type(value: Any, where: str) -> DistType:
+        result = DistType.of(_text(value, where))
+        result.check(mesh)
+        return result
+
+    def by_axis(part: str, read: Callable[[Any, str], _T]) -> dict[str, dict[str, _T]]:
+        result = {}
+        for name, axes in _object(form[part], repr(part)).items():
+            where = f"{name!r} of {part!r}"
+            for axis in _object(axes, where):
+                mesh.axis(axis)
+            result[name] = {axis: read(value, f"axis {axis!r} of {where}") for axis, value in axes.items()}
+        return result
+
+    return (
+        mesh,
+        by_axis("cuts", _text),
+        by_axis("carries", _number),
+        {
+            name: dist_type(value, f"{name!r} of 'starts'")
+            for name, value in _object(form["starts"], "'starts'").items()
+        },
+        {
+            _number(number, "a result of 'ends'"): dist_type(value, f"result {number} of 'ends'")
+            for number, value in _rows(form["ends"], "ends", 2)
+        },
+        {
+            (_text(name, "a value of 'sources'"), dist_type(value, f"{name!r} of 'sources'")): dist_type(
+                source, f"{name!r} of 'sources'"
+            )
+            for name, value, source in _rows(form["sources"], "sources", 3)
+        },
+    )
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {shown(value)}, and not an object")  # of a text, not of a caller
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where} is {shown(value)}, and not a text")
+    return value
+
+
+def _number(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{where} is {shown(value)}, and not an integer from 0 on")
+    return value
+
+
+def _rows(value: Any, part: str, size: int) -> list[list[Any]]:
+    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == size for row in value):
+        raise ValueError(f"{part!r} is {shown(value)}, and not a list of lists of {size}")
+    return value

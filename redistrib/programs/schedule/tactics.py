@@ -1,0 +1,164 @@
+"""Tactics: a mesh axis cuts a few arrays or operations, and propagation derives the other cuts."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from redistrib.errors import CutError
+from redistrib.programs.ir.graph import Array, Operation
+from redistrib.programs.schedule.propagate import Propagation
+
+Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"
+
+
+@dataclass(frozen=True)
+class Along:
+    """Arrays that an axis cuts; see `along`."""
+
+    axis: str
+    arrays: tuple[tuple[str, Dim], ...]
+
+    def begin(self, propagation: Propagation) -> None:
+        """Cut the arrays.
+
+        Raises:
+            CutError: if there is no such array, it cannot be cut so, or the axis cuts another dimension already.
+        """
+        for pattern, dim in self.arrays:
+            for array in matching(pattern, propagation.graph.inputs):
+                taken = _dim(dim, array, propagation, self.axis)
+                if taken is not None or dim is None:
+                    self._require_one_way(array, taken, propagation)
+                    propagation.cut_array(array.name, self.axis, taken)
+
+    def _require_one_way(self, array: Array, dim: int | None, propagation: Propagation) -> None:
+        other = propagation.pins.get(array.name, {}).get(self.axis)
+        if other is not None and dim is not None and (dim - other) % len(array.shape):
+            raise CutError(
+                "", array.name, "Schedule", f"axis {self.axis!r} is to cut both dimension {other} and dimension {dim}; "
+                f"name one of them, or cut the other along another axis",
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations that an axis cuts; see `work`."""
+
+    axis: str
+    operations: tuple[tuple[str, str], ...]
+
+    def begin(self, propagation: Propagation) -> None:
+        """Cut the operations."""
+        for pattern, dim in self.operations:
+            numbers = operations_of(pattern, propagation.graph.operations)
+            if not numbers:
+                raise CutError(pattern, "", "Schedule", "there is no such operation, by name or by source line")
+            for k in numbers:
+                propagation.cut_operation(k, self.axis, dim)
+
+
+def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
+    """A tactic: a mesh axis cuts some arrays; propagation derives further cuts.
+
+    Tactics are applied in order, and none changes a decision of an earlier one. So `along("d", {"batch": 0})` before
+    `along("d", {"params": "first"})` cuts the work by batch and stores the parameters cut, whole only where they are
+    read; the other way round the work follows the parameters.
+
+    Args:
+        axis: of the mesh.
+        arrays: for arguments, by name, the dimension to cut. A name is that of a parameter of the function, which
+            stands for all leaves of the argument, the path of a leaf (`params/layers/0/up`), the end of one (`up`), or
+            a pattern (`params/*/up`). A dimension is a number, of a dimension that the axis need not divide in
+            `rd.distribute`; `"first"`, the first that the axis divides, if any;
+            None, never cut along this axis; or a function of path and shape. An axis that cuts an array
+            already does not cut another dimension of it: `"first"` keeps the present one, a number is refused.
+
+    >>> along("d", {"batch": 0})
+    Along(axis='d', arrays=(('batch', 0),))
+    """
+    return Along(axis, tuple(arrays.items()))
+
+
+def work(axis: str, operations: Mapping[str, str]) -> Work:
+    """A tactic: a mesh axis cuts the work of some operations; propagation derives further cuts.
+
+    Args:
+        axis: of the mesh.
+        operations: for operations, by name or pattern (`dot_general_3`, `dot_general*`) or by the end of their source
+            line (`model.py:42`), the iteration dimension to cut. Names are in the printed program.
+    """
+    return Work(axis, tuple(operations.items()))
+
+
+def matching(pattern: str, arrays: Sequence[Array]) -> list[Array]:
+    """The arguments that a name or pattern stands for; see `along`.
+
+    Raises:
+        CutError: if there are none.
+    """
+
+    def stands_for(name: str) -> bool:
+        return name == pattern or name.startswith(f"{pattern}/") or name.endswith(f"/{pattern}")
+
+    arguments = [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
+    if not arguments:
+        raise CutError("", pattern, "Schedule", f"no argument is called so; there are {_some(arrays)}")
+    return arguments
+
+
+def operations_of(pattern: str, operations: Sequence[Operation]) -> list[int]:
+    """The operations that a name, a pattern or a source line stands for, by number; see `work`."""
+    return [
+        k
+        for k, operation in enumerate(operations)
+        if fnmatch.fnmatchcase(operation.name, pattern) or operation.source.endswith(pattern)
+    ]
+
+
+def _dim(dim: Dim, array: Array, propagation: Propagation, axis: str) -> int | None:
+    if callable(dim):
+        return dim(array.name, array.shape)
+    if dim == "first":
+        size = propagation.mesh.axis(axis).size
+        taken = propagation.pins.get(array.name, {})
+        if taken.get(axis) is not None:
+            return taken[axis]
+        free = (k for k, n in enumerate(array.shape) if n % size == 0 and n >= size and k not in taken.values())
+        return next(free, None)
+    return dim if dim is None else int(dim)
+
+
+def _some(arrays: Iterable[Array]) -> str:
+    names = [array.name for array in arrays]
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def together(schedule: Any) -> tuple[tuple[Any, ...], ...]:
+    """The tactics of a schedule in order, those that begin together in one tuple."""
+    entries = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
+    return tuple(tuple(entry) if isinstance(entry, list | tuple) else (entry,) for entry in entries)
+
+
+def names_no_operations(schedule: Any) -> bool:
+    """Whether a schedule cuts arguments alone."""
+    return all(isinstance(tactic, Along) for tactics in together(schedule) for tactic in tactics)
+
+
+def apply(schedule: Any, propagation: Propagation) -> None:
+    """Apply the tactics of a schedule in order; those of an inner list begin together, before anything spreads.
+
+    Raises:
+        CutError: if an entry is no tactic, or a tactic cannot be applied.
+    """
+    for tactics in together(schedule):
+        for tactic in tactics:
+            if not isinstance(tactic, Along | Work):
+                raise CutError(
+                    "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
+                )
+            tactic.begin(propagation)
+        for axis in dict.fromkeys(tactic.axis for tactic in tactics):
+            propagation.spread(axis)

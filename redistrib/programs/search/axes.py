@@ -1,0 +1,235 @@
+"""The choice graph of some mesh axes, with the cuts along all other axes given."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from redistrib.lang.types import DistType
+from redistrib.programs.search.candidates import Cut, Option, of_array, of_operation
+from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
+from redistrib.programs.search.deadline import NEVER, Deadline
+from redistrib.programs.search.isomorphism import IsomorphismClasses
+from redistrib.programs.search.memory import MemoryPrices, Use, uses
+from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.time.machine import Machine
+
+
+class AxesProblem:
+    """The choices along some axes, and the way back from choices to decisions.
+
+    Args:
+        problem: the search problem.
+        decisions: how other axes cut everything.
+        axes: to be decided.
+        classes: operations and inputs that share a decision.
+        deadline: after which the problem is given up.
+        idle: operations that the axes may leave uncut though only bytes count and they have much work.
+
+    Attributes:
+        choices: nodes and reshard edges.
+        options: of each node.
+
+    Raises:
+        OutOfTime: if the deadline passes while the graph is built.
+    """
+
+    def __init__(
+        self,
+        problem: SearchProblem,
+        decisions: Decisions,
+        axes: Sequence[str],
+        classes: IsomorphismClasses,
+        deadline: Deadline = NEVER,
+        idle: Collection[int] = (),
+    ) -> None:
+        self.idle = {classes.operations[number] for number in idle}
+        self.problem, self.axes, self.classes, self.deadline = problem, tuple(axes), classes, deadline
+        self.decisions = decisions.copy()
+        self.decisions.clear(axes)
+        self.propagation = self.decisions.propagation
+        self.graph = problem.graph
+        self.options: list[list[Option]] = []
+        self.names: list[str] = []
+        self.times: list[int] = []
+        self.node_of_operation: list[int] = []
+        self.node_of_input: dict[str, int] = {}
+        self.node_of_output: list[int] = []
+        self._nodes()
+        self.memory_prices = MemoryPrices(problem.memory_multipliers, len(self.options))
+        self._edges()
+        self._tie = problem.ties * (problem.floor or 1.0) / sum(self.times)
+        self.choices = ChoiceGraph(tuple(map(self._priced, range(len(self.options)))), tuple(self.edges))
+
+    # ------------------------------------------------------------------------------------------ nodes
+
+    def _nodes(self) -> None:
+        problem, graph, makers = self.problem, self.graph, self.propagation.maker
+        nodes: dict[tuple[object, ...], int] = {}
+        machine = problem.machine if problem.moves.objective == "seconds" else None
+        for number, colour in enumerate(self.classes.operations):
+            if graph.operations[number].role == "leave":  # results leave a loop with the types of its carried values
+                colour = self.classes.operations[makers[graph.operations[number].ins[0]][0]]
+            if ("operation", colour) not in nodes:
+                self.deadline.check()
+                options = self._ways(number, machine)
+                if machine is None and problem.heavy[number] and colour not in self.idle:
+                    options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
+                nodes["operation", colour] = self._add(graph.operations[number].name, options)
+            self.node_of_operation.append(nodes["operation", colour])
+            self.times[self.node_of_operation[-1]] += problem.times[number]
+        for array, colour in zip(graph.inputs, self.classes.inputs, strict=True):
+            if ("input", colour) not in nodes:
+                nodes["input", colour] = self._add(array.name, self._layouts(array.name, array.name))
+            self.node_of_input[array.name] = nodes["input", colour]
+            self.times[self.node_of_input[array.name]] += 1
+        for number, name in enumerate(graph.outputs):
+            if number in problem.tied:
+                self.node_of_output.append(self.node_of_input[problem.tied[number]])
+                continue
+            alone = name not in makers or number in problem.ends or number in problem.pins
+            end = ("output", number) if alone else ("output", self.node_of_operation[makers[name][0]], makers[name][1])
+            if end not in nodes:
+                nodes[end] = self._add(f"result {number}", self._layouts(number, name))
+            self.times[nodes[end]] += 1
+            self.node_of_output.append(nodes[end])
+
+    def _ways(self, number: int, machine: Machine | None) -> list[Option]:
+        """The options of an operation; those of operations that do the same are found once."""
+        problem, propagation = self.problem, self.propagation
+        fixed = {axis: dim for axis, dim in problem.work.get(number, {}).items() if axis in self.axes}
+        labels = (
+            tuple(sorted(cuts.items())) for cuts in (fixed, propagation.cuts[number], propagation.carries[number])
+        )
+        key = (problem.kinds[number], self.axes, problem.weights, *labels)
+        if key not in problem.option_cache:
+            options = of_operation(propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number))
+            problem.option_cache[key] = [problem.with_halos(number, option) for option in options]
+        return problem.option_cache[key]
+
+    def _add(self, name: str, options: list[Option]) -> int:
+        self.options.append(options)
+        self.names.append(name)
+        self.times.append(0)
+        return len(self.options) - 1
+
+    def _layouts(self, end: str | int, name: str) -> list[Option]:
+        """The layouts of an input, by name, or of an output, by number."""
+        form = self.problem.starts.get(end) if isinstance(end, str) else self.problem.ends.get(end)
+        if form is not None:
+            share = form.local_size / max(1, form.global_size)
+            cuts = tuple((axis, dim_of(form, axis)) for axis in self.axes)
+            return [Option(cuts, (form,), (form,), 0.0, share)]
+        at = self.decisions.ins[end] if isinstance(end, str) else self.decisions.outs[end]
+        pinned = {axis: dim for axis, dim in self.problem.pins.get(end, {}).items() if axis in self.axes}
+        return of_array(self.propagation, name, at, self.axes, pinned)
+
+    def _priced(self, number: int) -> Node:
+        times = self.times[number]
+        prices = [times * (option.seconds + self._tie * option.share) for option in self.options[number]]
+        memory_prices = self.memory_prices.of_nodes[number] or [0.0] * len(prices)
+        return Node(
+            self.names[number],
+            tuple(price + memory_price for price, memory_price in zip(prices, memory_prices, strict=True)),
+        )
+
+    def _size(self, form: DistType, dtype: str) -> int:
+        return self.problem.machine.bytes_of(form.local_size, dtype)
+
+    # ------------------------------------------------------------------------------------------ edges
+
+    def _edges(self) -> None:
+        """One edge for all values with the same maker and readers; where memory is short, one for each time that a
+        value is moved again."""
+        self.edges: list[ReshardEdge] = []
+        self.layouts: list[tuple[DistType, ...]] = []
+        self.values: list[list[Use]] = []
+        groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
+        for use in uses(self.graph, self.problem.keep):
+            node = self.node_of_input[use.value] if use.maker < 0 else self.node_of_operation[use.maker]
+            ends = tuple(
+                (self.node_of_operation[k], r) if k < len(self.graph.operations) else (self.node_of_output[r], 0)
+                for k, r in use.readers
+            )
+            key = (node, use.write, self.propagation.arrays[use.value].dtype, tuple(sorted({*ends})))
+            groups[key].append(replace(use, nodes=ends))
+        for (node, write, dtype, distinct), each in groups.items():
+            self._edge(each, node, write, dtype, distinct)
+
+    def _edge(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
+        conversions = self.problem.moves.conversions(
+            tuple(option.outs[write] for option in self.options[node]),
+            tuple(tuple(option.ins[r] for option in self.options[end]) for end, r in ends),
+            dtype,
+            self.deadline,
+        )
+        weight = self.problem.weights[each_use[0].value not in self.problem.unhurried]
+        prices = conversions.prices
+        if weight != 1.0:
+            prices = {pair: weight * price for pair, price in prices.items()}
+        readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, conversions.needed, strict=True))
+        sizes = [self._size(form, dtype) for form in conversions.layouts]
+        memory_prices = tuple(self.memory_prices.of_reader(each_use, end, sizes) for end in ends)
+        self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made_in])
+        name, count = each_use[0].value, sum(map(self._times, each_use))
+        self.edges.append(
+            ReshardEdge(name, node, conversions.made_in, readers, prices, conversions.local, count, memory_prices)
+        )
+        self.layouts.append(conversions.layouts)
+        self.values.append(each_use)
+
+    def _times(self, use: Use) -> int:
+        """Conversions of a value in a call: the largest number of layers that one of its readers stands for."""
+        return self.problem.moves_of(use.value, (k for k, _ in use.readers))
+
+    # ------------------------------------------------------------------------------------------ back
+
+    def chosen(self, choice: Sequence[int]) -> Decisions:
+        """The decisions of a choice."""
+        decisions = self.decisions.copy()
+        for k, node in enumerate(self.node_of_operation):
+            for axis, cut in self.options[node][choice[node]].cuts:
+                if isinstance(cut, str):
+                    decisions.propagation.cuts[k][axis] = cut
+                elif isinstance(cut, int):
+                    decisions.propagation.carries[k][axis] = cut
+        for dims, node in (
+            *((decisions.ins[name], node) for name, node in self.node_of_input.items()),
+            *zip(decisions.outs, self.node_of_output, strict=True),
+        ):
+            dims.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
+        return decisions
+
+    def choice_of(self, decisions: Decisions) -> tuple[int, ...]:
+        """The choice that makes decisions."""
+        choice = [0] * len(self.options)
+        propagation = decisions.propagation
+        ends: list[tuple[int, Mapping[str, Cut]]] = []
+        ends += [
+            (self.node_of_operation[k], {**propagation.cuts[k], **propagation.carries[k]})
+            for k in range(len(propagation.cuts))
+        ]
+        ends += [(node, {**decisions.ins[name]}) for name, node in self.node_of_input.items()]
+        ends += [(node, {**cuts}) for node, cuts in zip(self.node_of_output, decisions.outs, strict=True)]
+        for node, cuts in ends:
+            for k, option in enumerate(self.options[node]):
+                if all(cuts.get(axis) == cut for axis, cut in option.cuts):
+                    choice[node] = k
+        return tuple(choice)
+
+    def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
+        """For a value and a needed type, the type to convert from, where that is not the maker's."""
+        types: dict[tuple[str, DistType], DistType] = {}
+        for edge, layouts, each in zip(self.choices.edges, self.layouts, self.values, strict=True):
+            made_in = edge.layouts[choice[edge.node]]
+            _, moved_from = edge.converted(made_in, [reader.layouts[choice[reader.node]] for reader in edge.readers])
+            for target, source in moved_from.items():
+                if source != made_in:
+                    types.update(((use.value, layouts[target]), layouts[source]) for use in each)
+        return types
+
+
+def dim_of(form: DistType, axis: str) -> int | None:
+    """The dimension that an axis cuts."""
+    return next((k for k, dim in enumerate(form.dims) if axis in dim.axes), None)

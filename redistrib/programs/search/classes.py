@@ -1,0 +1,51 @@
+"""Isomorphism classes of a search: operations and inputs that share a decision; pins separate them."""
+
+from __future__ import annotations
+
+from redistrib.programs.ir.graph import Graph
+from redistrib.programs.search.folding import Folded
+from redistrib.programs.search.isomorphism import NEAR, IsomorphismClasses, isomorphism_classes
+from redistrib.programs.search.problem import SearchProblem
+
+
+def marks_of(problem: SearchProblem) -> dict[object, object]:
+    """Labels of operations, inputs and outputs: pins, partial sums, overridden rates."""
+    marks: dict[object, object] = {}
+    for number, operation_mark in enumerate(problem.marks):
+        marks[number] = (operation_mark, tuple(sorted(problem.work.get(number, {}).items())))
+    for array in problem.graph.inputs:
+        marks[array.name] = _mark(problem.pins.get(array.name), problem.starts.get(array.name))
+    for number, _ in enumerate(problem.graph.outputs):
+        marks["out", number] = _mark(problem.pins.get(number), problem.ends.get(number))
+    return marks
+
+
+def classes_of(problem: SearchProblem, near: int = NEAR) -> IsomorphismClasses:
+    """The isomorphism classes of a search problem, by neighbours so many steps far and by pins."""
+    marks = marks_of(problem)
+    classes = isomorphism_classes(problem.graph, problem.tied, marks, near)
+    return classes if problem.folded is None else _by_cell(problem.graph, problem.folded, classes)
+
+
+def _by_cell(graph: Graph, folded: Folded, classes: IsomorphismClasses) -> IsomorphismClasses:
+    """Classes that join operations of repeated layers, at any layer, and the values that they read."""
+    number: dict[object, int] = {}
+    first: dict[str, object] = {}
+    operations = []
+    for k, (operation, cell) in enumerate(zip(graph.operations, folded.cells, strict=True)):
+        operations.append(number.setdefault(cell or ("class", classes.operations[k]), len(number)))
+        for read, name in enumerate(operation.ins):
+            if cell is not None:
+                first.setdefault(name, (cell, read))
+    keys = (first.get(array.name, input_class) for array, input_class in zip(graph.inputs, classes.inputs, strict=True))
+    inputs = [number.setdefault(("input", key), len(number)) for key in keys]
+    return IsomorphismClasses(tuple(operations), tuple(inputs))
+
+
+def _mark(pins: object, form: object) -> tuple[str, str]:
+    return (repr(pins), str(form))
+
+
+def one_by_one(problem: SearchProblem) -> IsomorphismClasses:
+    """The classes of a search problem in which every operation and input has a class to itself."""
+    return IsomorphismClasses(tuple(range(len(problem.graph.operations))), tuple(range(len(problem.graph.inputs))))

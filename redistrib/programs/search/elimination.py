@@ -1,0 +1,179 @@
+"""Dynamic programming over a choice graph: one node after another is decided for all options of those around it.
+
+A node leaves a table over its neighbours; the next node is the one that leaves the smallest table. On
+chains and trees tables are of two nodes. Where they would grow too large, some nodes are decided given the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from redistrib.programs.search.choices import ChoiceGraph, Floats
+from redistrib.programs.search.deadline import NEVER, Deadline
+
+LARGEST = 4_000_000  # entries of a table
+WHOLE = 500_000  # entries of the table of an edge that keeps all options
+MOST = 32  # nodes of a table besides the decided one; NumPy has arrays of 64 dimensions
+
+
+class CostFactor(NamedTuple):
+    """A table of prices over some nodes, in ascending order."""
+
+    nodes: tuple[int, ...]
+    prices: Floats
+
+
+class Elimination:
+    """A choice graph as tables.
+
+    Args:
+        choices: the choice graph.
+        deadline: after which a solution is given up.
+    """
+
+    def __init__(self, choices: ChoiceGraph, deadline: Deadline = NEVER) -> None:
+        self.choices, self.deadline = choices, deadline
+        self.sizes = [len(node.prices) for node in choices.nodes]
+        self.touching: dict[int, list[int]] = defaultdict(list)
+        for k, edge in enumerate(choices.edges):
+            for node in edge.nodes:
+                self.touching[node].append(k)
+        self._factors: dict[int, Floats] = {}
+
+    @cached_property
+    def neighbours(self) -> list[set[int]]:
+        """For every node those that it shares an edge with."""
+        adjacent: list[set[int]] = [set() for _ in self.sizes]
+        for edge in self.choices.edges:
+            for node in edge.nodes:
+                adjacent[node].update(edge.nodes)
+        for node, near in enumerate(adjacent):
+            near.discard(node)
+        return adjacent
+
+    def solve(
+        self, options: Mapping[int, Sequence[int]], choice: Sequence[int], largest: int = LARGEST
+    ) -> dict[int, int] | None:
+        """The best options of some nodes, the others being as they are; None where a table would grow too large.
+
+        Args:
+            options: for nodes that are free, those that they may take.
+            choice: an option for each node.
+            largest: entries of a table.
+
+        Raises:
+            OutOfTime: after the deadline.
+        """
+        single, choice = (
+            {n: kept_options[0] for n, kept_options in options.items() if len(kept_options) == 1},
+            list(choice),
+        )
+        for node, taken in single.items():
+            choice[node] = taken
+        touched = sorted({k for node in options for k in self.touching[node]})
+        options = {node: kept_options for node, kept_options in options.items() if len(kept_options) > 1}
+        order = self._order(options, largest)
+        if order is None:
+            return None
+        factors = [
+            CostFactor((n,), np.array(self.choices.nodes[n].prices)[list(kept_options)])
+            for n, kept_options in options.items()
+        ]
+        factors += [self._restricted(k, options, choice) for k in touched]
+        at: dict[int, list[CostFactor]] = defaultdict(list)
+        place = {node: k for k, node in enumerate(order)}
+        for factor in factors:
+            if factor.nodes:
+                at[min(factor.nodes, key=place.__getitem__)].append(factor)
+        decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
+        for node in order:
+            self.deadline.check()
+            scope, table = _sum(at[node])
+            axis = scope.index(node)
+            rest = tuple(n for n in scope if n != node)
+            decided.append((node, rest, table.argmin(axis)))
+            if rest:
+                at[min(rest, key=place.__getitem__)].append(CostFactor(rest, table.min(axis)))
+        taken_options: dict[int, int] = {}
+        for node, rest, best in reversed(decided):
+            taken_options[node] = int(best[tuple(taken_options[n] for n in rest)])
+        return single | {node: options[node][taken] for node, taken in taken_options.items()}
+
+    def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
+        """The price of some nodes and of all edges that touch them."""
+        listed = list(nodes)
+        total = sum(self.choices.nodes[node].prices[choice[node]] for node in listed)
+        return total + sum(self.edge(k, choice) for k in {k for node in listed for k in self.touching[node]})
+
+    def edge(self, number: int, choice: Sequence[int]) -> float:
+        """The price of one edge."""
+        edge = self.choices.edges[number]
+        if number in self._factors:
+            return float(self._factors[number][tuple(choice[node] for node in edge.nodes)])
+        return edge.price(choice)
+
+    def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
+        around = {node: self.neighbours[node] & options.keys() for node in options}
+        size = {node: len(entries) for node, entries in options.items()}
+        weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in around}
+        heap = [(entries, node) for node, entries in weight.items()]
+        heapq.heapify(heap)
+        order: list[int] = []
+        while len(order) < len(size):
+            entries, node = heapq.heappop(heap)
+            if weight.get(node) != entries:
+                continue  # it was put in again, with another weight
+            if entries > largest or len(around[node]) >= MOST:
+                return None
+            self.deadline.check()
+            del weight[node]
+            order.append(node)
+            near = around.pop(node)
+            for other in near:
+                around[other] = (around[other] | near) - {node, other}
+            for other in near:
+                weight[other] = size[other] * math.prod(size[n] for n in around[other])
+                heapq.heappush(heap, (weight[other], other))
+        return order
+
+    def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> CostFactor:
+        """The table of an edge for the options that are free, all others as they are."""
+        self.deadline.check()
+        edge = self.choices.edges[number]
+        nodes = tuple(node for node in edge.nodes if node in options)
+        if len(edge.nodes) > MOST or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
+            return CostFactor(nodes, edge.table(options, choice))
+        if number not in self._factors:
+            self._factors[number] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})
+        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in edge.nodes))
+        return CostFactor(nodes, self._factors[number][index].reshape([len(options[node]) for node in nodes]))
+
+
+def _sum(factors: Sequence[CostFactor]) -> CostFactor:
+    """Tables added up, over all their nodes."""
+    scope = tuple(sorted({node for factor in factors for node in factor.nodes}))
+    total: Floats = np.zeros(())
+    for factor in factors:
+        shape = [1] * len(scope)
+        for node, size in zip(factor.nodes, factor.prices.shape, strict=True):
+            shape[scope.index(node)] = size
+        total = total + factor.prices.reshape(shape)
+    return CostFactor(scope, total)
+
+
+def neighbourhood(elimination: Elimination, centre: int, count: int) -> list[int]:
+    """The nodes nearest to one, itself first."""
+    reached = dict.fromkeys([centre])
+    frontier = [centre]
+    while frontier and len(reached) < count:
+        near: Iterable[int] = (n for node in frontier for n in sorted(elimination.neighbours[node]))
+        frontier = [node for node in dict.fromkeys(near) if node not in reached]
+        reached |= dict.fromkeys(frontier)
+    return list(reached)[:count]

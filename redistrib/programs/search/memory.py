@@ -1,0 +1,177 @@
+"""A Lagrangian relaxation of the memory limit: bytes held at some moments have a price, the multiplier of the moment.
+
+A value is held in its first layout until its first reader, and then in the layout of its next reader; arguments are
+held to the end. `fitting` looks for the multipliers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import packed_bytes
+from redistrib.programs.ir.graph import Graph, readers
+
+
+@dataclass(frozen=True)
+class Use:
+    """A value, and readers that share its conversions.
+
+    Attributes:
+        value: its name.
+        maker: number of the operation that makes it; -1 for an input.
+        write: which of its results it is.
+        readers: operations, each with the number of the read, in order; results come last, as one past the last
+            operation, each with its number.
+        first, last: whether these are its first readers, and its last.
+        nodes: of the readers, each with the number of the read.
+        until: for each reader the operation until which it keeps the value.
+    """
+
+    value: str
+    maker: int
+    write: int
+    readers: tuple[tuple[int, int], ...]
+    first: bool = True
+    last: bool = True
+    nodes: tuple[tuple[int, int], ...] = ()
+    until: tuple[int, ...] = ()
+
+
+def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
+    """The uses of every operand.
+
+    Args:
+        graph: the graph.
+        keep: for how many operations a value that was moved is kept; None: to the end.
+    """
+    operations = graph.operations
+    read: dict[str, list[tuple[int, int, int]]] = {}
+    for name, numbers in readers(operations).items():
+        read[name] = sorted((graph.held_until(k, r), k, r) for k, r in numbers if operations[k].role != "leave")
+    for number, name in enumerate(graph.outputs):
+        read.setdefault(name, []).append((len(operations), len(operations), number))
+    values = [(array.name, -1, 0) for array in graph.inputs]
+    values += [(array.name, k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)]
+    for name, maker, write in values:
+        runs: list[list[tuple[int, int, int]]] = []
+        for use in read.get(name, ()):
+            last = runs[-1][-1] if runs else use
+            is_apart = graph.tests_with(name, last[1]) != graph.tests_with(name, use[1])
+            if not runs or is_apart or (keep is not None and use[0] - last[0] > keep):
+                runs.append([])
+            runs[-1].append(use)
+        for count, run in enumerate(runs):
+            ends, until = tuple((k, r) for _, k, r in run), tuple(at for at, _, _ in run)
+            yield Use(name, maker, write, ends, count == 0, count == len(runs) - 1, until=until)
+
+
+def least_held(
+    graph: Graph,
+    devices: int,
+    starts: Mapping[str, DistType],
+    donated: Collection[str] = (),
+    bytes_of: Callable[[int, str], int] = packed_bytes,
+    unstored: Collection[str] = (),
+) -> tuple[int, int]:
+    """Lower bound on the bytes that a device holds at the worst moment, and the operation that runs then.
+
+    Arguments are held to the end, or to their last reader where they are donated, and everything else from its maker
+    to its last reader. All devices cut each of them at best, and arguments as their types say.
+
+    Args:
+        graph: the graph.
+        devices: of the mesh.
+        starts: types of arguments that are given.
+        donated: arguments whose memory is free after their last use.
+        bytes_of: bytes of so many elements of a type, those of the machine.
+        unstored: values that stay inside a kernel.
+    """
+    operations = graph.operations
+    last = last_held(graph)
+    last |= dict.fromkeys(graph.outputs, len(operations))
+    last |= {array.name: len(operations) for array in graph.inputs if array.name not in donated}
+    ends: dict[int, int] = defaultdict(int)
+    live = 0
+    for array in graph.inputs:
+        size = starts[array.name].local_size if array.name in starts else -(-math.prod(array.shape) // devices)
+        held = bytes_of(size, array.dtype)
+        live += held
+        ends[last.get(array.name, 0)] += held
+    begins: dict[int, int] = defaultdict(int)
+    for operation in operations:
+        for array in operation.outs:
+            born = graph.made_at(array.name)
+            size = bytes_of(-(-math.prod(array.shape) // devices), array.dtype)
+            if array.name not in unstored and born <= (until := last.get(array.name, born)):
+                begins[born] += size
+                ends[until] += size
+    most, moment = live, 0
+    for k in range(len(operations)):
+        live += begins[k]
+        if live > most:
+            most, moment = live, k
+        live -= ends.pop(k, 0)
+    return most, moment
+
+
+def last_held(graph: Graph) -> dict[str, int]:
+    """For every value that an operation reads the operation until which it is kept at the latest."""
+    last_moment: dict[str, int] = {}
+    for k, operation in enumerate(graph.operations):
+        for r, name in enumerate(operation.ins):
+            last_moment[name] = max(last_moment.get(name, -1), graph.held_until(k, r))
+    return last_moment
+
+
+@dataclass
+class MemoryPrices:
+    """The prices of options for the bytes that are held.
+
+    Attributes:
+        multipliers: the price of a byte, by number of the operation at which it is held.
+        count: nodes.
+        of_nodes: for every node the memory price of each of its options; None for nothing.
+    """
+
+    multipliers: Mapping[int, float]
+    count: int
+    of_nodes: list[list[float] | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.of_nodes = [None] * self.count
+
+    def charge_maker(self, each: Sequence[Use], node: int, sizes: Sequence[int]) -> None:
+        """Add the price of values in their first layout: until their first reader, or of an argument to the end."""
+        rate = 0.0
+        for use in each:
+            for moment, multiplier in self.multipliers.items():
+                waits = use.maker <= moment and (moment <= use.until[0] or not use.last)
+                rate += multiplier * (use.first and (use.maker < 0 or waits))
+        if rate:
+            prices = self.of_nodes[node] or [0.0] * len(sizes)
+            self.of_nodes[node] = [price + rate * size for price, size in zip(prices, sizes, strict=True)]
+
+    def of_reader(
+        self, each: Sequence[Use], reader: tuple[int, int], sizes: Sequence[int]
+    ) -> dict[tuple[int, int], float]:
+        """The price of a value that waits for this reader, by its first layout and the reader's."""
+        later, now = 0.0, 0.0
+        for use in each:
+            for moment, multiplier in self.multipliers.items():
+                if moment < use.readers[0][0] or moment > use.until[-1]:
+                    continue
+                upcoming = next(k for k, number in enumerate(use.until) if number >= moment)
+                if use.nodes[upcoming] != reader:
+                    continue
+                if use.readers[0][0] == moment or use.maker < 0 or not use.first:
+                    now += multiplier  # besides its results, which are charged to their makers
+                else:
+                    later += multiplier
+        if not later and not now:
+            return {}
+        pairs = ((source, needed) for source in range(len(sizes)) for needed in range(len(sizes)))
+        return {(m, n): (later + now * (m != n)) * sizes[n] for m, n in pairs}

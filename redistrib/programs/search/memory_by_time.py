@@ -1,0 +1,198 @@
+"""Live bytes of tasks that are laid out: the buffers of values by the tasks that make and read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from redistrib.programs.search.buffers import TaskBuffer, changes_of, in_turn, live_bytes
+from redistrib.programs.search.laid_out import LaidOut
+from redistrib.programs.search.streams import Item
+from redistrib.programs.search.walk_tasks import Buffer, leaving
+from redistrib.programs.time.timeline import levels_of
+
+ItemTasks: TypeAlias = tuple[Item, list[int]]  # an item, and its tasks in the layers that are laid out
+
+
+class Memory:
+    """The live bytes of tasks that are laid out.
+
+    Attributes:
+        laid: the tasks.
+        buffers: of the tasks.
+        scratch, in_turn: bytes that every task needs while it runs; of loops by time, and if tasks ran in turn.
+        fullest_part: of every loop, by its task, the part of it that needs the most.
+        beyond: buffers of layers that are not laid out: their bytes, and when they are live in two ways, see
+            `_add_beyond`.
+    """
+
+    def __init__(self, laid: LaidOut) -> None:
+        self.laid, self.buffers = laid, [*laid.buffers]
+        self.beyond: list[tuple[int, tuple[float, float], tuple[float, float]]] = []
+        self.scratch, self.in_turn = [*laid.scratch], [*laid.scratch]
+        self.fullest_part: dict[int, Memory] = {}
+        for task, parts in laid.parts.items():
+            inside = [Memory(part) for part in parts]
+            needs = [memory.needs() for memory in inside]
+            self.scratch[task], self.in_turn[task] = (max(sizes) for sizes in zip(*needs, strict=True))
+            self.fullest_part[task] = inside[needs.index(max(needs))]
+        self._is_plain = not laid.runs and not laid.picks  # each item has one task
+        self._add_all()
+
+    def needs(self) -> tuple[int, int]:
+        """Bytes that a step needs besides the values that the loop holds: by time, and if its tasks ran in turn."""
+        alone = max(0, live_bytes(self.buffers, self.in_turn, in_turn(self.laid.timeline.order)).worst()[0])
+        if self.laid.streams.is_apart:
+            return alone, alone
+        return max(live_bytes(self.buffers, self.scratch, self.laid.timeline).worst()[0], alone), alone
+
+    def peak(self) -> tuple[int, int]:
+        """The most bytes that are live at once, and the operation that runs then, by number."""
+        changes = changes_of(self.buffers, self.scratch, self.laid.timeline)
+        most, when = max(levels_of([*changes, *more]).worst() for more in self._beyond())
+        return most, self._running(when)
+
+    def _running(self, when: float) -> int:
+        """The operation that runs at a time, by number; of a loop that of the step at its worst moment."""
+        laid = self.laid
+        count = len(laid.streams.problem.graph.operations)
+        for k in reversed(laid.timeline.order):
+            item = laid.item_of[k]
+            is_counted = laid.streams.is_apart or not laid.tasks[k].moves
+            if item is not None and is_counted and laid.timeline.start[k] <= when:
+                if k in self.fullest_part:
+                    part = self.fullest_part[k]
+                    return part._running(live_bytes(part.buffers, part.scratch, part.laid.timeline).worst()[1])
+                return min(laid.streams.number(item), max(0, count - 1))
+        return 0
+
+    def _add_all(self) -> None:
+        """The buffers of the tasks; each layer that is laid out has its own."""
+        laid, streams, scope = self.laid, self.laid.streams, self.laid.scope
+        ahead = set(streams.entries.get(scope, ())) if scope is not None else set()
+        behind = set(streams.results.get(scope, ())) if scope is not None else set()
+        for buffer in streams.buffers_of.get(scope, ()):
+            is_first = not buffer.makers  # there when the program, or the step, begins
+            if is_first and scope is not None and laid.tests:
+                continue
+            if self._is_plain and not ahead and not behind:
+                makers = laid.first_tasks_of(buffer.makers)
+                if makers or (is_first and (buffer.readers or buffer.role != "entry")):
+                    self._add(buffer, makers)
+                continue
+            if not (is_first or laid.tasks_of(buffer.makers)):
+                continue
+            for k in ahead.intersection(buffer.readers) if buffer.role == "entry" else ():
+                self.buffers.append(TaskBuffer(buffer.size, (), (*laid.tasks_by_item.get(k, ()),)))  # of the next step
+                buffer = buffer._replace(readers=tuple(reader for reader in buffer.readers if reader != k))
+                if not buffer.readers:
+                    break
+            if buffer.role == "entry" and not buffer.readers:
+                continue
+            if ahead.intersection(buffer.makers):  # made for the next step; that for this one is carried
+                self.buffers.append(TaskBuffer(buffer.size, self._all(buffer.makers), (), stays=True))
+                self.buffers.append(TaskBuffer(buffer.size, (), self._all(buffer.readers), is_counted=True))
+                continue
+            if late := behind.intersection(buffer.readers):  # moved in the next step; that of the last one is carried
+                self.buffers.append(TaskBuffer(buffer.size, (), self._all(late), is_counted=True))
+                buffer = buffer._replace(stays=True)
+            if self._is_plain:
+                self._add(buffer, laid.first_tasks_of(buffer.makers))
+            else:
+                self._add_layers(buffer)
+
+    def _add(self, buffer: Buffer, makers: tuple[int, ...]) -> None:
+        """A buffer where each item has one task."""
+        size, _, _, readers, begins, stays, role, _ = buffer
+        loops = self.laid.first_tasks_of(map(leaving, begins)) if begins else ()
+        reads = self.laid.first_tasks_of(readers)
+        self.buffers.append(TaskBuffer(size, makers, reads, loops, stays, role == "carry"))
+
+    def _add_layers(self, buffer: Buffer) -> None:
+        """A buffer, or one for each layer that is laid out."""
+        laid = self.laid
+        makers, readers = laid.tasks_of(buffer.makers), laid.tasks_of(self._readers(buffer))
+        begins = laid.tasks_of(map(leaving, buffer.begins))
+        layers = max((len(tasks) for _, tasks in makers), default=1)
+        if not makers and buffer.copies > 1:
+            self._add_inputs(buffer, readers)
+            return
+        picks = [k for reader in buffer.readers for k in laid.picks.get(reader, ())] if laid.picks else []
+        is_inside = not {item for item, _ in makers}.isdisjoint(item for item, _ in readers)  # made where it is read
+        for layer in range(layers):
+            layer_makers = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in makers)
+            users = {*self._users(layer_makers, readers, layer, layers > 1, is_inside), *picks}
+            starts = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in begins)
+            self.buffers.append(
+                TaskBuffer(buffer.size, layer_makers, (*users,), starts, buffer.stays, buffer.role == "carry")
+            )
+        run = next((laid.run(item) for item, tasks in makers if len(tasks) == layers), None) if layers > 1 else None
+        if run is not None:
+            others = [pair for pair in readers if laid.cell(pair[0]) != run]
+            if others or buffer.stays:
+                self._add_beyond(buffer.size, laid.times(run) - layers, run, others, buffer.stays)
+
+    def _users(
+        self, makers: Sequence[int], readers: Sequence[ItemTasks], layer: int, is_one_of_several: bool, is_inside: bool
+    ) -> Iterator[int]:
+        """The tasks that read what tasks of one layer make."""
+        direct: set[int] = set()
+        for task in makers if is_one_of_several or any(len(tasks) > 1 for _, tasks in readers) else ():
+            direct.update(self.laid.readers_of(task))
+        if is_one_of_several and not is_inside:
+            yield from direct
+        for _, tasks in readers:
+            matched = [k for k in tasks if k in direct] if direct else ()
+            if matched:
+                yield from matched
+            elif not is_one_of_several:
+                yield from tasks
+            elif len(tasks) > 1:
+                yield tasks[min(layer, len(tasks) - 1)]
+
+    def _add_inputs(self, buffer: Buffer, readers: Sequence[ItemTasks]) -> None:
+        """An input that stands for those of several layers."""
+        last = max(readers, key=lambda pair: pair[1][-1], default=None)
+        layers = 1 if last is None else len(last[1])
+        if last is None or buffer.stays or layers == 1:
+            users = tuple(k for _, tasks in readers for k in tasks)
+            self.buffers.append(TaskBuffer(buffer.copies * buffer.size, (), users, stays=buffer.stays))
+            return
+        run = self.laid.run(last[0])
+        for layer in range(layers):
+            users = tuple(tasks[layer] for item, tasks in readers if self.laid.run(item) == run and layer < len(tasks))
+            self.buffers.append(TaskBuffer(buffer.size, (), users))
+        self._add_beyond(buffer.size, buffer.copies - layers, None, [last], False)
+
+    def _add_beyond(self, size: int, times: int, run: int | None, readers: Sequence[ItemTasks], stays: bool) -> None:
+        """The buffers of layers that are not laid out: as the first of them run, and as the last."""
+        if times <= 0:
+            return
+        begin, end = (0.0, 0.0) if run is None else self.laid.seconds_of(run), (math.inf, math.inf)
+        if not stays:
+            item, tasks = max(readers, key=lambda pair: pair[1][-1])
+            read, done = self.laid.run(item), max(self.laid.timeline.end[k] for k in tasks)
+            end = (done, done) if read is None else self.laid.seconds_of(read)
+        self.beyond.append((times * size, (begin[1], end[1]), (begin[0], end[0])))
+
+    def _beyond(self) -> Iterator[list[tuple[float, int]]]:
+        """When buffers of layers that are not laid out are taken and given up, in two ways."""
+        for way in range(2 if self.beyond else 1):
+            stretches = ((size, ways[way]) for size, *ways in self.beyond)
+            live = [(size, start, end) for size, (start, end) in stretches if start < end]
+            yield [(at, change) for size, start, end in live for at, change in ((start, size), (end, -size))]
+
+    def _readers(self, buffer: Buffer) -> Sequence[int]:
+        """The works that read a buffer, but for loops whose steps read a copy of it in its place."""
+        loops, works, unread = self.laid.streams.problem.graph.loops, self.laid.streams.works, self.laid.streams.unread
+        if not unread:
+            return buffer.readers
+        return [
+            k
+            for k in buffer.readers
+            if k not in unread or loops[works[k].scope or 0].parent != self.laid.scope or k not in self.laid.picks
+        ]
+
+    def _all(self, works: Iterable[int]) -> tuple[int, ...]:
+        return tuple(k for _, tasks in self.laid.tasks_of(works) for k in tasks)

@@ -1,0 +1,308 @@
+"""The problem of a search: a graph on a machine with pins; and decisions, the cuts along each axis so far."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from redistrib.lang.types import DistType
+from redistrib.programs.ir.graph import Graph
+from redistrib.programs.lower.versions import Plans
+from redistrib.programs.schedule.propagate import Propagation
+from redistrib.programs.search.candidates import Option, of_decided, summed
+from redistrib.programs.search.folding import Folded
+from redistrib.programs.search.isomorphism import isomorphism_classes
+from redistrib.programs.search.moves import Moves
+from redistrib.programs.time.kernels.attention import attentions
+from redistrib.programs.time.kernels.fusion import Kernel, kernels_on, mark, renamed
+from redistrib.programs.time.kernels.prices import seconds_of
+from redistrib.programs.time.machine import Machine
+
+_T = TypeVar("_T")
+
+HEAVY = 100  # times the work of an operation that has little beside the largest
+TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which decides where nothing else does
+
+
+@dataclass(frozen=True)
+class SearchProblem:
+    """The problem of a search, with everything that is fixed before it begins.
+
+    Attributes:
+        graph: the operations.
+        machine: the machine that runs the program.
+        moves: prices of moves; they know the mesh.
+        starts: types of inputs that are given, by name.
+        ends: types of outputs that are given, by number.
+        pins: for inputs, by name, and for outputs, by number, the dimension that an axis cuts; None, left whole.
+        work: for operations, by number, the dimension that an axis cuts.
+        tied: outputs, by number, that become an input, by name, when the program runs again.
+        ties: the price of idle devices, see `TIES`; no part of a bound.
+        memory_multipliers: Lagrangian multipliers of the memory limit: the price of a byte that a device holds, by
+            number of the operation at which bytes are held.
+        keep: for how many operations a value that was moved is kept; None: to the end.
+        donated: inputs whose memory is free after their last use.
+        overlap: whether moves run beside operations, on a second stream.
+        weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
+        folded: the whole graph, where repeated layers were taken out of this one.
+        whole: the problem without folding, where there is one.
+        option_cache: the options of operations that were asked for.
+        plans: of the moves of programs that were built.
+        facts: about the graph and the pins, which variants of the problem share.
+    """
+
+    graph: Graph
+    machine: Machine
+    moves: Moves
+    starts: Mapping[str, DistType] = field(default_factory=dict)
+    ends: Mapping[int, DistType] = field(default_factory=dict)
+    pins: Mapping[str | int, Mapping[str, int | None]] = field(default_factory=dict)
+    work: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    tied: Mapping[int, str] = field(default_factory=dict)
+    ties: float = TIES
+    memory_multipliers: Mapping[int, float] = field(default_factory=dict)
+    keep: int | None = None
+    donated: tuple[str, ...] = ()
+    overlap: bool = False
+    weights: tuple[float, float] = (1.0, 1.0)
+    folded: Folded | None = None
+    whole: SearchProblem | None = None
+    option_cache: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
+    plans: Plans = field(default_factory=dict, compare=False, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def copies(self) -> tuple[int, ...]:
+        """For every operation the layers that it stands for."""
+        return self.folded.times if self.folded is not None else (1,) * len(self.graph.operations)
+
+    @cached_property
+    def times(self) -> tuple[int, ...]:
+        """For every operation how often it runs in a call: in each layer that it stands for, at each step of loops."""
+        return tuple(copies * self.graph.times(k) for k, copies in enumerate(self.copies))
+
+    def with_halos(self, number: int, option: Option) -> Option:
+        """An option at the price of its halos too: of one that several operations may share, a part for each."""
+        if not option.windows:
+            return option
+        arrays, operation, price = self.graph.arrays, self.graph.operations[number], option.seconds
+        reads = zip(operation.ins, option.ins, option.windows, self.sharing[number], strict=False)
+        for name, form, windows, readers in reads:
+            if windows:
+                weight = self.weights[name not in self.unhurried]
+                price += weight * self.moves.halo(form, windows, arrays[name].dtype).cost / readers
+        return replace(option, seconds=price)
+
+    @property
+    def sharing(self) -> dict[int, tuple[int, ...]]:
+        """For operations that read windows, by number, how many operations read windows of each of their arrays."""
+        return self._fact("sharing", self._sharing)
+
+    def _sharing(self) -> dict[int, tuple[int, ...]]:
+        windowed = {
+            k: operation
+            for k, operation in enumerate(self.graph.operations)
+            if any(a.windows for a in operation.nest.reads)
+        }
+        count = Counter(
+            name
+            for operation in windowed.values()
+            for access, name in zip(operation.nest.reads, operation.ins, strict=True)
+            if access.windows
+        )
+        return {k: tuple(max(1, count[name]) for name in operation.ins) for k, operation in windowed.items()}
+
+    def moves_of(self, name: str, readers: Iterable[int]) -> int:
+        """How often a value is moved for operations in a call; values from outside a loop are moved before it."""
+        copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
+        return copies * self.graph.times_of(name)
+
+    def _fact(self, name: str, find: Callable[[], _T]) -> _T:
+        """A fact about the graph, found once for all variants of the problem."""
+        if name not in self.facts:
+            self.facts[name] = find()
+        return cast("_T", self.facts[name])
+
+    @property
+    def unhurried(self) -> set[str]:
+        """Values whose moves wait for no product, or no product for them: weights, and gradients on their way out."""
+        return self._fact("unhurried", self._unhurried)
+
+    def _unhurried(self) -> set[str]:
+        graph, hurried, count = self.graph, list(self.heavy), -1
+        while count != sum(hurried):  # more than once where a loop hands on to its next step
+            count = sum(hurried)
+            for k in range(len(graph.operations) - 1, -1, -1):
+                readers = (r for array in graph.operations[k].outs for r, _ in graph.readers.get(array.name, ()))
+                hurried[k] = hurried[k] or any(hurried[r] for r in readers)
+        behind = (name for name in graph.makers if not any(hurried[k] for k, _ in graph.readers.get(name, ())))
+        entries = (operation.outs[0].name for operation in graph.operations if operation.role == "entry")
+        return {*(array.name for array in graph.inputs), *entries, *behind}
+
+    @property
+    def sums(self) -> set[str]:
+        """The values that may be made as summands."""
+        return self._fact("sums", lambda: summed(self.graph))
+
+    @property
+    def marks(self) -> list[tuple[object, ...]]:
+        """For every operation a key, equal for those that do the same: summands that it reads, overridden rates."""
+        return self._fact("marks", self._marks)
+
+    def _marks(self) -> list[tuple[object, ...]]:
+        rated, sums, sharing, kernels = self.machine.operations, self.sums, self.sharing, self.kernels
+        marks: list[tuple[object, ...]] = [
+            (
+                tuple([name in sums for name in operation.ins]),
+                operation.name if operation.name in rated else "",
+                *sharing.get(k, ()),
+                *self._place(k),
+            )
+            for k, operation in enumerate(self.graph.operations)
+        ]
+        if kernels is not None:
+            arrays = self.graph.arrays
+            shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+            kernel_marks = (mark(kernel, [shapes[name] for name, *_ in kernel.reads]) for kernel in kernels)
+            marks = [(*mark, *more) for mark, more in zip(marks, kernel_marks, strict=True)]
+        return marks
+
+    def _place(self, number: int) -> tuple[object, ...]:
+        """The part of an operation's key that the loop around it gives."""
+        scope, role = self.graph.scopes[number], self.graph.operations[number].role
+        if scope is None:
+            return ()
+        return (self.graph.steps_of(scope), role, role == "carry" and number in self.graph.accumulators)
+
+    @property
+    def kernels(self) -> list[Kernel] | None:
+        """For every operation its compiled kernel; None where each operation is a kernel."""
+        if not self.machine.fuses:
+            return None
+        return self._fact("kernels", self._kernels)
+
+    def _kernels(self) -> list[Kernel]:
+        if self.folded is None or self.whole is None or self.whole.kernels is None:
+            return kernels_on(self.machine, self.graph)
+        return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
+
+    @property
+    def pass_ends(self) -> dict[int, int]:
+        """For operations of flash kernels, by number, the last operation of their pass, whose operands are all held."""
+        return self._fact("pass ends", self._pass_ends) if self.machine.flash else {}
+
+    def _pass_ends(self) -> dict[int, int]:
+        passes = (numbers for attention in attentions(self.graph) for numbers in attention.passes)
+        computed = ([k for k in numbers if (kernel := self.kernel(k)) and kernel.runs] for numbers in passes)
+        return {k: max(numbers) for numbers in computed for k in numbers}
+
+    @cached_property
+    def unstored(self) -> frozenset[str]:
+        """Values that stay inside a kernel."""
+        pairs = zip(self.kernels or (), self.graph.operations, strict=False)
+        return frozenset(array.name for kernel, op in pairs if not kernel.stores for array in op.outs)
+
+    def kernel(self, number: int) -> Kernel | None:
+        """The compiled kernel of an operation."""
+        return None if self.kernels is None else self.kernels[number]
+
+    def decided(self, propagation: Propagation, number: int) -> Option:
+        """An operation as it is cut; operations of a kind that are cut alike are priced once.
+
+        Raises:
+            ProgramError: if it cannot be cut so.
+        """
+        options: dict[tuple[object, ...], Option] = self._fact("decided options", dict)
+        cuts, carries = propagation.cuts[number], propagation.carries[number]
+        key = (self.kinds[number], tuple(sorted(cuts.items())), tuple(sorted(carries.items())) if carries else ())
+        option = options.get(key)
+        if option is None:
+            timed = self.moves.objective == "seconds" or self.machine.rates is not None
+            option = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
+            options[key] = option
+        return option
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """For every operation a number, the same for those that have the same options."""
+        return self._fact(
+            "kinds", lambda: isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
+        )
+
+    @property
+    def heavy(self) -> list[bool]:
+        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
+        return self._fact("heavy", self._heavy)
+
+    def _heavy(self) -> list[bool]:
+        operations = enumerate(self.graph.operations)
+        work = [operation.nest.work * self.graph.times(k) for k, operation in operations]
+        most = max(work, default=0)
+        return [flops * HEAVY >= most > 0 for flops in work]
+
+    @cached_property
+    def floor(self) -> float:
+        """Lower bound on the seconds of every schedule: each operation, shared out evenly; of bytes, 0."""
+        if self.moves.objective == "bytes":
+            return 0.0
+        total, arrays, devices = 0.0, self.graph.arrays, self.moves.mesh.size
+        for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
+            kernel = self.kernel(number)
+            if operation.role:
+                continue
+            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
+            whole = (self.machine.bytes_of(math.prod(arrays[name].shape), arrays[name].dtype) for name in names)
+            size = sum(whole) // devices
+            if kernel is not None:
+                size = kernel.share(devices)
+            flops = operation.nest.work
+            if kernel is not None:
+                flops = round(kernel.again * flops)
+            ins = [arrays[name] for name in operation.ins]
+            held = lambda k, ins=ins: self.machine.bytes_of(math.prod(ins[k].shape), ins[k].dtype) // devices  # noqa: E731
+            dtypes = (array.dtype for array in ins)
+            total += times * seconds_of(self.machine, operation, kernel, dtypes, size, flops // devices, held)
+        return total
+
+
+@dataclass
+class Decisions:
+    """How axes cut operations, inputs and outputs; those that are not decided yet cut nothing."""
+
+    propagation: Propagation
+    ins: dict[str, dict[str, int]]
+    outs: list[dict[str, int]]
+
+    @classmethod
+    def none(cls, problem: SearchProblem) -> Decisions:
+        """Nothing decided."""
+        propagation = Propagation(problem.graph, problem.moves.mesh)
+        propagation.order[:] = problem.moves.mesh.names
+        return cls(propagation, {array.name: {} for array in problem.graph.inputs}, [{} for _ in problem.graph.outputs])
+
+    def copy(self) -> Decisions:
+        """The same, to be changed."""
+        return Decisions(
+            self.propagation.copy(), {k: dict(v) for k, v in self.ins.items()}, [dict(v) for v in self.outs]
+        )
+
+    @property
+    def text(self) -> str:
+        """The same for the same decisions, and for no others."""
+        return repr((self.propagation.cuts, self.propagation.carries, self.ins, self.outs))
+
+    def clear(self, axes: Sequence[str]) -> None:
+        """Undo the decisions along axes."""
+        decided: list[dict[str, Any]] = [
+            *self.propagation.cuts,
+            *self.propagation.carries,
+            *self.ins.values(),
+            *self.outs,
+        ]
+        for cuts in decided:
+            for axis in axes:
+                cuts.pop(axis, None)

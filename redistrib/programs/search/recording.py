@@ -1,0 +1,227 @@
+"""The arrays of a walk in their types, and what the walk records of them where moves run beside computations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from redistrib.lang.types import DistType
+from redistrib.programs.ir.graph import Array
+from redistrib.programs.ir.windows import Held, held_shape
+from redistrib.programs.search.moves import Price
+from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.walk_tasks import Buffer, WalkTask, leaving
+
+
+@dataclass(eq=False)
+class Version:
+    """An array in one type.
+
+    Attributes:
+        form: the type.
+        born: number of the operation that makes it, or for which it is moved; -1 for an input.
+        used: of the last until which a reader keeps it.
+        tested: whether it was moved for the condition of a loop, so that no step has it.
+        windows: the halos beside its tiles.
+        works: of the walk, that make it.
+        entries: of the entry of an array: its name, bytes and element type of the array's tile; None for all else.
+        readers: works that read it.
+        begins: loops, by number, whose carried values it is at first.
+        stays: whether it is a result, of the program or of a step.
+        within: versions whose bytes are read with this one: it is another name for them, or no kernel has made it yet.
+        renames: whether it is another name for the bytes of another version.
+    """
+
+    form: DistType
+    born: int
+    used: int
+    tested: bool = False
+    windows: tuple[Held, ...] = ()
+    works: tuple[int, ...] = ()
+    entries: tuple[str, int, str] | None = None
+    readers: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    stays: bool = False
+    within: Sequence[Version] = ()
+    renames: bool = False
+
+    @property
+    def size(self) -> int:
+        """Elements that a device holds."""
+        return math.prod(held_shape(self.form.local_shape, self.windows)) if self.windows else self.form.local_size
+
+    def read_by(self, work: int) -> None:
+        """Note a work that reads it."""
+        self.readers.append(work)
+        for version in self.within:
+            version.read_by(work)
+
+    def kept(self) -> None:
+        """Note that it stays to the end."""
+        self.stays = True
+        for version in self.within:
+            version.kept()
+
+
+@dataclass
+class Recorder:
+    """The works of a walk.
+
+    Attributes:
+        problem: the search problem.
+        arrays: of the graph, by name.
+        versions: of every array, the first as it is made.
+        works: so far.
+        moved_from: for moves, by number, the version that is moved.
+        in_pass: by the last operation of a flash kernel its works so far, and the versions that they read.
+    """
+
+    problem: SearchProblem
+    arrays: Mapping[str, Array]
+    versions: Mapping[str, list[Version]]
+    works: list[WalkTask] = field(default_factory=list)
+    moved_from: dict[int, tuple[str, Version]] = field(default_factory=dict)
+    in_pass: dict[int, tuple[list[int], list[Version]]] = field(default_factory=dict)
+
+    def computes(self, number: int, seconds: float, read: list[Version]) -> tuple[int, ...]:
+        """The works that make the results of an operation, of which one is new where it is computed by itself."""
+        graph, before = self.problem.graph, tuple(dict.fromkeys(k for version in read for k in version.works))
+        scope = graph.scopes[number]
+        role = graph.operations[number].role
+        match role:
+            case "carry" | "entry":  # there in each step, once the loop has begun
+                if role == "carry":
+                    _begin(read[0], scope)
+                else:
+                    read[0].read_by(len(self.works))
+                self.works.append(WalkTask(number, 1, scope, 0.0, before))
+                return ()
+            case "stack" if scope is not None:
+                read[0].kept()
+                return (leaving(scope), *before)
+            case "leave" if scope is not None:
+                return (leaving(scope),)
+            case "test":
+                read[0].kept()
+        self.keep_in_step(before, scope)
+        if role or self.is_inside(number):
+            return before
+        for version in read:
+            version.read_by(len(self.works))
+        if (end := self.problem.pass_ends.get(number)) is not None:
+            own, operands = self.in_pass.setdefault(end, ([], []))
+            own.append(len(self.works))
+            operands += read
+        self.works.append(WalkTask(number, 1, scope, seconds, before))
+        if number == end:
+            self._pass(*self.in_pass.pop(number))
+        return (len(self.works) - 1,)
+
+    def _pass(self, works: list[int], operands: list[Version]) -> None:
+        """Note that a flash kernel begins when all its operands are there, and holds them until it is done."""
+        first = self.works[works[0]]
+        for version in operands:
+            version.read_by(works[-1])
+            for k in version.works:
+                move = self.works[k] if k >= 0 else first
+                if move.moves and move.scope == first.scope and {*works}.isdisjoint(move.reads):
+                    self.works[k] = move._replace(number=min(move.number, first.number), phase=0)
+                    first = first._replace(reads=tuple(dict.fromkeys((*first.reads, k))))
+        self.works[works[0]] = first
+
+    def is_inside(self, number: int) -> bool:
+        """Whether an operation is computed inside the kernels that read it."""
+        kernel = self.problem.kernel(number)
+        return kernel is not None and not kernel.runs
+
+    def move(self, name: str, source: Version, moved: Version, price: Price, at: int, reader: int) -> None:
+        """Note a move as a work. Of an entry only the first move is made ahead."""
+        is_same = (source.size, source.form.partial) == (moved.size, moved.form.partial)
+        if price.is_local and not price.cost and is_same and not moved.windows:
+            moved.works, moved.within, moved.renames = source.works, (source,), True
+            return
+        size = self._bytes(name, moved.size)
+        entry = source.entries if price.received and not moved.windows else None
+        source.entries = None if entry else source.entries
+        phase = 0 if reader >= 0 or at >= len(self.problem.graph.operations) else 2
+        scope, number = self.problem.graph.scope_of(name), len(self.works)
+        if phase == 2 and scope is not None and self.problem.graph.loops[scope].stop == at + 1:
+            at, phase = self._first_stack(scope), -1  # a step hands on its carried values before it stacks results
+        moved.works = (number,)
+        source.read_by(number)
+        self.moved_from[number] = (name, source)
+        result = None
+        is_stacked = reader >= 0 and self.problem.graph.operations[reader].role == "stack" and source.works
+        if is_stacked and price.received and source is self.versions[name][0] and not moved.windows:
+            result = name, self._bytes(name, source.size), size, self.arrays[name].dtype
+        self.keep_in_step(source.works, scope)
+        task = WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry, result=result)
+        self.works.append(task._replace(scratch=price.scratch))
+
+    def _first_stack(self, scope: int) -> int:
+        """The first operation of a loop that stacks results, or the end of its steps."""
+        graph, loop = self.problem.graph, self.problem.graph.loops[scope]
+        roles = ((k, graph.operations[k].role) for k in range(loop.first, loop.stop) if graph.scopes[k] == scope)
+        return next((k for k, role in roles if role in ("stack", "leave")), loop.stop - 1)
+
+    def keep_in_step(self, works: tuple[int, ...], scope: int | None) -> None:
+        """Note that a step reads results of works again, so that no later step may make them."""
+        for k in works:
+            if k >= 0 and self.works[k].result is not None and self.works[k].scope == scope:
+                self.works[k] = self.works[k]._replace(result=None)
+
+    def freed(self) -> list[WalkTask]:
+        """The works, and for each move the bytes of the operands whose last reader it is."""
+        works = [*self.works]
+        for k, (name, source) in self.moved_from.items():
+            if source.stays or source.begins or (source.born < 0 and name not in self.problem.donated):
+                continue
+            if max(source.readers, key=lambda reader: (works[reader].place, reader)) == k:
+                works[k] = works[k]._replace(freed=self._bytes(name, source.size))
+        return works
+
+    def buffers(self) -> list[Buffer]:
+        """The buffers of all versions."""
+        problem, graph = self.problem, self.problem.graph
+        inputs = {array.name for array in graph.inputs}
+        left = {op.ins[0] for op in graph.operations if op.role == "leave"}
+        buffers: list[Buffer] = []
+        for name, versions in self.versions.items():
+            if name in problem.unstored and len(versions) == 1:
+                continue
+            role = graph.operations[graph.makers[name][0]].role if name in graph.makers else ""
+            for number, version in enumerate(versions):
+                if version.renames:
+                    continue
+                first = number == 0
+                size, scope = self._bytes(name, version.size), graph.scope_of(name)
+                stays = version.stays or (first and name in inputs and name not in problem.donated)
+                works, is_there = version.works, name in inputs or role in ("carry", "entry")
+                if version.within or not (works or is_there):  # made inside the kernel that reads it first
+                    works = tuple(sorted(version.readers, key=lambda work: self.works[work].place)[:1])
+                    if not works:
+                        continue
+                buffer = Buffer(size, scope, works, tuple(version.readers), tuple(version.begins), stays)
+                if first and name in inputs and problem.folded is not None:
+                    buffer = buffer._replace(copies=problem.folded.input_times[name])
+                elif name in inputs and problem.folded is not None and problem.copies[version.born :][:1] == (1,):
+                    buffer = buffer._replace(size=problem.folded.input_times[name] * size)  # each is moved
+                if first and role in ("carry", "entry"):
+                    buffer = buffer._replace(role=role, makers=())
+                if first and role == "carry" and name not in left and scope is not None:
+                    buffers.append(Buffer(size, graph.loops[scope].parent, (leaving(scope),), ()))
+                buffers.append(buffer)
+        return buffers
+
+    def _bytes(self, name: str, elements: int) -> int:
+        return self.problem.machine.bytes_of(elements, self.arrays[name].dtype)
+
+
+def _begin(version: Version, scope: int | None) -> None:
+    """Note that the carried value of a loop takes the bytes of a version."""
+    if scope is None:
+        return
+    version.begins.append(scope)
+    for other in version.within:
+        _begin(other, scope)

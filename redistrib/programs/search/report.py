@@ -1,0 +1,204 @@
+"""The decisions that matter in a schedule: for each the runner-up, and where that loses; and the price of pins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.ir.program import Program
+from redistrib.programs.search.axes import AxesProblem
+from redistrib.programs.search.candidates import Option
+from redistrib.programs.search.classes import classes_of
+from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
+from redistrib.programs.search.descent import SearchResult
+from redistrib.programs.search.elimination import Elimination
+from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.exact import runner_up
+from redistrib.programs.search.fitting import FeasibleResult, feasible_result
+from redistrib.programs.search.moves import Objective
+from redistrib.programs.search.problem import SearchProblem
+from redistrib.report import rendered
+
+SHOWN = 10  # decisions in a report
+
+
+class Decision(NamedTuple):
+    """One decision of a schedule.
+
+    Attributes:
+        name: the operation or array; of several that share the decision, the first.
+        times: for how many it stands.
+        axis: the mesh axis.
+        taken, other: how the axis cuts it, and the next best way, those around it decided anew for it.
+        loss: by how much the runner-up is worse: seconds, or bytes.
+        where: the operation that loses most of that.
+    """
+
+    name: str
+    times: int
+    axis: str
+    taken: str
+    other: str
+    loss: float
+    where: str
+
+
+def ranked_decisions(problem: SearchProblem, result: SearchResult, deadline: Deadline = NEVER) -> list[Decision]:
+    """The decisions about arguments and operations, those first of which the next best way is worst.
+
+    Those along axes that there is no time for are left out.
+    """
+    listed = []
+    with contextlib.suppress(OutOfTime):
+        classes = classes_of(problem)
+        for axis in problem.moves.mesh.axes:
+            if axis.size > 1:
+                axes_problem = AxesProblem(problem, result.decisions, [axis.name], classes, deadline)
+                listed += _along(axes_problem, result, axis.name)
+    return sorted(listed, key=lambda decision: (-decision.loss, decision.name))
+
+
+def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[Decision]:
+    tables, choice = (
+        Elimination(axes_problem.choices, axes_problem.deadline),
+        list(axes_problem.choice_of(result.decisions)),
+    )
+    most = max((operation.nest.work for operation in axes_problem.graph.operations), default=0)
+    nodes = dict.fromkeys(axes_problem.node_of_input.values())
+    for k, operation in enumerate(axes_problem.graph.operations):
+        if operation.nest.work * 100 >= most:
+            nodes[axes_problem.node_of_operation[k]] = None
+    listed = []
+    for node in nodes:
+        alternatives = [k for k in range(tables.sizes[node]) if k != choice[node]]
+        if not alternatives:
+            continue
+        solution = runner_up(tables, choice, node, alternatives)
+        if solution is None:
+            continue
+        other = list(solution)
+        changed = [n for n, taken in enumerate(other) if taken != choice[n]]
+        losses = _losses(axes_problem, tables, changed, choice, other)
+        worst = max(losses, key=lambda name: losses[name])
+        options = axes_problem.options[node]
+        loss = _loss_beside(axes_problem, result, solution) if axes_problem.problem.overlap else sum(losses.values())
+        listed.append(
+            Decision(
+                axes_problem.names[node], axes_problem.times[node], axis, _shown(options[choice[node]]),
+                _shown(options[other[node]]), loss, worst,
+            )
+        )  # fmt: skip
+    return listed
+
+
+def _loss_beside(axes_problem: AxesProblem, result: SearchResult, other: Sequence[int]) -> float:
+    """Seconds that a choice takes more where moves run beside operations."""
+    problem, decisions = axes_problem.problem, axes_problem.chosen(other)
+    return evaluated(problem, decisions, axes_problem.sources(other), problem.keep).seconds - result.price
+
+
+def _losses(
+    axes_problem: AxesProblem, tables: Elimination, changed: list[int], choice: list[int], other: list[int]
+) -> dict[str, float]:
+    """The operations and moves that become dearer, by kind."""
+    lost: dict[str, float] = defaultdict(float)
+    for node in changed:
+        prices = axes_problem.choices.nodes[node].prices
+        lost[f"work of {axes_problem.names[node]}"] += prices[other[node]] - prices[choice[node]]
+    for k in sorted({k for node in changed for k in tables.touching[node]}):
+        lost[f"moves of {axes_problem.choices.edges[k].name}"] += tables.edge(k, other) - tables.edge(k, choice)
+    return lost
+
+
+def _shown(option: Option) -> str:
+    ((_, cut),) = option.cuts
+    if isinstance(cut, int) and option.ins != option.outs:
+        return "summands pass"
+    return "whole" if cut is None else str(cut)
+
+
+def table(listed: Sequence[Decision], unit: str) -> str:
+    """The decisions that mattered most, as a table."""
+    scale = 1e6 if unit == "seconds" else 1.0
+    rows = [
+        [
+            decision.name + (f" and {decision.times - 1} alike" if decision.times > 1 else ""),
+            decision.axis,
+            decision.taken,
+            decision.other,
+            f"{decision.loss * scale:,.1f}",
+            decision.where,
+        ]
+        for decision in listed[:SHOWN]
+    ]
+    loses = "loses us" if unit == "seconds" else "loses bytes"
+    return rendered("what mattered", ["decision", "axis", "taken", "runner-up", loses, "most of it in"], rows)
+
+
+class PinCost(NamedTuple):
+    """The price of a pin.
+
+    Attributes:
+        name: the pinned array or argument.
+        held, free: with all pins, and without this one, in `unit`.
+        moves: the moves that only the pin causes: the value, and bytes that all devices receive.
+        unit: `"seconds"`, or `"bytes"` that all devices receive.
+    """
+
+    name: str
+    held: float
+    free: float
+    moves: tuple[tuple[str, int], ...]
+    unit: Objective = "seconds"
+
+    def __str__(self) -> str:
+        moved = ", ".join(f"{name} ({size:,} bytes)" for name, size in self.moves[:3]) or "nothing else is moved"
+        if self.unit == "bytes":
+            return f"{self.name}: with it {self.held:,.0f} bytes received, without {self.free:,.0f}: {moved}"
+        return f"{self.name}: with it {self.held * 1e3:,.3f} ms, without {self.free * 1e3:,.3f}: {moved}"
+
+
+def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:
+    """The price of each pin, by a search without it; arguments of one parameter share a pin."""
+    problem, listed = replace(base.problem.whole or base.problem, memory_multipliers={}, keep=None), []
+    for name, other in _without(problem).items():
+        free = feasible_result(other, name, most, Deadline.after(limit))
+        more: dict[str, int] = {}
+        if base.evaluation is None and free.evaluation is None:
+            before, after = _received(base.program), _received(free.program)
+            more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
+        moves = tuple(sorted(more.items(), key=lambda entry: (-entry[1], entry[0])))
+        listed.append(PinCost(name, base.result.price, free.result.price, moves, problem.moves.objective))
+    return listed
+
+
+def _without(problem: SearchProblem) -> dict[str, SearchProblem]:
+    """The problem without each of its pins."""
+    variants: dict[str, SearchProblem] = {}
+    arguments = dict.fromkeys(str(name).partition("/")[0] for name in (*problem.starts, *problem.pins))
+    for root in arguments:
+        starts = {name: form for name, form in problem.starts.items() if name.partition("/")[0] != root}
+        pins: Mapping[str | int, Mapping[str, int | None]] = {
+            name: dims for name, dims in problem.pins.items() if str(name).partition("/")[0] != root
+        }
+        variants[f"argument {root}"] = replace(problem, starts=starts, pins=pins)
+    if problem.ends:
+        variants["results"] = replace(problem, ends={})
+    for k in problem.work:
+        work = {number: cuts for number, cuts in problem.work.items() if number != k}
+        variants[f"operation {problem.graph.operations[k].name}"] = replace(problem, work=work)
+    return variants
+
+
+def _received(program: Program) -> dict[str, int]:
+    """Bytes that all devices receive, by the value as it was made, however often it is moved."""
+    total: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for move in program.moves:
+        name = first[move.out.name] = first.get(move.value, move.value)
+        total[name] += sum(program.received(move).values()) * itemsize_of(move.out.dtype)
+    return dict(total)

@@ -1,0 +1,36 @@
+"""Tracing and the first schedules of a search run without searches for cyclic garbage."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+
+import jax.numpy as jnp
+import pytest
+
+import redistrib as rd
+from redistrib.programs.run.collection import uncollected
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collection_is_as_before_after_the_block(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with suppress(ZeroDivisionError), uncollected():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_functions_are_traced_without_collection() -> None:
+    seen = []
+
+    def traced(x: object) -> object:
+        seen.append(gc.isenabled())
+        return x
+
+    rd.search(traced, (jnp.ones(4),), {"d": 2})
+    assert seen and not any(seen) and gc.isenabled()

@@ -1,0 +1,175 @@
+"""One answer for one program: a search, a simulation of what it found, and the function that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import redistrib as rd
+from redistrib.errors import MemoryLimitError, ProfileError
+from redistrib.lang.mesh import Mesh
+from redistrib.programs.ir.data import KernelPart, Loop
+from redistrib.programs.search.moves import PLANNED, Moves
+from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.result import Candidate
+from redistrib.programs.time.constants import MACHINES, machine
+from redistrib.programs.time.kernels.compiled import compiled
+from redistrib.programs.time.result import Simulation
+from tests.programs.search import models, oracle
+from tests.programs.search.test_large import problem as blocks
+from tests.programs.search.test_loops import step
+from tests.programs.search.test_peaks import LOOPS, require_equal
+
+MESH = {"a": 2, "b": 2}
+WAYS: dict[str, dict[str, Any]] = {
+    "apart": {},
+    "overlap": {"overlap": True},
+    "limit": {"memory_limit": 0.8},
+    "overlap and limit": {"overlap": True, "memory_limit": 0.8},
+}
+LAYERS = {"up": models.form(6, 64, 128), "down": models.form(6, 128, 64)}
+SECONDS = 0.5  # of a search: whatever it finds, all figures agree
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "layers": (models.block_step, models.block_args(3, 8, 32, 64, 4), {"state": {"params": 0}}),
+    "a loop": (step, (LAYERS, models.form(512, 64)), {}),
+}
+
+
+def required(found: Candidate) -> Simulation:
+    """The figures of a result, which are those of its program and of its function."""
+    overlap, function = found.feasible.overlap, found.distributed
+    window = None if overlap is None else overlap.window
+    simulated = rd.simulate(found.program, found.machine, overlap=overlap is not None, window=window)
+    assert found.seconds == simulated.seconds == function.cost.seconds
+    assert found.memory == max(simulated.peak_bytes.values()) == function.memory
+    assert found.received_bytes == sum(simulated.received_bytes.values()) == function.cost.received_bytes
+    return simulated
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "v5e" else pytest.mark.long) for n in MACHINES])
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: str) -> None:
+    function, args, more = FUNCTIONS[case]
+    options: dict[str, Any] = {"machine": name, "limit": SECONDS, "progress": False, **more}
+    how = dict(WAYS[way])
+    if "memory_limit" in how:
+        how["memory_limit"] = int(how["memory_limit"] * rd.search(function, args, MESH, **options)[0].memory)
+    try:
+        found = rd.search(function, args, MESH, **options, **how)[0]
+    except MemoryLimitError:
+        assert "memory_limit" in how  # nothing smaller exists: the free one was the least
+        return
+    assert isinstance(found, Candidate)
+    required(found)
+    if most := how.get("memory_limit"):
+        assert found.memory <= most
+        same = rd.distribute(function, args, MESH, schedule=found.schedule, memory_limit=most, machine=found.machine)
+        assert same.memory <= most
+
+
+def test_a_window_is_one_of_overlap() -> None:
+    program = rd.search(lambda x: x @ x.T, (models.form(64, 64),), {"d": 2}, machine="gpu", progress=False)[0].program
+    with pytest.raises(ProfileError, match="window=3 says how early moves are issued"):
+        rd.simulate(program, "gpu", window=3)
+
+
+# ---------------------------------------------------------------------------- the walk of a search, and the program
+
+
+def on(problem: SearchProblem, name: str) -> SearchProblem:
+    """The problem on another machine, with moves at the prices of their plans."""
+    moves = Moves(problem.moves.mesh, machine(name))
+    moves.__dict__["by_axes"] = None
+    assert problem.moves.mesh.size <= PLANNED
+    return replace(problem, machine=machine(name), moves=moves, facts={}, option_cache={})
+
+
+@pytest.mark.parametrize("name", ["v5e", "h100"])
+def test_of_kernels_in_a_transformer(name: str) -> None:
+    """Bytes are equal to the byte, seconds but for the shapes that prices of plans are kept for."""
+    require_equal(on(blocks(1, Mesh.of({"d": 4})), name), count=1)
+
+
+@pytest.mark.parametrize("name", ["v5e", "h100"])
+@pytest.mark.parametrize("case", ["a training step", "loops in loops", "an initial value", "a while"])
+def test_of_kernels_in_loops(case: str, name: str) -> None:
+    require_equal(on(oracle.traced(*LOOPS[case], "{d:4}"), name))
+
+
+def elementwise(seed: int) -> Callable[[Any], Any]:
+    """A function of products, sums along dimensions and chains of element-wise operations."""
+
+    def function(x: Any) -> Any:
+        random, known = Random(seed), [x]
+        for _ in range(random.randint(4, 12)):
+            one, other = random.choice(known), random.choice(known)
+            known.append(
+                random.choice(
+                    [
+                        lambda a, b: jnp.tanh(a) * b,
+                        lambda a, b: a + b.T,
+                        lambda a, b: a @ b,
+                        lambda a, b: a - jnp.max(b, axis=1, keepdims=True),
+                        lambda a, b: jnp.exp(a) / jnp.sum(jnp.exp(a), axis=0),
+                        lambda a, b: a[::-1],
+                    ]
+                )(one, other)
+            )
+        return known[-1], jnp.sum(known[-2])
+
+    return function
+
+
+def _of_seeds(seeds: range) -> int:
+    """Apart: beside computations a simulation may keep the order of the program, where that is faster."""
+    return sum(
+        require_equal(
+            on(oracle.traced(elementwise(seed), (models.form(64, 64),), "{x:2,y:2}"), name), seed, overlaps=(False,)
+        )
+        for seed in seeds
+        for name in ("v5p", "h100")
+    )
+
+
+def test_of_kernels_in_random_functions() -> None:
+    assert _of_seeds(range(3)) > 20
+
+
+@pytest.mark.long
+def test_of_kernels_in_many_random_functions() -> None:
+    assert _of_seeds(range(3, 103)) > 400
+
+
+# ------------------------------------------------------------------------------------------ programs of kernels
+
+
+def test_a_program_of_kernels_stores_what_other_kernels_read() -> None:
+    """Two products and what lies between them: on TPUs it follows the first, on GPUs it is read by the second."""
+    args = (jax.ShapeDtypeStruct((256, 256), "float32"),) * 2
+    program = rd.distribute(lambda x, w: jnp.tanh(x @ w) @ w, args, {"d": 1}).program
+    for name, launches in (("v5e", 2), ("h100", 3), ("tpu", 3)):
+        ops = [op for op in compiled(program, machine(name)).ops if not isinstance(op, Loop)]
+        seconds = [op.seconds for op in ops if isinstance(op, KernelPart)]
+        launch = machine(name).rates.launch  # type: ignore[union-attr]
+        if name == "tpu":
+            assert compiled(program, machine(name)) is program
+        else:
+            assert sum(second >= launch for second in seconds) == launches
+    program = rd.distribute(lambda x: jnp.exp(x) * jnp.sin(x), args[:1], {"d": 1}).program
+    apart, together = (rd.simulate(program, replace(machine("v5e"), fuses=fuses)) for fuses in (False, True))
+    assert (apart.peak_bytes, together.peak_bytes) == ({0: 4 * 256 * 256 * 4}, {0: 2 * 256 * 256 * 4})
+    assert together.seconds < apart.seconds
+
+
+def test_a_program_of_a_kernel_is_the_same_from_its_text() -> None:
+    args = (jax.ShapeDtypeStruct((64, 64), "float32"),) * 2
+    program = rd.search(lambda x, w: jnp.tanh(x @ w) @ w, args, {"d": 4}, machine="h100", progress=False)[0].program
+    read = rd.ir.parse(rd.ir.to_text(program))
+    assert rd.simulate(read, "h100").seconds == rd.simulate(program, "h100").seconds

@@ -1,0 +1,165 @@
+"""What pages show agrees with the values that they are about."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import redistrib as rd
+from redistrib.errors import ViewError
+from redistrib.programs.show.content import Content
+from redistrib.programs.show.entry import content_of
+from redistrib.programs.show.plans import drawn_dims, timeline_of
+from redistrib.programs.time.constants import machine
+
+PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
+
+
+def program() -> Any:
+    def f(x: Any, up: Any, down: Any) -> Any:
+        return jnp.tanh(x @ up) @ down
+
+    args = jnp.ones((64, 256)), jnp.ones((256, 256)), jnp.ones((256, 64))
+    return rd.distribute(f, args, "d=2,m=4", schedule=[rd.along("d", {"x": 0}), rd.along("m", {"up": 1, "down": 0})])
+
+
+def data_in(page: str) -> Any:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def column(content: Content, table: int, name: str) -> list[float]:
+    at = list(content.tables[table].columns).index(name)
+    return [row[at][1] for row in content.tables[table].rows if isinstance(row[at], tuple)]
+
+
+def test_a_plan_has_its_bytes_and_every_message() -> None:
+    content = content_of(PLAN)
+    assert sum(column(content, 0, "received in all")) == sum(PLAN.received) * 4 == 496
+    (data,) = content.plans
+    assert [len(step["messages"]) for step in data["steps"]] == [len(step.transfers()) for step in PLAN.steps]
+    assert data["placements"][0]["start"] == PLAN.before.boxes.start.tolist()
+    assert data["placements"][-1]["size"] == PLAN.after.boxes.size.tolist()
+
+
+def test_the_timeline_of_a_plan_has_steps_rounds_and_links() -> None:
+    plan = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
+    line = timeline_of(plan, machine("tpu"))
+    steps = [block for block in line.blocks if block.kind == "step"]
+    rounds = [block for block in line.blocks if block.kind == "round"]
+    assert [block.name for block in steps] == ["1 exchange 1->0"]
+    assert len(rounds) == 5
+    assert sum(block.seconds for block in rounds) == pytest.approx(steps[0].seconds)
+    assert "µs" in steps[0].note and "24 B to a device" in steps[0].note
+    hosts = rd.synthesize("[1{x}16, 16]", "[16, 1{x}16]", {"x": 16})
+    assert set(timeline_of(hosts, machine("gpu")).rows) == {"between hosts", "inside a host"}
+
+
+def test_dimensions_that_are_cut_most_are_drawn() -> None:
+    plan = rd.synthesize("[8, 2{x}8, 8, 2{y}8]", "[8, 2{y}8, 8, 2{x}8]", {"x": 4, "y": 4})
+    assert drawn_dims([plan.before, plan.after]) == [1, 3]
+    assert drawn_dims([rd.synthesize("[4{x}8]", "[8]", "x=2").before]) == [0]
+
+
+def test_a_program_has_its_bytes_its_lines_and_what_is_alive_at_the_peak() -> None:
+    made = program()
+    content = content_of(made)
+    assert sum(column(content, 0, "received bytes")) == made.program.received_bytes > 0
+    assert sum(column(content, 1, "bytes")) == made.memory
+    lines = [row[2] for row in content.tables[0].rows]
+    assert any(str(line).startswith("test_content.py:") for line in lines)
+    simulation = rd.simulate(made.program)
+    line = content_of(simulation).timeline
+    assert line is not None
+    assert line.peak is not None
+    assert line.peak[1] == max(simulation.peak_bytes.values())
+    ends = [block.start + block.seconds for block in line.blocks if block.kind in ("compute", "move")]
+    assert max(ends) == pytest.approx(simulation.seconds)
+
+
+def test_other_values_have_pages() -> None:
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), __import__("jax").make_mesh((2,), ("x",))).mesh
+    tree = {"a": jnp.ones((8, 8)), "b": jnp.ones((8, 8))}
+    placed = rd.reshard(tree, NamedSharding(mesh, PartitionSpec("x")))
+    plan = rd.reshard_plan(placed, NamedSharding(mesh, PartitionSpec(None, "x")))
+    assert sum(column(content_of(plan), 0, "received bytes")) == plan.received_bytes
+    search = rd.search(lambda x, w: x @ w, (jnp.ones((8, 8)), jnp.ones((8, 8))), "x=2")
+    assert column(content_of(search), 0, "peak bytes") == [one.memory for one in search]
+    assert content_of(search[0]).timeline is not None
+    assert content_of(plan).lines[0].startswith("2 leaves in 1 launch; ")
+    diagnosis = rd.diagnose(lambda x: x + 1, jnp.ones(8))
+    assert content_of(diagnosis).lines[0] == "0 B received by 1 device"
+    assert "nothing is communicated" in " ".join(content_of(diagnosis).lines)
+    for value in (plan, search, diagnosis, rd.simulate(PLAN), PLAN, program().program):
+        text = value._repr_html_()
+        _Balanced().feed(text)
+        assert "http://" not in text
+        assert "https://" not in text
+
+
+class _Balanced(HTMLParser):
+    """Raises where a tag ends that has not begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in ("meta", "link", "rect", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+
+def test_texts_of_users_end_no_script_and_no_tag() -> None:
+    def hostile(x: Any) -> Any:
+        return x * 2
+
+    hostile.__name__ = "</script><b>&"
+    made = rd.distribute(hostile, (jnp.ones((8, 8)),), "x=2", schedule=[])
+    page = rd.view(made.program).html
+    assert page.count("</script>") == 2
+    assert "<b>" not in page.replace("<body>", "")
+    assert data_in(page)["title"] == made.program.name
+    assert "</script><b>" not in made.program._repr_html_()
+
+
+def test_a_page_needs_no_network(tmp_path: Any) -> None:
+    page = rd.view(PLAN).save(tmp_path / "page.html").read_text()
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_plans_over_many_devices_say_why_nothing_is_drawn() -> None:
+    plan = rd.synthesize("[2{x}4096, 8]", "[4096, 8]", {"x": 2048})
+    assert "at most 1,024 devices are drawn" in content_of(plan).plans[0]["note"]
+
+
+def test_what_has_no_page_is_refused() -> None:
+    with pytest.raises(ViewError, match="there is no page of list"):
+        rd.view([PLAN])
+
+
+def test_the_command_writes_a_page(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+    from redistrib.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").write_text(PLAN.to_json())
+    (tmp_path / "made.py").write_text(
+        "import redistrib as rd\ndef plan(): return rd.synthesize('[4{x}8]', '[8]', 'x=2')\n"
+    )
+    for what in (["plan.json"], ["made.py:plan"], ["[4{x}8]", "[8]", "--mesh", "x=2"]):
+        assert main(["view", *what, "-o", "out.html"]) == 0
+        assert capsys.readouterr().out == "wrote out.html\n"
+        assert data_in((tmp_path / "out.html").read_text())["plans"]
+    assert main(["view", "missing.json"]) == 2
+    assert "no file 'missing.json'" in capsys.readouterr().err
