@@ -48,7 +48,7 @@ def test_the_doors_are_those_of_the_readme() -> None:
 
 
 def test_modules_of_the_readme_exist() -> None:
-    for module in re.findall(r"`((?:backends|plans|programs)\.\w+)`", README):
+    for module in re.findall(r"`((?:backends|plans)\.\w+)`", README):
         import_module(f"redistrib.{module}")
     for backend, column in (("jax", 3), ("mpi", 4), ("torch", 5)):
         for line in README.splitlines():

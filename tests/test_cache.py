@@ -18,10 +18,10 @@ ROOT = Path(rd.__file__).parent
 # Tables of modules that functions change and that are no caches, and why they may stay.
 STATE = {
     "backends/jax/meetings.py _CALLS": "the calls of processes so far; a process without them waits for others",
-    "distribution/trace/collectives.py COLLECTIVES": "filled when modules are imported",
-    "distribution/trace/equation.py RULES": "filled when modules are imported",
+    "programs/rules/collectives.py COLLECTIVES": "filled when modules are imported",
+    "programs/rules/equation.py RULES": "filled when modules are imported",
     "backends/torch/world.py _ALL": "filled when modules are imported; what it lists ends with the process group",
-    "distribution/region.py RULES": "filled when modules are imported",
+    "programs/run/region.py RULES": "filled when modules are imported",
     "plans/step.py KINDS": "filled when modules are imported",
     "report.py _renderers": "one function",
     "resharding/sharing.py _RELATIONS": "arrays that are alive, by weak references that remove them",

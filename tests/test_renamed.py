@@ -17,6 +17,7 @@ import redistrib as rd
 from redistrib.backends import mpi
 from redistrib.cli import main
 from redistrib.cost.presets import PRESETS
+from redistrib.programs.run.mpi.program import program_to_mpi
 from redistrib.programs.stages.spreading import spread
 from redistrib.programs.time.constants import MACHINES
 
@@ -31,7 +32,7 @@ def test_no_public_call_has_another_word() -> None:
         "simulate", "spread", "synthesize",
     }  # fmt: skip
     assert not {name for name, found in words.items() if found & {"profile", "cost_model"}}
-    assert all("machine" in inspect.signature(call).parameters for call in (mpi.to_mpi, mpi.program_to_mpi))
+    assert all("machine" in inspect.signature(call).parameters for call in (mpi.to_mpi, program_to_mpi))
 
 
 @pytest.mark.parametrize("given", ["name", "machine", "cost model", "text", "path", "object"])

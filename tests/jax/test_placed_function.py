@@ -13,10 +13,9 @@ from hypothesis import given, reject, settings
 
 import redistrib as rd
 from redistrib import ir
-from redistrib.backends import jax as on_jax
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.programs.ir.program import Loop, Program, Value
-from redistrib.programs.run.jax.placed_function import PlacedFunction
+from redistrib.programs.run.jax.placed_function import PlacedFunction, can
 from redistrib.programs.stages.models import gpt2, mlp
 from tests.programs.ir.nested import programs
 
@@ -125,7 +124,7 @@ def test_each_place_has_the_devices_of_its_numbers() -> None:
 
 def test_refusals_say_why_and_the_way_out() -> None:
     program = two_layers()
-    assert on_jax.can(program) is None
+    assert can(program) is None
     f = rd.to_jax(program, EIGHT)
     arrays = placed(f, [np.ones((4, 6)), np.ones((6, 8)), np.ones((8, 2))])
     why = "it is traced, and a program on several places is one compiled function for each; call it outside of jit"
@@ -142,7 +141,7 @@ def test_refusals_say_why_and_the_way_out() -> None:
     with pytest.raises(ProgramError, match="jax_enable_x64"):
         rd.to_jax(two_layers("float64"), EIGHT)
     silent = ir.parse(ir.to_text(program))
-    assert on_jax.can(silent) == "operation 'gemm': nest 'gemm' has no body; give one to run it"
+    assert can(silent) == "operation 'gemm': nest 'gemm' has no body; give one to run it"
     assert jnp.allclose(f(*arrays)[0], 48)
 
 
@@ -156,7 +155,7 @@ def test_a_loop_whose_steps_are_on_several_places_is_refused() -> None:
     builder.ops.append(Loop("loop", step, (start.name,), (out,), 0, 1, 3))
     program = builder.build(out, other)
     why = "a loop with a step on several places is no function that JAX compiles; unroll it, or run the program by rd."
-    assert on_jax.can(program) == f"operation 'loop': {why}to_mpi"
+    assert can(program) == f"operation 'loop': {why}to_mpi"
 
 
 def test_devices_of_several_processes_are_refused() -> None:

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.digests import digest_of
+from redistrib.programs.ir.text import digest_of
 from redistrib.programs.stages.layout import Layout
 from tests.seams.cells import CONTEXTS, MESH, NUMBERS, layer
 

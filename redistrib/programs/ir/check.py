@@ -10,7 +10,6 @@ from redistrib.lang.types import require_even
 from redistrib.programs.ir.check_calls import check_ends
 from redistrib.programs.ir.data import Compute, Move, ProgramData, called_by, made_by, name_of, used_by
 from redistrib.programs.ir.groups import Group, group_of
-from redistrib.programs.ir.inline import with_steps
 from redistrib.programs.ir.value import Place, Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -122,16 +121,3 @@ def _check_move(op: Move, value: Value) -> None:
     for end, plan_end in ((value, source), (out, target)):
         if not end.means(plan_end):
             raise ProgramError(name, end.name, "Move", f"the value is {end.type}, and its plan has {plan_end.type}")
-
-
-def require_bodies(program: ProgramData) -> None:
-    """Refuse a program of which a nest cannot be run.
-
-    Raises:
-        ProgramError: if a nest has no body.
-    """
-    for op in (op for inner in with_steps(program) for op in inner.ops):
-        if isinstance(op, Compute):
-            for part in op.parts:
-                if part.nest.body is None:
-                    raise ProgramError(op.name, "", "Nest", f"nest {part.nest.name!r} has no body; give one to run it")

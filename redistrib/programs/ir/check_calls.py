@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType
-from redistrib.programs.ir.data import Call, Loop
+from redistrib.programs.ir.data import Call, Compute, Loop, ProgramData
+from redistrib.programs.ir.inline import with_steps
 from redistrib.programs.ir.value import Value
 
 
@@ -69,3 +70,16 @@ def _require_fit(op: Loop, where: str, values: Sequence[Value], expected: Sequen
             ", ".join(f"{v.name}: {v.form} of {v.dtype}" for v in end) or "none" for end in (values, expected)
         )
         raise ProgramError(op.name, "", "Loop", f"values {have} stand for {need} {where} a step")
+
+
+def require_bodies(program: ProgramData) -> None:
+    """Refuse a program of which a nest cannot be run.
+
+    Raises:
+        ProgramError: if a nest has no body.
+    """
+    for op in (op for inner in with_steps(program) for op in inner.ops):
+        if isinstance(op, Compute):
+            for part in op.parts:
+                if part.nest.body is None:
+                    raise ProgramError(op.name, "", "Nest", f"nest {part.nest.name!r} has no body; give one to run it")

@@ -192,9 +192,7 @@ class Graph:
             return None
         number = self.makers[name][0]
         scope = self.scopes[number]
-        if scope is not None and self.operations[number].role in ("stack", "leave"):
-            return self.loops[scope].parent
-        return scope
+        return self.loops[scope].parent if scope is not None and self.leaves_loop(number) else scope
 
     def steps_of(self, scope: int | None) -> int:
         """How often the body of a loop runs in all; 1 outside of loops."""
@@ -214,12 +212,37 @@ class Graph:
 
     @cached_property
     def closing(self) -> dict[int, tuple[int, ...]]:
-        """For the last operation of a loop the `"carry"` operations whose second read is needed after it."""
+        """For the last operation of a step the `"carry"` operations whose second read is needed after it.
+
+        Results of the loop are stacked and left behind when the step has handed on what it carries.
+        """
+        last = [loop.stop - 1 for loop in self.loops]
+        for k in reversed(range(len(self.operations))):
+            if (scope := self.scopes[k]) is not None and self.leaves_loop(k):
+                last[scope] = k - 1
         inside: dict[int, list[int]] = {}
         for k, operation in enumerate(self.operations):
             if operation.role == "carry":
-                inside.setdefault(self.loops[self.scopes[k] or 0].stop - 1, []).append(k)
+                inside.setdefault(last[self.scopes[k] or 0], []).append(k)
         return {k: tuple(numbers) for k, numbers in inside.items()}
+
+    @cached_property
+    def ending(self) -> dict[int, tuple[int, ...]]:
+        """For the last operation of a loop the loops that end with it, by number, the innermost first."""
+        inside: dict[int, list[int]] = {}
+        for number in reversed(range(len(self.loops))):
+            inside.setdefault(self.loops[number].stop - 1, []).append(number)
+        return {k: tuple(numbers) for k, numbers in inside.items()}
+
+    def leaves_loop(self, number: int) -> bool:
+        """Whether the result of an operation is one of the loop that it stands in."""
+        return self.operations[number].role in ("stack", "leave")
+
+    def results_of(self, loop: int) -> list[Array]:
+        """The results of a loop: those that it carries, then those that it stacks."""
+        numbers = range(self.loops[loop].first, self.loops[loop].stop)
+        inside = [self.operations[k] for k in numbers if self.scopes[k] == loop]
+        return [op.outs[0] for role in ("leave", "stack") for op in inside if op.role == role]
 
     @cached_property
     def conditions(self) -> dict[int, int]:

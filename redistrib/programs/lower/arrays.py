@@ -103,7 +103,7 @@ class Arrays:
             return None
         if need.last and first.name in self.ends:
             layouts.append(self.options.end(first, self.ends[first.name], self.place))
-        trial = LayoutBuilder(None, reserved=[value.name for value in values])
+        trial = LayoutBuilder(reserved=[value.name for value in values])
         trial.versions[first.name] = values
         for layout in layouts:
             trial.needed(first.name, layout)

@@ -2,199 +2,297 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from redistrib.errors import CutInnerFactorError, ProgramError
 from redistrib.lang.types import DimType, DistType
-from redistrib.programs.ir.graph import Array, Operation, Role
-from redistrib.programs.ir.groups import group_of
+from redistrib.programs.ir.builder import Builder
+from redistrib.programs.ir.check import check
+from redistrib.programs.ir.graph import Array, Operation
+from redistrib.programs.ir.groups import Group, group_of
 from redistrib.programs.ir.nest import Nest
-from redistrib.programs.ir.program import Loop, Place, Program, Value, used_by
+from redistrib.programs.ir.program import Compute, Loop, Move, Place, Program, Value, used_by
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.programs.lower.halos import shared_halos
-from redistrib.programs.lower.versions import LayoutBuilder, still_read
+from redistrib.programs.ir.windows import Held
+from redistrib.programs.lower.versions import MovePlanner, distance, still_read
+from redistrib.programs.lower.walk import Lowering, Version
 from redistrib.programs.schedule.propagate import Propagation
 
 
 def build(
     propagation: Propagation,
-    builder: LayoutBuilder,
+    plan: MovePlanner,
+    name: str = "main",
+    *,
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
     donated: Iterable[str] = (),
+    sources: Mapping[tuple[str, DistType], DistType] | None = None,
+    keep: int | None = None,
 ) -> Program:
     """The program of a graph, checked.
 
     Args:
         propagation: the decided cuts.
-        builder: an empty one, which says how moves are made.
+        plan: plans moves.
+        name: of the program.
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
         donated: inputs whose memory is free after their last reader.
+        sources: for an array and a needed type, the type of the version to move, where that is not the first; None: the
+            nearest is moved, and what depends on no input is computed once more.
+        keep: for how many operations a version that was moved is kept; None: to the end.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    builder.reserve(propagation.arrays)
-    return _Build(propagation, Place(propagation.mesh), builder).run(inputs or {}, outputs or {}, donated)
+    return _Build(propagation, sources, keep, plan, name, inputs or {}, outputs or {}).program(donated)
+
+
+@dataclass(eq=False)
+class _Made(Version):
+    """A version that the program has."""
+
+    value: Value = field(kw_only=True)
+
+
+class _Cut(NamedTuple):
+    """An operation as it is cut."""
+
+    part: ScheduledNest
+    group: Group
+    ins: tuple[DistType, ...]
+    outs: tuple[DistType, ...]
+    windows: tuple[tuple[Held, ...], ...]
+
+
+@dataclass(eq=False)
+class _Part:
+    """The program, the step of a loop or its condition, in the making.
+
+    Attributes:
+        builder: of its operations.
+        scope: the loop, by number; None for the program.
+        outside: the part that the loop stands in.
+        constants: values from outside that it reads, by name.
+    """
+
+    builder: Builder
+    scope: int | None = None
+    outside: _Part | None = None
+    constants: dict[str, Value] = field(default_factory=dict)
+
+    def program(self, begins: Sequence[Value], ends: Sequence[Value]) -> Program:
+        """The part as a program from these values to those."""
+        self.builder.inputs[:] = begins
+        return self.builder.unchecked(*ends)
+
+    def read(self, ends: Sequence[Value]) -> list[Value]:
+        """The values from outside that it reads; results that nothing reads are left out."""
+        self.builder.ops = still_read(self.builder.ops, [value.name for value in ends])
+        read = {value.name for value in ends}.union(*map(used_by, self.builder.ops))
+        return [value for name, value in self.constants.items() if name in read]
 
 
 @dataclass
-class _Build:
-    propagation: Propagation
-    place: Place
-    builder: LayoutBuilder
+class _Ends:
+    """What a loop begins and ends with: by the number of the operation at its edge, a value outside and one inside."""
+
+    carry: dict[int, tuple[Value, Value]] = field(default_factory=dict)
+    entry: dict[int, tuple[Value, Value]] = field(default_factory=dict)
+    stack: dict[int, tuple[Value, Value]] = field(default_factory=dict)
+    handed_on: dict[int, Value] = field(default_factory=dict)
+    left: dict[str, Value] = field(default_factory=dict)  # by the name of the carried value
+    test: Value | None = None
+
+
+@dataclass
+class _Build(Lowering[_Made, _Cut]):
+    plan: MovePlanner
+    name: str
+    inputs: Mapping[str, DistType]
+    outputs: Mapping[int, DistType]
 
     def __post_init__(self) -> None:
-        self.builder.rematerialise = self._rematerialised
-        if self.builder.outside is None:
-            self.builder.halos = shared_halos(self.propagation)
+        super().__post_init__()
+        self.place = Place(self.propagation.mesh)
+        self._main = _Part(self._builder(self.name))
+        self._parts: dict[tuple[int, bool], _Part] = {}
+        self._loops = [_Ends() for _ in self.graph.loops]
+        self._results: dict[int, Value] = {}
 
-    def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], donated: Iterable[str]) -> Program:
-        graph, builder = self.propagation.graph, self.builder
-        for array in graph.inputs:
-            form = inputs[array.name] if array.name in inputs else self.propagation.input_type(array.name)
-            builder.begin(array.name, self._value(array, form))
-        ends: dict[int, Value] = {}
+    def program(self, donated: Iterable[str]) -> Program:
+        self.run()
+        builder, results = self._main.builder, [self._results[k] for k in range(len(self.graph.outputs))]
+        builder.donate(*(self.versions[name][0].value for name in donated))
+        builder.ops = still_read(builder.ops, [value.name for value in results])
+        return check(self._main.program([self.versions[array.name][0].value for array in self.graph.inputs], results))
 
-        def end(array: Array) -> None:
-            for number, output in enumerate(graph.outputs):
-                if output == array.name:
-                    value = builder.versions[output][0]
-                    form = outputs.get(number) or self.propagation.output_type(output, value.type)
-                    ends[number] = builder.needed(output, self._value(array, form))
+    # ------------------------------------------------------------------------------------------------- parts
 
-        for array in self._operations(range(len(graph.operations)), None):
-            end(array)  # as soon as it is there: until then it may be held as summands, which are larger
-        for array in graph.inputs:
-            end(array)
-        builder.donate(*(builder.versions[name][0] for name in donated))
-        builder.ops = still_read(builder.ops, [value.name for value in ends.values()])
-        return builder.build(*(ends[number] for number in range(len(ends))))
+    def _builder(self, name: str) -> Builder:
+        builder = Builder(name, self.plan)
+        builder.reserve(self.propagation.arrays)
+        return builder
 
-    def _value(self, array: Array, form: DistType) -> Value:
-        return Value(array.name, form, self.place, array.dtype)
+    def _part(self, scope: int | None, tests: bool = False) -> _Part:
+        """The step of a loop, or its condition; the program outside of loops."""
+        if scope is None:
+            return self._main
+        if (scope, tests) not in self._parts:
+            loop = self.graph.loops[scope]
+            builder = self._builder(f"{loop.name}.{'test' if tests else 'step'}")
+            self._parts[scope, tests] = _Part(builder, scope, self._part_at(loop.parent, loop.first))
+        return self._parts[scope, tests]
 
-    def _operations(self, numbers: range, scope: int | None) -> Iterator[Array]:
-        """Add the operations of a loop, or those outside all loops, and the loops in it; yields their results."""
-        graph, number = self.propagation.graph, numbers.start
-        while number < numbers.stop:
-            inside = graph.scopes[number]
-            if inside != scope:
-                while inside is not None and graph.loops[inside].parent != scope:
-                    inside = graph.loops[inside].parent
-                assert inside is not None
-                yield from self._loop(inside)
-                number = graph.loops[inside].stop
-                continue
-            operation = graph.operations[number]
-            if not operation.role:
-                for value in self._compute(operation, self.propagation.part(number)):
-                    self.builder.hold(value.name, value)
-                yield from operation.outs
-            number += 1
+    def _part_at(self, scope: int | None, number: int) -> _Part:
+        """The part of a loop in which an operation runs."""
+        return self._part(scope, scope is not None and number <= self.graph.conditions.get(scope, -1))
 
-    def _compute(self, operation: Operation, part: ScheduledNest, name: str = "") -> list[Value]:
-        """Add an operation, and the moves that it needs before; the values it makes, the first under another name."""
+    def _around(self, number: int) -> _Part:
+        """The part in which the loop of an operation stands."""
+        loop = self.graph.loops[self.graph.scopes[number] or 0]
+        return self._part_at(loop.parent, loop.first)
+
+    def _inside(self, name: str, value: Value, part: _Part) -> Value:
+        """A value as a part reads it; one from outside is a constant of all loops between."""
+        scope, at = self.graph.scope_of(name), part
+        while at.scope != scope and at.outside is not None:
+            at.constants[value.name] = value
+            at = at.outside
+        return value
+
+    # ------------------------------------------------------------------------------------------------ the walk
+
+    def cut(self, number: int) -> _Cut:
+        operation, part = self.graph.operations[number], self.propagation.part(number)
         try:
             signature = part.signature(self.place.mesh)
         except ProgramError as error:
             raise error.at(operation.source) from None
-        nest, group = operation.nest, group_of(operation.name, (part,), self.place)
-        reads = [
-            (
-                access.array,
-                array,
-                replace(self._value(self.propagation.arrays[array], needed), windows=group.windows[access.array]),
-            )
-            for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True)
-        ]
-        written = group.writes
-        outs = [
-            (access.array, self._value(array, written[access.array]))
-            for access, array in zip(nest.writes, operation.outs, strict=True)
-        ]
-        if name:
-            outs = [(array, replace(value, name=name)) for array, value in outs]
-        self.builder.add(nest.name, (part,), self.place, reads, outs, operation.kind, operation.source)
-        return [value for _, value in outs]
+        group = group_of(operation.name, (part,), self.place)
+        windows = tuple(group.windows[access.array] for access in operation.nest.reads)
+        outs = tuple(group.writes[access.array] for access in operation.nest.writes)
+        return _Cut(part, group, signature.ins, outs, windows)
 
-    # ------------------------------------------------------------------------------------------------ loops
+    def begin(self, array: Array) -> _Made:
+        given = self.inputs.get(array.name)
+        return self._made(self._value(array, given or self.propagation.input_type(array.name)), -1)
 
-    def _loop(self, number: int) -> Iterator[Array]:
-        """Add a loop; yields its results."""
-        graph, loop = self.propagation.graph, self.propagation.graph.loops[number]
-        roles: dict[Role, list[int]] = {role: [] for role in ("carry", "entry", "test", "stack", "leave")}
-        for k in range(loop.first, loop.stop):
-            if graph.scopes[k] == number and graph.operations[k].role:
-                roles[graph.operations[k].role].append(k)
-        forms = {k: self.propagation.part(k).signature(self.place.mesh) for role in roles.values() for k in role}
-        carried = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["carry"]]
-        entries = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["entry"]]
-        starts = [self._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["carry"]]
-        starts += [self._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["entry"]]
-        step = self._inside(f"{loop.name}.step", (*carried, *entries))
-        first = roles["test"][0] + 1 if roles["test"] else loop.first
-        step._all(range(first, loop.stop), number)
-        ends = [step._needed(graph.operations[k].ins[1], forms[k].ins[1]) for k in roles["carry"]]
-        ends += [step._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["stack"]]
-        steps, condition = [(step, ends)], None
-        for k in roles["test"]:
-            condition = self._inside(f"{loop.name}.test", carried)
-            condition._all(range(loop.first, first), number)
-            steps.append((condition, [condition._needed(graph.operations[k].ins[0], DistType(()))]))
-        constants = list(
-            {value.name: value for inner, results in steps for value in inner._constants(results)}.values()
-        )
-        for inner, _ in steps:
-            inner.builder.inputs[:0] = constants
-        programs = [inner.builder.unchecked(*results) for inner, results in steps]
-        left = {graph.operations[k].ins[0]: graph.operations[k].outs[0] for k in roles["leave"]}
-        names = [left[to.name].name if to.name in left else self.builder.new_name(f"{to.name}.end") for to in carried]
-        outs = [replace(to, name=name) for to, name in zip(carried, names, strict=True)]
-        outs += [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["stack"]]
-        self.builder.ops.append(
+    def _made(self, value: Value, born: int) -> _Made:
+        return _Made(value.type, born, born, value=value)
+
+    def _value(self, array: Array, form: DistType) -> Value:
+        return Value(array.name, form, self.place, array.dtype)
+
+    def compute(self, number: int, cut: _Cut, read: Sequence[_Made]) -> list[_Made]:
+        operation, scope = self.graph.operations[number], self.graph.scopes[number]
+        outs = [self._value(array, form) for array, form in zip(operation.outs, cut.outs, strict=True)]
+        if operation.role and scope is not None:
+            self._edge(number, self._loops[scope], read, outs)
+        else:
+            part = self._part_at(scope, number)
+            ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=True)]
+            self._add(part, operation, cut.part, ins, outs)
+        return [self._made(value, number) for value in outs]
+
+    def _edge(self, number: int, ends: _Ends, read: Sequence[_Made], outs: Sequence[Value]) -> None:
+        """Note a value at the edge of a loop."""
+        operation, scope = self.graph.operations[number], self.graph.scopes[number]
+        outside = operation.role in ("carry", "entry")
+        part = self._around(number) if outside else self._part_at(scope, number)
+        ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=False)]
+        match operation.role:
+            case "carry":
+                ends.carry[number] = ins[0], outs[0]
+            case "entry":
+                ends.entry[number] = ins[0], outs[0]
+            case "stack":
+                ends.stack[number] = ins[0], outs[0]
+            case "test":
+                ends.test = ins[0]
+            case _:
+                ends.left[operation.ins[0]] = outs[0]
+
+    def _add(
+        self, part: _Part, operation: Operation, cut: ScheduledNest, ins: Sequence[Value], outs: Sequence[Value]
+    ) -> None:
+        nest = operation.nest
+        reads = tuple((access.array, value.name) for access, value in zip(nest.reads, ins, strict=True))
+        writes = tuple((access.array, value) for access, value in zip(nest.writes, outs, strict=True))
+        part.builder.ops.append(Compute(nest.name, (cut,), self.place, reads, writes, operation.kind, operation.source))
+
+    def hand_on(self, carry: int, version: _Made) -> None:
+        scope, name = self.graph.scopes[carry], self.graph.operations[carry].ins[1]
+        self._loops[scope or 0].handed_on[carry] = self._inside(name, version.value, self._part(scope))
+
+    def end_form(self, output: int, name: str) -> DistType:
+        given = self.outputs.get(output)
+        return given or self.propagation.output_type(name, self.versions[name][0].form)
+
+    def end(self, output: int, version: _Made) -> None:
+        self._results[output] = version.value
+
+    def close(self, loop: int) -> None:
+        scope, ends, around = self.graph.loops[loop], self._loops[loop], self._around(self.graph.loops[loop].first)
+        carried, entries = [inner for _, inner in ends.carry.values()], [inner for _, inner in ends.entry.values()]
+        handed_on = [ends.handed_on[k] for k in ends.carry]
+        results = [(self._part(loop), [*handed_on, *(inner for inner, _ in ends.stack.values())])]
+        if ends.test is not None:
+            results.append((self._part(loop, tests=True), [ends.test]))
+        read = (value for part, values in results for value in part.read(values))
+        constants = list({value.name: value for value in read}.values())
+        begins = [[*constants, *carried, *entries], [*constants, *carried]]
+        programs = [part.program(first, last) for (part, last), first in zip(results, begins, strict=False)]
+        starts = [outer for values in (ends.carry, ends.entry) for outer, _ in values.values()]
+        outs = []
+        for value in carried:
+            left = ends.left.get(value.name)
+            outs.append(replace(value, name=left.name if left else around.builder.new_name(f"{value.name}.end")))
+        outs += [outer for _, outer in ends.stack.values()]
+        around.builder.ops.append(
             Loop(
-                loop.name,
+                scope.name,
                 programs[0],
                 tuple(value.name for value in (*constants, *starts)),
                 tuple(outs),
                 len(constants),
                 len(carried),
-                loop.steps,
-                loop.reverse,
-                programs[1] if condition else None,
-                loop.source,
+                scope.steps,
+                scope.reverse,
+                programs[1] if ends.test is not None else None,
+                scope.source,
             )
         )
-        for value in outs:
-            self.builder.hold(value.name, value)
-        yield from left.values()
-        yield from (graph.operations[k].outs[0] for k in roles["stack"])
 
-    def _inside(self, name: str, begins: Sequence[Value]) -> _Build:
-        """The builder of a loop's step that begins with these values, or of its condition."""
-        builder = self.builder.inside(name)
-        builder.reserve(self.propagation.arrays)
-        for value in begins:
-            builder.begin(value.name, value)
-        return _Build(self.propagation, self.place, builder)
+    # ------------------------------------------------------------------------------------------ layout versions
 
-    def _all(self, numbers: range, scope: int) -> None:
-        for _ in self._operations(numbers, scope):
-            pass
+    def means(self, version: _Made, form: DistType, windows: tuple[Held, ...]) -> bool:
+        return version.value.means(replace(version.value, type=form, windows=windows))
 
-    def _needed(self, array: str, form: DistType) -> Value:
-        return self.builder.needed(array, self._value(self.propagation.arrays[array], form))
+    def origin(self, name: str, form: DistType, usable: Sequence[_Made], at: int, reader: int) -> _Made:
+        if self.sources is not None:
+            return super().origin(name, form, usable, at, reader)
+        target = replace(usable[0].value, type=form, windows=())
+        plain = (version for version in usable if not version.windows)
+        return min(plain, key=lambda version: (distance(version.value, target), len(version.form.partial)))
 
-    def _constants(self, ends: Sequence[Value]) -> list[Value]:
-        """The values from outside that a step reads; results that nothing reads are left out."""
-        self.builder.ops = still_read(self.builder.ops, [value.name for value in ends])
-        read = {value.name for value in ends}.union(*map(used_by, self.builder.ops))
-        return [value for name, value in self.builder.constants.items() if name in read]
+    def move(
+        self, name: str, source: _Made, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
+    ) -> _Made:
+        tested = self.is_tested(name, reader)
+        part = self._part(self.graph.scope_of(name), tested)
+        out = replace(self.versions[name][0].value, type=form, windows=windows)
+        again = not windows and self.sources is None
+        value = self._again(part, out, at, until, reader) if again else None
+        if value is None:
+            value = replace(out, name=part.builder.new_name(out.name))
+            part.builder.ops.append(Move(source.value.name, value, self.plan(source.value, value)))
+        return _Made(form, at, until, tested, windows, value=value)
 
-    def _rematerialised(self, key: Hashable, target: Value) -> Value | None:
+    def _again(self, part: _Part, target: Value, at: int, until: int, reader: int) -> Value | None:
         """An array that depends on no input, computed once more as it is wanted now."""
         number = self.propagation.constants.get(target.name)
         if number is None or target.type.partial:
@@ -203,12 +301,16 @@ class _Build:
         cut = cut_that_gives(operation.nest, target.type)
         if cut is None:
             return None
-        part = ScheduledNest(operation.nest, cut)
+        nest = ScheduledNest(operation.nest, cut)
         try:
-            part.signature(self.place.mesh)
+            needed = nest.signature(self.place.mesh).ins
         except CutInnerFactorError:  # a reshape of which the needed tile is no tile of the operand: it is moved
             return None
-        return self._compute(operation, part, self.builder.new_name(target.name))[0]
+        read = [self.read(name, form, at, until, reader) for name, form in zip(operation.ins, needed, strict=True)]
+        ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=True)]
+        out = replace(target, name=part.builder.new_name(target.name))
+        self._add(part, operation, nest, ins, [out])
+        return out
 
 
 def cut_that_gives(nest: Nest, target: DistType) -> DistType | None:

@@ -16,7 +16,7 @@ from redistrib.programs.ir.program import Place, Program, Value
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.arrays import Arrays
 from redistrib.programs.lower.bind import BindingProblem, bind
-from redistrib.programs.lower.versions import LayoutBuilder
+from redistrib.programs.lower.versions import LayoutBuilder, MovePlanner
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bindings, grid_of
 from redistrib.programs.schedule.options import PartitionOptions
 
@@ -42,8 +42,10 @@ def partitioned(
                 "", array, "SSA", f"there is no such array; there are {', '.join(dict.fromkeys((*read, *written)))}"
             )
     outs = _left_behind(kernels, stands_for, ends, written)
-    insertion = Insertion(place, options, stands_for, LayoutBuilder(options.model, reserved=(*read, *written)))
-    arrays = Arrays(place, options, ends, insertion.builder.plan)
+    insertion = Insertion(
+        place, options, stands_for, LayoutBuilder("main", MovePlanner(options.model), (*read, *written))
+    )
+    arrays = Arrays(place, options, ends, builder.plan)
     bounds = bind(BindingProblem(kernels, outs, stands_for, arrays))
     for kernel, bound, written_by in zip(kernels, bounds, outs, strict=True):
         insertion.add(kernel.name, bound, written_by)

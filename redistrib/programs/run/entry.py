@@ -16,7 +16,7 @@ from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.build import build
-from redistrib.programs.lower.versions import LayoutBuilder
+from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.run.devices import machine_on
 from redistrib.programs.run.distributed import Distributed
 from redistrib.programs.run.divided import along_cuts
@@ -70,13 +70,14 @@ def distributed(
             reshard_instead(propagation, axis)
         for axis in axes.names:
             carry_whole(propagation, axis)
-    model = cost_model(machine or preset_of(Platform.of(mesh).name))
+    plan = MovePlanner(cost_model(machine or preset_of(Platform.of(mesh).name)))
     hardware = machine_on(machine, Platform.of(mesh).name)
     donated = donated_by(donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:
-        builder = LayoutBuilder(model, keep, name=prepared.name, sources=sources)
-        program = build(propagation, builder, starts, ends, donated)
+        program = build(
+            propagation, plan, prepared.name, inputs=starts, outputs=ends, donated=donated, sources=sources, keep=keep
+        )
         return gathered_ahead(program) if ahead else program
 
     program = built(None)

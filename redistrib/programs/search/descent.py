@@ -12,7 +12,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.build import build
-from redistrib.programs.lower.versions import LayoutBuilder
+from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
@@ -236,5 +236,14 @@ def ends_of(problem: SearchProblem, result: SearchResult) -> tuple[dict[str, Dis
 def program_of(problem: SearchProblem, result: SearchResult, name: str) -> Program:
     """The checked program of the schedule."""
     links = problem.machine.links
-    builder = LayoutBuilder(links, problem.keep, name=name, sources=result.sources, plans=problem.plans)
-    return build(result.decisions.propagation, builder, *ends_of(problem, result), problem.donated)
+    inputs, outputs = ends_of(problem, result)
+    return build(
+        result.decisions.propagation,
+        MovePlanner(links, problem.plans),
+        name,
+        inputs=inputs,
+        outputs=outputs,
+        donated=problem.donated,
+        sources=result.sources,
+        keep=problem.keep,
+    )

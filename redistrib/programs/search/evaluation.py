@@ -7,21 +7,21 @@ another type is moved once for all its readers in that type, from its maker. It 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
+from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.windows import Held
-from redistrib.programs.lower.halos import Shared, shared_halos
+from redistrib.programs.lower.walk import Lowering
 from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.moves import Objective, Price
 from redistrib.programs.search.overlap import apart, clamped, variants
 from redistrib.programs.search.problem import Decisions, SearchProblem
-from redistrib.programs.search.recording import Recorder, Version
+from redistrib.programs.search.recording import PricedVersion, Recorder
 from redistrib.programs.search.walk_tasks import Overlap
 
 
@@ -83,18 +83,17 @@ def walked(
     Args:
         problem, decisions, sources, keep: as in `evaluated`.
     """
-    walk = Walk(problem, decisions, sources, keep)
+    walk = Walk(decisions.propagation, sources, keep, problem, decisions)
     walk.run()
     return walk
 
 
 @dataclass
-class Walk:
+class Walk(Lowering[PricedVersion, Option]):
     """A walk over the graph, which adds up the seconds of operations and moves.
 
     Attributes:
-        problem, decisions, sources, keep: as in `evaluated`.
-        versions: of every array, the first as it is made.
+        problem, decisions: as in `evaluated`.
         seconds: of operations and moves, one after the other.
         moving: those of moves.
         received: bytes that all devices together receive.
@@ -103,9 +102,6 @@ class Walk:
 
     problem: SearchProblem
     decisions: Decisions
-    sources: Mapping[tuple[str, DistType], DistType]
-    keep: int | None
-    versions: dict[str, list[Version]] = field(default_factory=dict)
     seconds: float = 0.0
     moving: float = 0.0
     received: int = 0
@@ -115,11 +111,6 @@ class Walk:
     def recorder(self) -> Recorder:
         """The record of works and buffers."""
         return Recorder(self.problem, self.decisions.propagation.arrays, self.versions)
-
-    @cached_property
-    def halos(self) -> Shared:
-        """The halos that operations share."""
-        return shared_halos(self.decisions.propagation)
 
     @property
     def least_price(self) -> float:
@@ -131,47 +122,11 @@ class Walk:
         return max(self.seconds - self.moving, self.moving)
 
     def run(self) -> None:
-        """Walk over all operations."""
-        problem, propagation, graph = self.problem, self.decisions.propagation, self.problem.graph
-        for array in graph.inputs:
-            form = problem.starts.get(array.name, propagation.type_of(array.shape, self.decisions.ins[array.name]))
-            self.versions[array.name] = [Version(form, -1, -1)]
-        ends: dict[str, list[DistType]] = defaultdict(list)
-        for number, name in enumerate(graph.outputs):
-            at = self.decisions.outs[number]
-            ends[name].append(problem.ends.get(number) or propagation.type_of(propagation.arrays[name].shape, at))
-        for k, operation in enumerate(graph.operations):
-            try:
-                option = problem.decided(propagation, k)
-            except ProgramError:
-                self.seconds, self.received, self.refused = math.inf, 0, k
-                return
-            read = self.reads(k, option)
-            self.seconds += problem.times[k] * option.seconds
-            makes, is_inside = self.recorder.computes(k, option.seconds, read), self.recorder.is_inside(k)
-            if (kernel := problem.kernel(k)) is not None and kernel.runs:
-                for name, *_ in kernel.reads:
-                    self.versions[name][0].used = max(self.versions[name][0].used, k)
-                    for work in makes:
-                        self.versions[name][0].read_by(work)
-            for array, form in zip(operation.outs, option.outs, strict=True):
-                born = graph.made_at(array.name)
-                within = read if is_inside and not operation.role else ()
-                self.versions[array.name] = [Version(form, born, born, works=makes, within=within)]
-                if operation.role == "entry" and read:
-                    source = propagation.arrays[operation.ins[0]]
-                    size = problem.machine.bytes_of(read[0].form.local_size, source.dtype)
-                    self.versions[array.name][0].entries = (array.name, size, source.dtype)
-                for end in ends.pop(array.name, ()):
-                    self.read(array.name, end, k, len(graph.operations)).kept()
-            for number in graph.closing.get(k, ()):
-                carry = graph.operations[number]
-                handed_on = self.read(carry.ins[1], self.versions[carry.outs[0].name][0].form, k, k)
-                handed_on.kept()
-                self.recorder.keep_in_step(handed_on.works, graph.scopes[number])
-        for name, forms in ends.items():
-            for end in forms:
-                self.read(name, end, len(graph.operations), len(graph.operations)).kept()
+        """Walk over all operations, up to one that cannot be cut as it is decided."""
+        try:
+            super().run()
+        except ProgramError:
+            self.seconds, self.received, self.refused = math.inf, 0, self.number
 
     def evaluation(self, most: int | None = None) -> Evaluation:
         """Time and memory, see `evaluated`."""
@@ -196,75 +151,68 @@ class Walk:
             best = best._replace(memory=memory, moment=moment)
         return best
 
-    def reads(self, number: int, option: Option) -> list[Version]:
-        """The operands of an operation, moved if they must be. Results of a loop have its carried types."""
-        graph, operation = self.problem.graph, self.problem.graph.operations[number]
-        if operation.role == "leave":
-            return []
-        reads = 1 if operation.role == "carry" else len(operation.ins)
-        operands: list[Version] = []
-        for read, (name, form) in enumerate(zip(operation.ins[:reads], option.ins, strict=False)):
-            begins, until = graph.begins_at(name, number), graph.held_until(number, read)
-            if option.windows and option.windows[read]:
-                operands.append(self.halo(name, form, option.windows[read], begins, until, number))
-            else:
-                operands.append(self.read(name, form, begins, until, number))
-        return operands
+    def cut(self, number: int) -> Option:
+        return self.problem.decided(self.propagation, number)
 
-    def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> Version:
-        """The array in a type, moved there where no version of it is.
+    def begin(self, array: Array) -> PricedVersion:
+        form = self.propagation.type_of(array.shape, self.decisions.ins[array.name])
+        return PricedVersion(self.problem.starts.get(array.name, form), -1, -1)
 
-        Args:
-            name: of the array.
-            form: the type.
-            at: number of the operation before which it is moved.
-            until: of the one until which it is kept.
-            reader: of the one that reads it; -1 for one that stands in no condition of a loop.
-        """
-        versions = self.versions[name]
-        first = versions[0]
-        if first.form == form and not first.windows:
-            if first.used < until:
-                first.used = until
-            return first
-        tested = reader >= 0 and self.problem.graph.tests_with(name, reader)
-        for version in versions[1:]:
-            is_kept = self.keep is None or at - version.used <= self.keep
-            if version.form == form and not version.windows and is_kept and version.tested == tested:
-                version.used = max(version.used, until)
-                return version
-        source_form = self.sources.get((name, form))
-        source = first if source_form is None or source_form == form else self.read(name, source_form, at, at, reader)
-        price = self.problem.moves.price(source.form, form, self.decisions.propagation.arrays[name].dtype)
-        source.used = max(source.used, at)
+    def compute(self, number: int, cut: Option, read: Sequence[PricedVersion]) -> list[PricedVersion]:
+        graph, operation = self.graph, self.graph.operations[number]
+        self.seconds += self.problem.times[number] * cut.seconds
+        makes, is_inside = self.recorder.computes(number, cut.seconds, read), self.recorder.is_inside(number)
+        if (kernel := self.problem.kernel(number)) is not None and kernel.runs:
+            for name, *_ in kernel.reads:
+                self.versions[name][0].used = max(self.versions[name][0].used, number)
+                for work in makes:
+                    self.versions[name][0].read_by(work)
+        within = read if is_inside and not operation.role else ()
+        made = []
+        for array, form in zip(operation.outs, cut.outs, strict=True):
+            born = graph.made_at(array.name)
+            made.append(PricedVersion(form, born, born, works=makes, within=within))
+        if operation.role == "entry" and read:
+            source = graph.arrays[operation.ins[0]]
+            size = self.problem.machine.bytes_of(read[0].form.local_size, source.dtype)
+            made[0].entries = (operation.outs[0].name, size, source.dtype)
+        return made
+
+    def hand_on(self, carry: int, version: PricedVersion) -> None:
+        version.kept()
+        self.recorder.keep_in_step(version.works, self.graph.scopes[carry])
+
+    def end_form(self, output: int, name: str) -> DistType:
+        given = self.problem.ends.get(output)
+        return given or self.propagation.type_of(self.graph.arrays[name].shape, self.decisions.outs[output])
+
+    def end(self, output: int, version: PricedVersion) -> None:
+        version.kept()
+
+    def move(
+        self,
+        name: str,
+        source: PricedVersion,
+        form: DistType,
+        windows: tuple[Held, ...],
+        at: int,
+        until: int,
+        reader: int,
+    ) -> PricedVersion:
+        moves, dtype = self.problem.moves, self.graph.arrays[name].dtype
+        price: Price | None = Price(0.0, True, 0)  # cut out of the halos that operations share
+        if windows and not source.windows:
+            price = moves.halo(form, windows, dtype)
+        elif not windows:
+            price = moves.price(source.form, form, dtype)
         if price is None:
-            self.seconds = float("inf")
+            self.seconds = math.inf
             return source
         self._pay(price, self.problem.moves_of(name, (reader if reader >= 0 else at,)))
-        moved = Version(form, at, until, tested)
-        dtype = self.decisions.propagation.arrays[name].dtype
-        scratch = self.problem.moves.scratch(source.form, form, dtype)
-        self.recorder.move(name, source, moved, price._replace(scratch=scratch), at, reader)
-        versions.append(moved)
-        return moved
-
-    def halo(self, name: str, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int) -> Version:
-        """The array in a type with halos, which are received where no version of it has them; see `read`."""
-        for version in self.versions[name]:
-            is_kept = self.keep is None or at - version.used <= self.keep
-            if (version.form, version.windows) == (form, windows) and is_kept:
-                version.used = max(version.used, until)
-                return version
-        shared = self.halos.get((name, form), windows)
-        if shared != windows:  # they are cut out of those that operations share
-            source, price = self.halo(name, form, shared, at, at, reader), Price(0.0, True, 0)
-        else:
-            source = self.read(name, form, at, at, reader)
-            price = self.problem.moves.halo(form, windows, self.decisions.propagation.arrays[name].dtype)
-        self._pay(price, self.problem.moves_of(name, (reader,)))
-        moved = Version(form, at, until, source.tested, windows)
+        if not windows:
+            price = price._replace(scratch=moves.scratch(source.form, form, dtype))
+        moved = PricedVersion(form, at, until, self.is_tested(name, reader), windows)
         self.recorder.move(name, source, moved, price, at, reader)
-        self.versions[name].append(moved)
         return moved
 
     def _pay(self, price: Price, times: int) -> None:

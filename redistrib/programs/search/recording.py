@@ -6,24 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Array
-from redistrib.programs.ir.windows import Held, held_shape
+from redistrib.programs.ir.windows import held_shape
+from redistrib.programs.lower.walk import Version
 from redistrib.programs.search.moves import Price
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.walk_tasks import Buffer, WalkTask, leaving
 
 
 @dataclass(eq=False)
-class Version:
-    """An array in one type.
+class PricedVersion(Version):
+    """An array in one type, and the works of a walk that make and read it.
 
     Attributes:
-        form: the type.
-        born: number of the operation that makes it, or for which it is moved; -1 for an input.
-        used: of the last until which a reader keeps it.
-        tested: whether it was moved for the condition of a loop, so that no step has it.
-        windows: the halos beside its tiles.
         works: of the walk, that make it.
         entries: of the entry of an array: its name, bytes and element type of the array's tile; None for all else.
         readers: works that read it.
@@ -33,17 +28,12 @@ class Version:
         renames: whether it is another name for the bytes of another version.
     """
 
-    form: DistType
-    born: int
-    used: int
-    tested: bool = False
-    windows: tuple[Held, ...] = ()
     works: tuple[int, ...] = ()
     entries: tuple[str, int, str] | None = None
     readers: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     stays: bool = False
-    within: Sequence[Version] = ()
+    within: Sequence[PricedVersion] = ()
     renames: bool = False
 
     @property
@@ -79,12 +69,12 @@ class Recorder:
 
     problem: SearchProblem
     arrays: Mapping[str, Array]
-    versions: Mapping[str, list[Version]]
+    versions: Mapping[str, list[PricedVersion]]
     works: list[WalkTask] = field(default_factory=list)
-    moved_from: dict[int, tuple[str, Version]] = field(default_factory=dict)
-    in_pass: dict[int, tuple[list[int], list[Version]]] = field(default_factory=dict)
+    moved_from: dict[int, tuple[str, PricedVersion]] = field(default_factory=dict)
+    in_pass: dict[int, tuple[list[int], list[PricedVersion]]] = field(default_factory=dict)
 
-    def computes(self, number: int, seconds: float, read: list[Version]) -> tuple[int, ...]:
+    def computes(self, number: int, seconds: float, read: Sequence[PricedVersion]) -> tuple[int, ...]:
         """The works that make the results of an operation, of which one is new where it is computed by itself."""
         graph, before = self.problem.graph, tuple(dict.fromkeys(k for version in read for k in version.works))
         scope = graph.scopes[number]
@@ -118,7 +108,7 @@ class Recorder:
             self._pass(*self.in_pass.pop(number))
         return (len(self.works) - 1,)
 
-    def _pass(self, works: list[int], operands: list[Version]) -> None:
+    def _pass(self, works: list[int], operands: list[PricedVersion]) -> None:
         """Note that a flash kernel begins when all its operands are there, and holds them until it is done."""
         first = self.works[works[0]]
         for version in operands:
@@ -135,7 +125,7 @@ class Recorder:
         kernel = self.problem.kernel(number)
         return kernel is not None and not kernel.runs
 
-    def move(self, name: str, source: Version, moved: Version, price: Price, at: int, reader: int) -> None:
+    def move(self, name: str, source: PricedVersion, moved: PricedVersion, price: Price, at: int, reader: int) -> None:
         """Note a move as a work. Of an entry only the first move is made ahead."""
         is_same = (source.size, source.form.partial) == (moved.size, moved.form.partial)
         if price.is_local and not price.cost and is_same and not moved.windows:
@@ -146,8 +136,6 @@ class Recorder:
         source.entries = None if entry else source.entries
         phase = 0 if reader >= 0 or at >= len(self.problem.graph.operations) else 2
         scope, number = self.problem.graph.scope_of(name), len(self.works)
-        if phase == 2 and scope is not None and self.problem.graph.loops[scope].stop == at + 1:
-            at, phase = self._first_stack(scope), -1  # a step hands on its carried values before it stacks results
         moved.works = (number,)
         source.read_by(number)
         self.moved_from[number] = (name, source)
@@ -158,12 +146,6 @@ class Recorder:
         self.keep_in_step(source.works, scope)
         task = WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry, result=result)
         self.works.append(task._replace(scratch=price.scratch))
-
-    def _first_stack(self, scope: int) -> int:
-        """The first operation of a loop that stacks results, or the end of its steps."""
-        graph, loop = self.problem.graph, self.problem.graph.loops[scope]
-        roles = ((k, graph.operations[k].role) for k in range(loop.first, loop.stop) if graph.scopes[k] == scope)
-        return next((k for k, role in roles if role in ("stack", "leave")), loop.stop - 1)
 
     def keep_in_step(self, works: tuple[int, ...], scope: int | None) -> None:
         """Note that a step reads results of works again, so that no later step may make them."""
@@ -218,7 +200,7 @@ class Recorder:
         return self.problem.machine.bytes_of(elements, self.arrays[name].dtype)
 
 
-def _begin(version: Version, scope: int | None) -> None:
+def _begin(version: PricedVersion, scope: int | None) -> None:
     """Note that the carried value of a loop takes the bytes of a version."""
     if scope is None:
         return

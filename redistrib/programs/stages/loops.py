@@ -16,7 +16,7 @@ from redistrib.programs.ir.graph import Array, CountedStep, Graph
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Compute, Program
 from redistrib.programs.lower.build import build
-from redistrib.programs.lower.versions import LayoutBuilder
+from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.stages.roles import BatchedLoop, BatchedProgram, Role, as_carried
 
@@ -187,4 +187,4 @@ def _refused(op: Compute, why: str) -> ProgramError:
 
 def _program(graph: Graph) -> Program:
     """A graph as a program of one device."""
-    return build(Propagation(graph.unpinned(), Mesh(())), LayoutBuilder("exact", name="step"))
+    return build(Propagation(graph.unpinned(), Mesh(())), MovePlanner("exact"), "step")

@@ -29,7 +29,7 @@ from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.prepared import REGIONS
 from tests.programs.run.test_shardy import ALL
 
-PAGE = Path(__file__).parents[2] / "docs" / "primitives.md"
+PAGE = Path(__file__).parents[3] / "docs" / "primitives.md"
 MODULES = (
     "jax.lax", "jax.lax.linalg", "jax.numpy", "jax.numpy.fft", "jax.numpy.linalg", "jax.nn", "jax.random", "jax.image",
     "jax.scipy.fft", "jax.scipy.linalg", "jax.scipy.ndimage", "jax.scipy.signal", "jax.scipy.special",

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.digests import digest_of
+from redistrib.programs.ir.text import digest_of
 
 ME, LAST = jax.process_index(), jax.process_index() == jax.process_count() - 1
 MESH = Mesh(np.array(jax.devices()).reshape(2, -1), ("d", "t"))

@@ -25,7 +25,7 @@ from redistrib.programs.show.diagnosis import _reshards as reshards
 from tests.messages import exactly
 from tests.programs.run import diagnosed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = Path(diagnosed.__file__).read_text().splitlines()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import redistrib as rd
-from redistrib.backends.digests import digest_of
+from redistrib.programs.ir.text import digest_of
 from redistrib.programs.search.told import from_json, to_json
 from tests.programs.search.models import block_args, block_step, chain, form
 

@@ -118,7 +118,7 @@ def test_the_same_is_found_again_and_in_another_process() -> None:
     one, other = (rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, machine="gpu") for _ in range(2))
     assert one.schedule == other.schedule
     environment = {**os.environ, "PYTHONHASHSEED": "17", "JAX_PLATFORMS": "cpu"}
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     said = subprocess.run(
         [sys.executable, "-c", AGAIN], cwd=root, env=environment, capture_output=True, text=True, check=True
     )

@@ -24,7 +24,8 @@ from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import dtype_of
-from redistrib.programs.ir.check import check, require_bodies
+from redistrib.programs.ir.check import check
+from redistrib.programs.ir.check_calls import require_bodies
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import with_steps
 from redistrib.programs.ir.nest import Nest

@@ -11,7 +11,7 @@ from redistrib.backends.refusals import refusal
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, ProgramError
 from redistrib.programs.ir.check import check as checked
-from redistrib.programs.ir.check import require_bodies
+from redistrib.programs.ir.check_calls import require_bodies
 from redistrib.programs.ir.data import Compute, ProgramData
 from redistrib.programs.ir.inline import with_steps
 from redistrib.programs.ir.program import Program

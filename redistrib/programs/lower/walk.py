@@ -1,0 +1,230 @@
+"""The walk over a graph whose cuts are decided: the layout versions that operations read, and the moves between them.
+
+Programs are made by it (`build`), and searches price schedules by it; they differ in what they note of a step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
+
+from redistrib.lang.types import DistType
+from redistrib.programs.ir.graph import Array, Graph
+from redistrib.programs.ir.windows import Held
+from redistrib.programs.lower.halos import Shared, shared_halos
+from redistrib.programs.schedule.propagate import Propagation
+
+
+@dataclass(eq=False)
+class Version:
+    """An array in one type.
+
+    Attributes:
+        form: the type.
+        born: number of the operation that makes it, or for which it is moved; -1 for an input.
+        used: of the last until which a reader keeps it.
+        tested: whether it was moved for the condition of a loop, so that no step has it.
+        windows: the halos beside its tiles.
+    """
+
+    form: DistType
+    born: int
+    used: int
+    tested: bool = False
+    windows: tuple[Held, ...] = ()
+
+
+class OperandForms(Protocol):
+    """An operation as it is cut: the types of its operands, and for each read the halos; empty where none has any."""
+
+    @property
+    def ins(self) -> tuple[DistType, ...]: ...
+
+    @property
+    def windows(self) -> tuple[tuple[Held, ...], ...]: ...
+
+
+V = TypeVar("V", bound=Version)
+C = TypeVar("C", bound=OperandForms)
+
+
+@dataclass
+class Lowering(ABC, Generic[V, C]):
+    """A walk over all operations, in order. An array that is needed in another type is moved once for all its readers.
+
+    Attributes:
+        propagation: the decided cuts.
+        sources: for an array and a needed type, the type of the version that is moved; where it names none, the first.
+        keep: for how many operations a version that was moved is kept; None: to the end.
+        versions: of every array, the first as it is made.
+    """
+
+    propagation: Propagation
+    sources: Mapping[tuple[str, DistType], DistType] | None
+    keep: int | None
+
+    def __post_init__(self) -> None:
+        self.versions: dict[str, list[V]] = {}
+        self.number = -1  # of the operation that is looked at
+
+    @property
+    def graph(self) -> Graph:
+        """The operations."""
+        return self.propagation.graph
+
+    @cached_property
+    def halos(self) -> Shared:
+        """The halos that operations share."""
+        return shared_halos(self.propagation)
+
+    # ------------------------------------------------------------------------------- what is noted, step by step
+
+    @abstractmethod
+    def cut(self, number: int) -> C:
+        """An operation as it is cut; raises `ProgramError` if it cannot be."""
+
+    @abstractmethod
+    def begin(self, array: Array) -> V:
+        """An input of the graph."""
+
+    @abstractmethod
+    def compute(self, number: int, cut: C, read: Sequence[V]) -> list[V]:
+        """An operation on versions of its operands; the first versions of its results."""
+
+    @abstractmethod
+    def move(
+        self, name: str, source: V, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
+    ) -> V:
+        """An array in another type, or with halos; `source` itself where it cannot be moved. See `read`."""
+
+    @abstractmethod
+    def end_form(self, output: int, name: str) -> DistType:
+        """The type in which an output ends."""
+
+    @abstractmethod
+    def end(self, output: int, version: V) -> None:
+        """An output of the graph."""
+
+    @abstractmethod
+    def hand_on(self, carry: int, version: V) -> None:
+        """The value of a `"carry"` at the end of a step."""
+
+    def close(self, loop: int) -> None:  # a price needs no notice
+        """A loop, whose operations are all done."""
+
+    def means(self, version: V, form: DistType, windows: tuple[Held, ...]) -> bool:
+        """Whether a version has the tiles of a type, with halos."""
+        return version.form == form and version.windows == windows
+
+    # ------------------------------------------------------------------------------------------------- the walk
+
+    def run(self) -> None:
+        """Walk over all operations."""
+        graph, outputs = self.graph, defaultdict[str, list[int]](list)
+        for array in graph.inputs:
+            self.versions[array.name] = [self.begin(array)]
+        for number, name in enumerate(graph.outputs):
+            outputs[name].append(number)
+        for k, operation in enumerate(graph.operations):
+            self.number = k
+            cut = self.cut(k)
+            made = self.compute(k, cut, self._operands(k, cut))
+            for array, version in zip(operation.outs, made, strict=True):
+                self.versions[array.name] = [version]
+            if not graph.leaves_loop(
+                k
+            ):  # as soon as it is there: until then it may be held as summands, which are larger
+                self._end(operation.outs, outputs, k)
+            carries = graph.closing.get(k, ())
+            for loop in graph.ending.get(k, ()):
+                self._hand_on((carry for carry in carries if graph.scopes[carry] == loop), k)
+                self.close(loop)
+                self._end(graph.results_of(loop), outputs, k)
+            self._hand_on((carry for carry in carries if graph.scopes[carry] not in graph.ending.get(k, ())), k)
+        self._end(graph.inputs, outputs, len(graph.operations))
+
+    def _end(self, arrays: Iterable[Array], outputs: dict[str, list[int]], at: int) -> None:
+        for array in arrays:
+            for output in outputs.pop(array.name, ()):
+                form = self.end_form(output, array.name)
+                self.end(output, self.read(array.name, form, at, len(self.graph.operations)))
+
+    def _hand_on(self, carries: Iterable[int], at: int) -> None:
+        for carry in carries:
+            operation = self.graph.operations[carry]
+            self.hand_on(carry, self.read(operation.ins[1], self.versions[operation.outs[0].name][0].form, at, at))
+
+    def _operands(self, number: int, cut: C) -> list[V]:
+        """The operands of an operation, moved if they must be. Results of a loop have its carried types."""
+        graph, operation = self.graph, self.graph.operations[number]
+        if operation.role == "leave":
+            return []
+        operands: list[V] = []
+        for read, name in enumerate(operation.ins[: 1 if operation.role == "carry" else None]):
+            begins, until = graph.begins_at(name, number), graph.held_until(number, read)
+            if cut.windows and cut.windows[read]:
+                operands.append(self._with_halos(name, cut.ins[read], cut.windows[read], begins, until, number))
+            else:
+                operands.append(self.read(name, cut.ins[read], begins, until, number))
+        return operands
+
+    def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> V:
+        """The array in a type, moved there where no version of it is.
+
+        Args:
+            name: of the array.
+            form: the type.
+            at: number of the operation before which it is moved.
+            until: of the one until which it is kept.
+            reader: of the one that reads it; -1 for one that stands in no condition of a loop.
+        """
+        usable = self._usable(name, at, reader)
+        for version in usable:
+            if self.means(version, form, ()):
+                version.used = max(version.used, until)
+                return version
+        return self._moved(name, self.origin(name, form, usable, at, reader), form, (), at, until, reader)
+
+    def origin(self, name: str, form: DistType, usable: Sequence[V], at: int, reader: int) -> V:
+        """The version that is moved."""
+        source = (self.sources or {}).get((name, form))
+        return usable[0] if source is None or source == form else self.read(name, source, at, at, reader)
+
+    def _with_halos(self, name: str, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int) -> V:
+        """The array in a type with halos, which are received where no version of it has them; see `read`."""
+        for version in self._usable(name, at, reader):
+            if self.means(version, form, windows):
+                version.used = max(version.used, until)
+                return version
+        shared = self.halos.get((name, form), windows)
+        if shared != windows:  # they are cut out of those that operations share
+            source = self._with_halos(name, form, shared, at, at, reader)
+        else:
+            source = self.read(name, form, at, at, reader)
+        return self._moved(name, source, form, windows, at, until, reader)
+
+    def _usable(self, name: str, at: int, reader: int) -> list[V]:
+        """The versions that a reader may read, the first as it was made."""
+        versions = self.versions[name]
+        if len(versions) == 1:
+            return versions
+        tested, keep = self.is_tested(name, reader), self.keep
+        usable = (v for v in versions[1:] if v.tested == tested and (keep is None or at - v.used <= keep))
+        return [versions[0], *usable]
+
+    def is_tested(self, name: str, reader: int) -> bool:
+        """Whether an array is read for the condition of a loop: a step does not see moves made for it."""
+        return reader >= 0 and self.graph.tests_with(name, reader)
+
+    def _moved(
+        self, name: str, source: V, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
+    ) -> V:
+        source.used = max(source.used, at)
+        moved = self.move(name, source, form, windows, at, until, reader)
+        if moved is not source:
+            self.versions[name].append(moved)
+        return moved
