@@ -42,9 +42,8 @@ def partitioned(
                 "", array, "SSA", f"there is no such array; there are {', '.join(dict.fromkeys((*read, *written)))}"
             )
     outs = _left_behind(kernels, stands_for, ends, written)
-    insertion = Insertion(
-        place, options, stands_for, LayoutBuilder("main", MovePlanner(options.model), (*read, *written))
-    )
+    builder = LayoutBuilder("main", MovePlanner(options.model), (*read, *written))
+    insertion = Insertion(place, options, stands_for, builder)
     arrays = Arrays(place, options, ends, builder.plan)
     bounds = bind(BindingProblem(kernels, outs, stands_for, arrays))
     for kernel, bound, written_by in zip(kernels, bounds, outs, strict=True):
