@@ -61,11 +61,13 @@ def _agree(
     name: str, array: str, first: tuple[ScheduledNest, Value], second: tuple[ScheduledNest, Value], *, written: bool
 ) -> None:
     (before, a), (after, b) = first, second
-    ends = ((before.nest.name, after.nest.name), (a.form, b.form))
+    if a is b:
+        return
+    names = (before.nest.name, after.nest.name)
     if not replace(a, type=DistType(a.type.dims)).means(replace(b, type=DistType(b.type.dims))):
-        raise InconsistentGroupError(name, array, *ends, "which are other tiles")
+        raise InconsistentGroupError(name, array, names, (a.form, b.form), "which are other tiles")
     if not a.means(b):
         # an array of identities is at once whole and a summand of anything
         if written and not a.type.partial and before.nest.fills == b.type.reduction:
             return
-        raise InconsistentGroupError(name, array, *ends, "which a reduction would have to come between")
+        raise InconsistentGroupError(name, array, names, (a.form, b.form), "which a reduction would have to come between")
