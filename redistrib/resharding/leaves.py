@@ -18,7 +18,7 @@ from redistrib.cache import Cache
 from redistrib.errors import LeafError
 from redistrib.lang.mesh import Mesh as Axes
 from redistrib.lang.specs import spec_entries
-from redistrib.resharding.padding import Padding, is_shape, padding_of
+from redistrib.resharding.padding import Padding, is_shape, padding_of, shape_of
 from redistrib.resharding.paths import is_by_path, is_static, spread_by_path, through_boxes
 
 
@@ -87,7 +87,8 @@ def matched(
     values, structure = jax.tree.flatten(tree)
     targets = _spread(tree, structure, shardings)
     origins = [None] * len(values) if sources is None else _spread(tree, structure, sources)
-    shapes = [None] * len(values) if logical_shape is None else _spread(tree, structure, logical_shape, is_shape)
+    given = [None] * len(values) if logical_shape is None else _spread(tree, structure, logical_shape, is_shape)
+    shapes = map(shape_of, given)
     result = []
     static = {k: value for k, value in enumerate(values) if is_static(value)}
     every = zip(_paths(tree, structure), values, targets, origins, shapes, strict=True)

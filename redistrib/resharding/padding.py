@@ -40,6 +40,11 @@ def is_shape(value: Any) -> bool:
     return value is None or (isinstance(value, tuple | list) and all(as_integer(size) is not None for size in value))
 
 
+def shape_of(value: Any) -> Any:
+    """The shape of an array or of a placeholder for one; what else stands for a logical shape, as it is."""
+    return getattr(value, "shape", value)
+
+
 def padding_of(
     path: str, value: Any, logical: Sequence[int] | None, target: Sharding, shape_after: Sequence[int] | None = None
 ) -> Padding | None:

@@ -16,7 +16,7 @@ from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box, without_boxes
 from redistrib.errors import LeafError
-from redistrib.resharding.padding import is_shape
+from redistrib.resharding.padding import is_shape, shape_of
 
 # The pattern of leaves that no other pattern matches.
 DEFAULT = "*"
@@ -193,7 +193,8 @@ def _are_shapes(tree: Any) -> bool:
 def _logical_shapes(shapes: Any, leaves: Sequence[tuple[KeyPath, Any]]) -> list[tuple[int, ...] | None]:
     """The logical shape of each leaf, where its path ends in one that has a shape, which fits in the leaf."""
     pairs = tree_flatten_with_path(shapes, is_leaf=is_shape)[0]
-    of_end = {without_box(path): tuple(shape) for path, shape in pairs if shape}
+    sizes = ((path, shape_of(shape)) for path, shape in pairs if shape is not None)
+    of_end = {without_box(path): tuple(shape) for path, shape in sizes if shape}
 
     def fits(shape: tuple[int, ...] | None, whole: tuple[int, ...]) -> bool:
         return shape is not None and len(shape) == len(whole) and all(map(operator.le, shape, whole))

@@ -140,7 +140,7 @@ def test_a_tree_of_which_some_leaves_have_padding(fresh: None) -> None:
         "embedding": jax.device_put(_padded(values, (12, 7), np.nan), _over(P("x"), 4)),
         "rest": [jax.device_put(_values((8, 8)), _over(P("x"), 4)) for _ in range(2)],
     }
-    shapes = {"embedding": (9, 7), "rest": None}
+    shapes = {"embedding": jax.ShapeDtypeStruct((9, 7), jnp.float32), "rest": None}  # or (9, 7)
     for options in ({}, {"donate": True, "memory_limit": "1MiB"}):
         given = jax.tree.map(lambda leaf: leaf + 0, tree)
         moved = rd.reshard(given, target, logical_shape=shapes, **options)

@@ -61,13 +61,11 @@ def _agree(
     name: str, array: str, first: tuple[ScheduledNest, Value], second: tuple[ScheduledNest, Value], *, written: bool
 ) -> None:
     (before, a), (after, b) = first, second
-    if a is b:
+    if a is b or a.means(b):
         return
-    names = (before.nest.name, after.nest.name)
+    ends = ((before.nest.name, after.nest.name), (a.form, b.form))
     if not replace(a, type=DistType(a.type.dims)).means(replace(b, type=DistType(b.type.dims))):
-        raise InconsistentGroupError(name, array, names, (a.form, b.form), "which are other tiles")
-    if not a.means(b):
-        # an array of identities is at once whole and a summand of anything
-        if written and not a.type.partial and before.nest.fills == b.type.reduction:
-            return
-        raise InconsistentGroupError(name, array, names, (a.form, b.form), "which a reduction would have to come between")
+        raise InconsistentGroupError(name, array, *ends, "which are other tiles")
+    # an array of identities is at once whole and a summand of anything
+    if not (written and not a.type.partial and before.nest.fills == b.type.reduction):
+        raise InconsistentGroupError(name, array, *ends, "which a reduction would have to come between")

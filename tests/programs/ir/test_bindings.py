@@ -25,7 +25,7 @@ from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.reference import run_by_rank, run_whole
 from redistrib.programs.lower.bind import MOST
 from redistrib.programs.lower.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
-from redistrib.programs.lower.versions import LayoutBuilder, distance
+from redistrib.programs.lower.versions import LayoutBuilder, MovePlanner, distance
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bind_axes
 from redistrib.programs.schedule.options import PartitionOptions
 
@@ -154,7 +154,7 @@ def emitted(case: Case, bounds: Sequence[BoundKernel], plans: dict[Any, Plan], m
     options = PartitionOptions(
         None, case.options.get("inputs", {}), ends, case.options.get("root", False), case.options["dtype"], model
     )
-    made = Insertion(place, options, stands_for, LayoutBuilder(model, plans=plans))
+    made = Insertion(place, options, stands_for, LayoutBuilder(plan=MovePlanner(model, plans)))
     for kernel, bound, arrays in zip(kernels, bounds, _left_behind(kernels, stands_for, ends, written), strict=True):
         made.add(kernel.name, bound, arrays)
     return made.builder.unchecked(*(made.end(array, None) for array in ends)).received_bytes
@@ -174,7 +174,7 @@ def one_by_one(case: Case) -> list[BoundKernel]:
     """Every operation bound so that its arrays, as the earlier ones left them, have least to move; else the first."""
     place, kernels, stands_for = program_place(case)
     options = PartitionOptions(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
-    made = Insertion(place, options, stands_for, LayoutBuilder("exact"))
+    made = Insertion(place, options, stands_for, LayoutBuilder(plan=MovePlanner("exact")))
 
     def apart(bound: BoundKernel) -> int:
         total = 0

@@ -92,7 +92,7 @@ def told(found: Any) -> list[str]:
 def program(seed: int) -> list[str]:
     """What is found of a random program, on one axis or two."""
     from redistrib.programs.lower.build import build
-    from redistrib.programs.lower.versions import LayoutBuilder
+    from redistrib.programs.lower.versions import MovePlanner
     from redistrib.programs.search.descent import searched
     from tests.programs.search import oracle
 
@@ -100,7 +100,7 @@ def program(seed: int) -> list[str]:
     graph, mesh, profile = oracle.program(random), random.choice(["x=4", "x=2,y=2"]), random.choice(["gpu", "tpu"])
     problem = oracle.problem(graph, mesh, profile, ties=random.choice([0.0, 1e-4]))
     found = searched(problem)
-    made = build(found.decisions.propagation, LayoutBuilder(problem.machine.links), {}, {})
+    made = build(found.decisions.propagation, MovePlanner(problem.machine.links))
     values = ", ".join(str(value.type) for value in made.values.values())
     form = hashlib.sha256(values.encode()).hexdigest()[:12]
     return [mesh, profile, f"{found.price:.6g}", f"{found.bound:.6g}", form]

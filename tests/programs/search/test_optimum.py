@@ -13,7 +13,7 @@ import pytest
 
 from redistrib.lang.types import DistType
 from redistrib.programs.lower.build import build
-from redistrib.programs.lower.versions import LayoutBuilder
+from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.search import descent, exact, integer
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
@@ -141,7 +141,7 @@ def test_random_programs_against_building_everything(seed: int) -> None:
             number: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
             for number, (name, at) in enumerate(zip(graph.outputs, decisions.outs, strict=True))
         }
-        program = build(decisions.propagation, LayoutBuilder(problem.machine.links), starts, ends)
+        program = build(decisions.propagation, MovePlanner(problem.machine.links), inputs=starts, outputs=ends)
         assert simulate(program, problem.machine).seconds >= best * (1 - 1e-9)
 
 
@@ -215,7 +215,7 @@ def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: i
         for number, (name, at) in enumerate(zip(problem.graph.outputs, decisions.outs, strict=True))
     }
     made = simulate(
-        build(decisions.propagation, LayoutBuilder(problem.machine.links), starts, ends), problem.machine
+        build(decisions.propagation, MovePlanner(problem.machine.links), inputs=starts, outputs=ends), problem.machine
     ).seconds
     assert made == pytest.approx(together.bound, rel=1e-9)
 
