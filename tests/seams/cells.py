@@ -6,6 +6,8 @@ something new to stand beside it, is one entry more in a table here.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -253,17 +255,48 @@ def outcome(name: str, cell: Beside) -> str:
     return "right"
 
 
+_PARTED = re.compile(r"(.*?) (under|from|to|of(?= (?:all|the|this) )) (.*)")
+_ITEM = re.compile(r"((?:\[[^]]*\]|[^,\[\]])+)(?:, |$)")
+
+
 def table(outcomes: dict[tuple[str, str], str]) -> str:
     """The refused cells as a table in Markdown: for each call and error, what stands beside the call."""
     rows: dict[tuple[str, str], list[str]] = {}
     for (call, beside), result in outcomes.items():
         if result != "right":
             rows.setdefault((call, result.partition(":")[0]), []).append(beside)
-    lines = [f"| {call} | {', '.join(names)} | `{error}` |" for (call, error), names in rows.items()]
+    lines = [f"| {call} | {folded(names)} | `{error}` |" for (call, error), names in rows.items()]
     return "\n".join(["| call | refused beside | error |", "|---|---|---|", *lines])
+
+
+def folded(names: Sequence[str]) -> str:
+    """The names in one text, those of the same heads or tails together.
+
+    >>> folded(["grad", "jit under x", "jit from a", "grad from a", "jit from b", "grad from b"])
+    'grad, jit under x, [jit, grad] from [a, b]'
+    """
+    heads: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        if parts := _PARTED.fullmatch(name):
+            heads.setdefault((parts[2], parts[3]), []).append(parts[1])
+    tails: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (word, tail), found in heads.items():
+        tails.setdefault((word, tuple(found)), []).append(tail)
+    parted = [f"{_any_of(found)} {word} {_any_of(ends)}" for (word, found), ends in tails.items()]
+    return ", ".join([*(name for name in names if not _PARTED.fullmatch(name)), *parted])
+
+
+def unfolded(text: str) -> list[str]:
+    """The names of a text of `folded`."""
+    choices = [re.split(r"\[(.*?)\]", item) for item in _ITEM.findall(text)]
+    return ["".join(parts) for item in choices for parts in itertools.product(*(part.split(", ") for part in item))]
 
 
 def refused(text: str) -> dict[tuple[str, str], str]:
     """The error of every refused cell, from the table."""
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    return {(row[0], name): row[2].strip("`") for row in rows if row[0] in CALLS for name in row[1].split(", ")}
+    return {(row[0], name): row[2].strip("`") for row in rows if row[0] in CALLS for name in unfolded(row[1])}
+
+
+def _any_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"[{', '.join(names)}]"
