@@ -22,10 +22,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# PyTorch has an environment of its own, and tests/torch runs its page there.
+# PyTorch has an environment of its own, and tests/torch runs its pages there.
+OF_TORCH = ("torch.md", "fsdp2-to-tp.md")
 PAGES = [
     ROOT / "README.md",
-    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts and page.name != "torch.md"),
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts and page.name not in OF_TORCH),
 ]
 LIBRARIES = ("equinox", "flax")  # which examples import; tests/versions has them, and runs these examples
 LANGUAGES = ("python", "sh", "text", "json")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from redistrib.cli import main
 from tests.docs.blocks import blocks_of, inline_commands, shell_lines
 
 PAGE = Path(__file__).parents[2] / "docs" / "torch.md"
+TASK = PAGE.parent / "how-to" / "fsdp2-to-tp.md"
 
 
 def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +33,20 @@ def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_page(ranks: Ranks) -> None:
     assert ranks.run("pages.page", "torch.md") == [9] * 8
+
+
+def test_the_task_is_done_from_its_page_alone(tmp_path: Path) -> None:
+    """In an empty folder, by the command of the page, and in less than two minutes of machine time."""
+    script, command = blocks_of(TASK.read_text())
+    (tmp_path / script.file_name).write_text(script.text)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = shlex.split(command.text)
+    words[0] = str(Path(sys.executable).with_name(words[0]))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert "in all" in done.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 120
 
 
 def test_fsdp_to_tensor_parallel(ranks: Ranks) -> None:
