@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shlex
 import subprocess
@@ -42,7 +43,8 @@ def test_the_task_is_done_from_its_page_alone(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = shlex.split(command.text)
     words[0] = str(Path(sys.executable).with_name(words[0]))
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     assert "in all" in done.stdout
