@@ -84,7 +84,7 @@ def readme_runs() -> int:
 
 def main(installed: str) -> None:
     """Move arrays, then call what needs the second wheel."""
-    assert (find_spec("redistrib.programs.run") is not None) == (installed == "both"), "another set of wheels"
+    assert (find_spec("redistrib.programs") is not None) == (installed == "both"), "another set of wheels"
     assert Path(sys.prefix) in Path(rd.__file__).parents, "the package is not that of this environment"
     arrays_move()
     for name, call in CALLS.items():
