@@ -15,7 +15,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long test-torch zoo exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs docs-links dist clean bench-quick
+.PHONY: help setup test test-long test-torch zoo exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs docs-links release clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,10 +117,11 @@ $(INSTALLS)/wheel: $(VENV)/.dev
 test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
 	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
 
-# Builds two wheels and the sdist, checks sizes and metadata, installs them in empty environments, and runs tests of the
-# unpacked sdist.
+# Builds two wheels and the sdist, checks sizes and metadata, installs them in empty environments, where the README runs,
+# runs tests of the unpacked sdist, and says how to upload.
 # REPOSITORY=https://... makes links of the README absolute, for the page of an index; ARGS chooses the sdist's tests.
-dist: $(VENV)/.dev ## two wheels and the sdist in dist/, checked and installed in empty environments
+# ARGS=--upload uploads, with the key of the index in TWINE_PASSWORD; nothing else does.
+release: $(VENV)/.dev ## two wheels and the sdist in dist/, checked in empty environments, and how to upload them
 	@env -u PYTHONPATH $(BIN)/python tests/install/dist.py --repository '$(REPOSITORY)' $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

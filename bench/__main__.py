@@ -28,6 +28,7 @@ COMMANDS = {
     ),
     "weights": ("bench.weights", "weights loaded, cast and fused on the emulated cluster, beside simpler methods"),
     "programs": ("bench.programs.counted", "twenty programs by rd.distribute and by XLA with the same pins, counted"),
+    "gpt-step": ("bench.gpt_step", "steps of a GPT by rd.distribute and by jax.jit with the same shardings, in turns"),
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
     "searched": ("bench.programs.searched", "the same programs by rd.search, counted"),
     "searched-cluster": ("bench.programs.searched_cluster", "searched schedules against XLA's layouts, paired"),

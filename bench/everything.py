@@ -30,6 +30,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("sets", 4, 20),
     ("weights", 8, 20),
     ("programs", 10, 20),
+    ("gpt-step", 5, 10),
     ("gpu-programs", 10, 20),
     ("programs-cluster", 4, 30),
     ("searched", 10, 20),

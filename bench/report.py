@@ -67,11 +67,11 @@ def distir_rows(results: Results) -> str:
 
 
 def provenance(results: Results) -> str:
-    """Dates and commits of the results."""
+    """Dates of the results; their files have the commits."""
     by_date: dict[str, list[str]] = {}
     for name, file in sorted(results.files.items()):
-        cut_short = ", cut short" if file["settings"].get("unfinished") else ""
-        by_date.setdefault(file["machine"]["date"], []).append(f"{name} ({file['machine']['commit']}{cut_short})")
+        cut_short = " (cut short)" if file["settings"].get("unfinished") else ""
+        by_date.setdefault(file["machine"]["date"], []).append(f"{name}{cut_short}")
     return "\n".join(f"- {date}: {', '.join(names)}." for date, names in sorted(by_date.items())) + "\n"
 
 

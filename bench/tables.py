@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench import survivors, wire
+from bench import gpt_step, survivors, wire
 from bench import torch_cluster as torch_methods
 from bench.distir import TABLE_3, winners
 from bench.dtensor import PLANNERS
@@ -384,6 +384,7 @@ TABLES: dict[str, Callable[..., Table]] = {
     "gpu": counted,
     "dtensor": dtensor, "torch_cluster": torch_cluster, "trees": trees, "partial": partial, "sets": sets,
     "weights": weights,
+    "gpt_step": lambda results, name: Table(gpt_step.HEAD, gpt_step.rows(results.records(name))),
     "programs": programs, "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs,
     "planning": planning, "distir": distir, "eager": eager, "fuzz": fuzz, "mutants": mutants, "scale": scale,
     "scaling_book": scale,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from redistrib.weights.planning import LoadPlan, load_plan
     from redistrib.weights.saving import save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Axis": "redistrib.lang.mesh",

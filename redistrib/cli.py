@@ -270,7 +270,7 @@ def _demo(options: argparse.Namespace) -> int:
     from redistrib import demo
 
     result = demo.run(progress=not options.json)
-    print(json.dumps(result.as_dict(), indent=2) if options.json else f"{result}\n\n{demo.example()}")
+    print(json.dumps(result.as_dict(), indent=2) if options.json else result)
     return 0 if result.correct else 1
 
 

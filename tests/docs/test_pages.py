@@ -31,7 +31,7 @@ from tests.docs.blocks import (
     shell_lines,
     virtual_devices,
 )
-from tests.docs.generated import PAGE, redrawn
+from tests.docs.generated import PARTS, redrawn
 from tests.docs.run_page import FLAGS
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -181,9 +181,9 @@ def test_commands_that_do_not_run_with_their_page_do_what_they_say(page: Path, c
     assert done.stdout or words[0] == "pip"
 
 
-def test_what_is_drawn_from_the_code_is_as_the_code_has_it() -> None:
-    text = PAGE.read_text()
-    assert redrawn(text) == text, "python -m tests.docs.generated writes it anew"
+@pytest.mark.parametrize("page", PARTS, ids=lambda page: page.name)
+def test_what_is_drawn_is_as_the_code_and_the_results_have_it(page: Path) -> None:
+    assert redrawn(page) == page.read_text(), "python -m tests.docs.generated writes it anew"
 
 
 SOURCES = [path for folder in ("redistrib", "bench", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -28,13 +28,13 @@ def test_the_pages_are_as_they_are_written(page: str, tmp_path: Path, monkeypatc
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
-    listed = set(re.findall(r"^   ([\w/-]+)$", (DOCS / "index.rst").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"^([a-z][\w/-]+)$", (DOCS / "index.md").read_text(), re.MULTILINE))
     pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*") if _is_page(path)}
     assert listed == pages
 
 
 def _is_page(path: Path) -> bool:
-    return path.suffix in (".md", ".rst", ".ipynb") and path.name != "index.rst" and "_build" not in path.parts
+    return path.suffix in (".md", ".rst", ".ipynb") and path.name != "index.md" and "_build" not in path.parts
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)

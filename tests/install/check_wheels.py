@@ -1,12 +1,13 @@
 """What the wheels of a release do in an environment without a checkout: `python check_wheels.py arrays|both`.
 
 With the first wheel alone arrays move, and what needs the second says how to install it. With both, functions are
-distributed, searched and simulated.
+distributed, searched and simulated, and the README's blocks run.
 """
 
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -68,9 +69,22 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([script, *arguments], capture_output=True, text=True, timeout=300)
 
 
+def readme_runs() -> int:
+    """Each Python block of the README, pasted alone into a file of an empty folder; return how many."""
+    sys.path.append(str(Path(__file__).parents[2]))  # after the wheels
+    from tests.docs.alone import SNIPPETS, readers_environment, run_alone
+
+    snippets = [snippet for snippet in SNIPPETS if snippet.page.name == "README.md"]
+    for snippet in snippets:
+        with tempfile.TemporaryDirectory() as folder:
+            done = run_alone(snippet, Path(folder), readers_environment(snippet.page))
+        assert done.returncode == 0, f"README.md:{snippet.line}\n{done.stdout}{done.stderr}"
+    return len(snippets)
+
+
 def main(installed: str) -> None:
     """Move arrays, then call what needs the second wheel."""
-    assert (find_spec("redistrib.programs.run") is not None) == (installed == "both"), "another set of wheels"
+    assert (find_spec("redistrib.programs") is not None) == (installed == "both"), "another set of wheels"
     assert Path(sys.prefix) in Path(rd.__file__).parents, "the package is not that of this environment"
     arrays_move()
     for name, call in CALLS.items():
@@ -90,6 +104,10 @@ def main(installed: str) -> None:
         else:
             assert (done.returncode, done.stderr) == (2, f"redistrib: this command {ADVICE}\n"), done.stderr
     print(f"{installed}: arrays move, {len(CALLS)} calls and {len(COMMANDS)} commands that need the programs part")
+    if installed == "both":
+        blocks = readme_runs()
+        assert blocks, "the README has no block to run"
+        print(f"README.md: {blocks} blocks run alone")
 
 
 if __name__ == "__main__":

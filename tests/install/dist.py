@@ -1,16 +1,18 @@
-"""What a release needs: `python tests/install/dist.py [--repository URL] [--all] [TEST ...]`.
+"""What a release needs: `python tests/install/dist.py [--repository URL] [--all] [--upload] [TEST ...]`.
 
 Builds two wheels and the sdist into `dist` and has twine check their metadata; a wheel of 700,000 bytes or more is an
 error. In empty environments it installs the first wheel alone, which moves arrays, both wheels, which distribute
-functions, and the sdist, which has everything. It collects all tests of the unpacked sdist and runs some. With `--all`
-it runs the whole `make test` there, in an environment that it makes itself. With the address of the repository, the
-README's links and the project's URLs are absolute in all archives, as the page of an index needs them; the sources stay
-as they are.
+functions and run the README, and the sdist, which has everything. It collects all tests of the unpacked sdist and runs
+some. With `--all` it runs the whole `make test` there, in an environment that it makes itself. With the address of the
+repository, the README's links and the project's URLs are absolute in all archives, as the page of an index needs them;
+the sources stay as they are. CHANGELOG.md must have a part for the version. At the end it says how to upload;
+`--upload` does it, with the index's key in `TWINE_PASSWORD`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -54,7 +56,10 @@ def main() -> None:
     parser.add_argument("--repository", default="", help="address of the repository, such as https://host/owner/name")
     parser.add_argument("--all", action="store_true", help="run `make test` of the unpacked sdist, 10 minutes")
     parser.add_argument("tests", nargs="*", default=TESTS)
+    parser.add_argument("--upload", action="store_true", help="upload it, with the key in TWINE_PASSWORD")
     options = parser.parse_args()
+    if wrong := unready(options.upload, options.repository):
+        parser.error(wrong)
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
@@ -91,6 +96,28 @@ def main() -> None:
             run("make", "test", cwd=unpacked)
         else:
             run(*pytest, "-n", "2", "-m", "not long and not exhaustive", *options.tests, cwd=unpacked)
+    upload = [sys.executable, "-m", "twine", "upload", "--non-interactive", *archives]
+    if options.upload:
+        run(*upload)
+    else:
+        print("checked, and not uploaded; with the key of the index:")
+        print("  TWINE_USERNAME=__token__ TWINE_PASSWORD=KEY make release REPOSITORY=https://... ARGS=--upload")
+
+
+def unready(upload: bool, repository: str) -> str:
+    """Why no release can be made or uploaded now; empty if it can."""
+    if f"\n## {version_of(ROOT)}\n" not in (ROOT / "CHANGELOG.md").read_text():
+        return f"CHANGELOG.md has no part '## {version_of(ROOT)}'"
+    if upload and not os.environ.get("TWINE_PASSWORD"):
+        return "an upload needs the key of the index in TWINE_PASSWORD"
+    if upload and not repository:
+        return "an upload needs REPOSITORY=https://..., for the links of its page"
+    return ""
+
+
+def version_of(source: Path) -> str:
+    """The version of a folder, which is written in its package."""
+    return re.search(r'^__version__ = "(.+)"', (source / "redistrib" / "__init__.py").read_text(), re.M)[1]
 
 
 def build(source: Path, kind: str) -> None:
@@ -102,7 +129,7 @@ def wheels(source: Path) -> list[Path]:
     """Build both wheels of a folder, whose description is then that of the second, and return their paths."""
     description = source / "pyproject.toml"
     project = description.read_text()
-    version = re.search(r'^__version__ = "(.+)"', (source / "redistrib" / "__init__.py").read_text(), re.M)[1]
+    version = version_of(source)
     for part in (of_arrays, of_programs):
         description.write_text(part(project, version))
         build(source, "--wheel")

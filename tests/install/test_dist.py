@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from pathlib import Path
 
 import pytest
 
-import redistrib
 from tests.docs.blocks import ROOT
+from tests.install import dist
 from tests.install.dist import absolute, with_urls
 
 ADDRESS = "https://example.org/owner/redistrib"
@@ -34,9 +35,25 @@ def test_the_project_has_urls_on_an_index() -> None:
     assert project["scripts"] == {"redistrib": "redistrib.cli:main"}
 
 
-def test_the_readme_is_short_and_the_citation_has_the_version() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
-    assert f"version: {redistrib.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+def test_the_readme_and_the_changelog_are_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+    assert (ROOT / "CHANGELOG.md").stat().st_size <= 12_000
+
+
+def test_a_release_needs_its_part_of_the_changelog_and_an_upload_a_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TWINE_PASSWORD", raising=False)
+    assert dist.unready(upload=False, repository="") == ""
+    assert "TWINE_PASSWORD" in dist.unready(upload=True, repository=ADDRESS)
+    monkeypatch.setenv("TWINE_PASSWORD", "key")
+    assert "REPOSITORY" in dist.unready(upload=True, repository="")
+    assert dist.unready(upload=True, repository=ADDRESS) == ""
+    (tmp_path / "redistrib").mkdir()
+    (tmp_path / "redistrib" / "__init__.py").write_text('__version__ = "9.9"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
+    monkeypatch.setattr(dist, "ROOT", tmp_path)
+    assert "'## 9.9'" in dist.unready(upload=False, repository="")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +84,7 @@ def test_the_sdist_has_what_its_tests_read_and_nothing_that_they_make(sdist: set
         "README.md",
         "bench/__main__.py",
         "conftest.py",
-        "docs/index.rst",
+        "docs/index.md",
         "examples/jobs.py",
     )
     assert [name for name in wanted if name not in sdist] == []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 
-from bench import goals
+from bench import goals, gpt_step, results, tables
+from bench.__main__ import parser_for
 from bench.programs.all import cases
 from bench.programs.case import SIZES, shardings
 from bench.programs.compared import ratio
+from bench.programs.gpt import MESHES, gpt
 from bench.programs.pair import Pair
 from bench.results import Results
 from bench.summary import OURS, XLA
@@ -53,3 +56,26 @@ def test_a_program_is_compared_and_a_wrong_result_is_told() -> None:
 def test_there_are_twenty_in_three_sizes() -> None:
     assert [len(cases(size)) for size in SIZES] == [20, 20, 20]
     assert cases("full").keys() == ALL.keys()
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_a_step_of_a_gpt_has_the_same_pins_by_both(name: str) -> None:
+    case = gpt(name, "small")
+    mesh = case.mesh_of(jax.devices())
+    f = case.distributed(mesh)
+    assert f.opaque == ()
+    equivalent(f.in_shardings, shardings(mesh, case.ins), case.args)
+    equivalent(f.out_shardings, shardings(mesh, case.outs), jax.eval_shape(case.undistributed, *case.args))
+
+
+def test_steps_of_a_gpt_run_in_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each result is compared with that of one device, and the table is of what was measured."""
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    asked = ["gpt-step", "--size", "small", "--rounds", "3", "--sets", "data 4 x model 2"]
+    shown: list[str] = []
+    code = gpt_step.SUITE.main(parser_for("gpt-step").parse_args(asked), lambda *of: shown.append(tables.of(*of)))
+    (record,) = (results.load("gpt_step") or {})["records"]
+    assert code == 0 and "wrong" not in record
+    assert {side: len(record["times"][side]) for side in (OURS, XLA)} == {OURS: 3, XLA: 3}
+    assert record[OURS]["received"] == record[OURS]["predicted"] and record[XLA]["received"]
+    assert "| data 4 x model 2 | " in shown[0] and shown[0].count("\n") == 2
