@@ -181,6 +181,31 @@ def counted(count: int, singular: str, plural: str) -> str:
     return f"{count:,} {singular if count == 1 else plural}"
 
 
+def bytes_text(size: float) -> str:
+    """Bytes in the unit that fits.
+
+    >>> bytes_text(512), bytes_text(1536), bytes_text(3 * 2**20)
+    ('512 B', '1.5 KiB', '3 MiB')
+    """
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"]
+    while abs(size) >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.1f}".removesuffix(".0") + f" {units[0]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds in the unit that fits.
+
+    >>> seconds_text(1.5e-5), seconds_text(0.0123), seconds_text(0)
+    ('15 us', '12.3 ms', '0 ns')
+    """
+    for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {name}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
 @contextmanager
 def status_shown(doing: str, progress: bool | None, limit: float | None = None) -> Iterator[Callable[[str], None]]:
     """A function that shows on stderr how far long work is, behind the time since it began and the seconds that it may

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import PlanData
 from redistrib.plans.step import Step
-from redistrib.report import counted, rendered
+from redistrib.report import bytes_text, counted, rendered, seconds_text
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement
 
@@ -129,7 +129,7 @@ def _foot(plan: PlanData) -> list[str]:
     return [
         f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
-        f"predicted peak {_bytes(plan.peak_bytes)} per device",
+        f"predicted peak {bytes_text(plan.peak_bytes)} per device",
         *(_traffic(plan) if plan.leaves_devices_out else []),
         *([] if plan.note is None else [f"note: {plan.note}"]),
     ]
@@ -152,7 +152,7 @@ def _times(counts: Iterable[int]) -> str:
 
 
 def _size(elements: int, itemsize: int) -> str:
-    return f"{_number(elements)} ({_bytes(elements * itemsize)})"
+    return f"{_number(elements)} ({bytes_text(elements * itemsize)})"
 
 
 def _received(elements: Sequence[int], itemsize: int) -> str:
@@ -161,7 +161,7 @@ def _received(elements: Sequence[int], itemsize: int) -> str:
     if total == most * len(elements):
         return _size(most, itemsize) if most else "0"
     mean = total / len(elements)
-    return f"{_number(mean)} ({_bytes(mean * itemsize)}), max {_size(most, itemsize)}"
+    return f"{_number(mean)} ({bytes_text(mean * itemsize)}), max {_size(most, itemsize)}"
 
 
 def _number(number: float) -> str:
@@ -171,18 +171,5 @@ def _number(number: float) -> str:
     return f"{number:,.0f}" if number == math.floor(number) else f"{number:,.2f}"
 
 
-def _bytes(number: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"]
-    while number >= 1024 and len(units) > 1:
-        number /= 1024
-        units.pop(0)
-    return f"{number:.1f}".removesuffix(".0") + f" {units[0]}"
-
-
 def _cost(cost: float, unit: str) -> str:
-    if unit != "seconds":
-        return _number(cost)
-    for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if cost >= scale:
-            return f"{cost / scale:.3g} {name}"
-    return f"{cost / 1e-9:.3g} ns"
+    return seconds_text(cost) if unit == "seconds" else _number(cost)
