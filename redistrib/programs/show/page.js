@@ -238,7 +238,7 @@ function timelineView(line) {
       }
     }
     g.fillStyle = "#445";
-    const steps = 6;
+    const steps = Math.max(2, Math.min(6, Math.floor((width - LEFT) / 110)));
     for (let k = 0; k <= steps; k++) {
       const seconds = state.from + (state.to - state.from) * k / steps;
       const x = xOf(seconds);
