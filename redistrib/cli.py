@@ -21,7 +21,7 @@ from redistrib import __version__
 from redistrib.completion import SHELLS, script
 from redistrib.errors import MissingPackageError, RedistribError
 from redistrib.extras import PROGRAMS, lacks_programs, to_install
-from redistrib.report import writing
+from redistrib.report import LINES, lines_shown, writing
 
 PIPE_CLOSED = 128 + 13  # the exit code that a shell reports when SIGPIPE ends a process
 
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # the encoding may lack characters of an axis name
     options = parser().parse_args(arguments)
     try:
-        code = int(options.command(options))
+        with lines_shown(LINES if sys.stdout.isatty() else None, "`| less` shows all"):
+            code = int(options.command(options))
         sys.stdout.flush()
     except RedistribError as error:
         return _failed(str(error))

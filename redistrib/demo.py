@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from redistrib.errors import MissingPackageError
 from redistrib.extras import need, to_install
 from redistrib.plans.plan import Plan
-from redistrib.report import counted, rendered
+from redistrib.report import Printed, counted, rendered
 
 if TYPE_CHECKING:
     from redistrib.explain.profiling.compare import Side
@@ -76,7 +76,7 @@ class ParameterGroup:
 
 
 @dataclass(frozen=True)
-class DemoResult:
+class DemoResult(Printed):
     """The measurements of the move.
 
     Attributes:
@@ -118,7 +118,7 @@ class DemoResult:
         """The measurements for JSON."""
         return {"totals": self.totals(), "groups": [group.as_dict() for group in self.groups]}
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = [
             [
                 f"{group.plan.source}\n-> {group.plan.target}",

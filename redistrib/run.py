@@ -11,7 +11,7 @@ from redistrib.extras import need
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, require_even
 from redistrib.plans.plan import Plan
-from redistrib.report import rendered
+from redistrib.report import Printed, rendered
 from redistrib.theory.topology import Topology
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunReport:
+class RunReport(Printed):
     """A plan and the measurements of its run.
 
     Attributes:
@@ -49,7 +49,7 @@ class RunReport:
             "xla": None if xla is None else xla.as_dict(),
         }
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         ours, xla = self.comparison.ours, self.comparison.xla
         sides = [("ours", ours), *([("XLA", xla)] if xla is not None else [])]
         bound = self.comparison.bound

@@ -11,14 +11,14 @@ import numpy as np
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.errors import ProfileError
 from redistrib.plans.samples import Sample
-from redistrib.report import rendered
+from redistrib.report import Printed, rendered
 
 # The bandwidth of a coefficient fitted as zero, in bytes per second.
 FASTEST = 1e15
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Printed):
     """A profile and its predictions for the samples.
 
     Attributes:
@@ -36,7 +36,7 @@ class Fit:
         """(predicted - measured) / measured, per sample."""
         return tuple(p / s.seconds - 1 for p, s in zip(self.predicted, self.samples, strict=True))
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = [
             [
                 f"{s.kind} of {s.members}",

@@ -16,6 +16,7 @@ from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
 from redistrib.dtensor.leaves import StateLeaf
 from redistrib.dtensor.moves import Planned, steps_of
 from redistrib.errors import LeafError, MemoryLimitError, RedistribError, TypeFormError
+from redistrib.report import Printed, rendered
 
 BUCKET_BYTES = 64 * 2**20  # bytes of source and target tiles in a launch, unless one tensor has more
 
@@ -38,7 +39,7 @@ class LaunchGroup:
 
 
 @dataclass(frozen=True)
-class StatePlan:
+class StatePlan(Printed):
     """The launches that move a tree of tensors, in order.
 
     Attributes:
@@ -72,18 +73,18 @@ class StatePlan:
         """Bytes alive on the fullest rank at the worst moment."""
         return max(self.before_bytes, *[group.peak_bytes for group in self.groups], 0)
 
-    def __str__(self) -> str:
-        rows = [f"{'tensors':>8} {'launches':>9} {'received bytes':>16} {'peak bytes':>16}  first tensor"]
-        rows += [
-            f"{len(g.paths):8,} {g.launches:9,} {g.received_bytes:16,} {g.peak_bytes:16,}  {g.paths[0]}"
+    def _text(self) -> str:
+        rows = [
+            [g.paths[0], f"{len(g.paths):,}", f"{g.launches:,}", f"{g.received_bytes:,}", f"{g.peak_bytes:,}"]
             for g in self.groups
         ]
-        rows.append(
-            f"{sum(len(g.paths) for g in self.groups):8,} {self.launches:9,} {self.received_bytes:16,} "
-            f"{self.peak_bytes:16,}  in all; at least {self.lower_bound_bytes:,} bytes are received, "
-            f"{len(self.kept):,} tensors stay"
+        tensors = sum(len(g.paths) for g in self.groups)
+        total = ["in all", f"{tensors:,}", f"{self.launches:,}", f"{self.received_bytes:,}", f"{self.peak_bytes:,}"]
+        columns = ["first tensor", "tensors", "launches", "received bytes", "peak bytes"]
+        return (
+            f"{rendered('', columns, rows, foot=total)}\n"
+            f"at least {self.lower_bound_bytes:,} bytes are received, {len(self.kept):,} tensors stay"
         )
-        return "\n".join(rows)
 
 
 @dataclass(frozen=True)

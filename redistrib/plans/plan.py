@@ -33,7 +33,7 @@ class Plan(PlanData, ShownInNotebooks):
         """
         return serial.from_json(cls, text, lambda plan: verify(plan, bound))
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """A table of the steps, in plain text; see `redistrib.plans.table`."""
         return table.render(self)
 

@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-import io
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import PlanData
 from redistrib.plans.step import Step
-from redistrib.report import counted, ruled
+from redistrib.report import bytes_text, counted, rendered, seconds_text
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
-
-def render(plan: PlanData, width: int = 118) -> str:
-    """The table as plain text, at most `width` characters wide; long types are folded.
+def render(plan: PlanData) -> str:
+    """The table as plain text.
 
     Received elements are the mean over the devices, and the maximum where it differs. Steps have a cost where the
     plan has `step_costs`.
     """
-    from rich.table import Table  # slow to import, and needed where a plan is printed
-
-    table = Table(box=ruled(), show_footer=True, show_edge=False, pad_edge=False)
-    received = plan.received
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("step", footer="total", no_wrap=True)
-    table.add_column("groups", footer=counted(plan.collectives, "collective", "collectives"))
     names = _Names(plan)
-    after = [names.of(placement) for placement in (plan.before, *(step.after for step in plan.steps))]
-    word = max(len(part) for name in after for part in name.split(" "))
-    table.add_column("type after", overflow="fold", min_width=min(word, 40))
-    table.add_column("tile", justify="right", no_wrap=True)
-    table.add_column("received per device", footer=_received(received, plan.itemsize), justify="right", no_wrap=True)
-    table.add_column("cost", footer=_cost(plan.cost, plan.unit), justify="right", no_wrap=True)
-    table.add_row("", "source", "", after[0], _size(plan.before.tile_size, plan.itemsize), "", "")
+    rows = [["", "source", "", names.of(plan.before), _size(plan.before.tile_size, plan.itemsize), "", ""]]
     costs: Sequence[float | None] = plan.step_costs or [None] * len(plan.steps)
-    for number, (step, name, cost) in enumerate(zip(plan.steps, after[1:], costs, strict=True), 1):
-        table.add_row(
-            str(number),
-            step_name(step),
-            step.participants,
-            name,
-            _size(step.after.tile_size, plan.itemsize),
-            _received(step.received(), plan.itemsize),
-            "" if cost is None else _cost(cost, plan.unit),
+    for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True), 1):
+        rows.append(
+            [
+                str(number),
+                step_name(step),
+                step.participants,
+                names.of(step.after),
+                _size(step.after.tile_size, plan.itemsize),
+                _received(step.received(), plan.itemsize),
+                "" if cost is None else _cost(cost, plan.unit),
+            ]
         )
-    text = [*_head(plan), "", *_plain(table, width).splitlines(), "", *names.notes(), *_foot(plan)]
-    if plan.beside is not None:
-        text += plan.beside(plan).splitlines()
-    lines = [part for line in text for part in (_folded(line, width) if len(line.rstrip()) > width else [line])]
-    return "\n".join(line.rstrip() for line in lines)
+    collectives = counted(plan.collectives, "collective", "collectives")
+    received, cost_in_all = _received(plan.received, plan.itemsize), _cost(plan.cost, plan.unit)
+    foot = ["", "total", collectives, "", "", received, cost_in_all]
+    columns = ["#", "step", "groups", "type after", "tile", "received per device", "cost"]
+    table = rendered("", columns, rows, foot=foot, left=range(4), edge="")
+    text = [*_head(plan), "", table, "", *names.notes(), *_foot(plan)]
+    return "\n".join(text if plan.beside is None else [*text, plan.beside(plan)])
 
 
 def step_name(step: Step) -> str:
@@ -144,7 +129,7 @@ def _foot(plan: PlanData) -> list[str]:
     return [
         f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
-        f"predicted peak {_bytes(plan.peak_bytes)} per device",
+        f"predicted peak {bytes_text(plan.peak_bytes)} per device",
         *(_traffic(plan) if plan.leaves_devices_out else []),
         *([] if plan.note is None else [f"note: {plan.note}"]),
     ]
@@ -162,25 +147,12 @@ def _traffic(plan: PlanData) -> list[str]:
     ]
 
 
-def _plain(table: Table, width: int) -> str:
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as capture:
-        console.print(table, markup=False, highlight=False)
-    return capture.get()
-
-
-def _folded(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-
-
 def _times(counts: Iterable[int]) -> str:
     return "x".join(map(str, counts))
 
 
 def _size(elements: int, itemsize: int) -> str:
-    return f"{_number(elements)} ({_bytes(elements * itemsize)})"
+    return f"{_number(elements)} ({bytes_text(elements * itemsize)})"
 
 
 def _received(elements: Sequence[int], itemsize: int) -> str:
@@ -189,7 +161,7 @@ def _received(elements: Sequence[int], itemsize: int) -> str:
     if total == most * len(elements):
         return _size(most, itemsize) if most else "0"
     mean = total / len(elements)
-    return f"{_number(mean)} ({_bytes(mean * itemsize)}), max {_size(most, itemsize)}"
+    return f"{_number(mean)} ({bytes_text(mean * itemsize)}), max {_size(most, itemsize)}"
 
 
 def _number(number: float) -> str:
@@ -199,18 +171,5 @@ def _number(number: float) -> str:
     return f"{number:,.0f}" if number == math.floor(number) else f"{number:,.2f}"
 
 
-def _bytes(number: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"]
-    while number >= 1024 and len(units) > 1:
-        number /= 1024
-        units.pop(0)
-    return f"{number:.1f}".removesuffix(".0") + f" {units[0]}"
-
-
 def _cost(cost: float, unit: str) -> str:
-    if unit != "seconds":
-        return _number(cost)
-    for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if cost >= scale:
-            return f"{cost / scale:.3g} {name}"
-    return f"{cost / 1e-9:.3g} ns"
+    return seconds_text(cost) if unit == "seconds" else _number(cost)

@@ -91,7 +91,7 @@ class TreePlan(ShownInNotebooks):
     def _launches(self) -> str:
         return counted(len(self.batches), "launch", "launches")
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = []
         for number, batch in enumerate(self.batches, start=1):
             for k, (group, entry) in enumerate(batch.parts):

@@ -17,7 +17,7 @@ from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import ChoiceError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.renamed import renamed
-from redistrib.report import counted, rendered
+from redistrib.report import Printed, counted, rendered
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
 from redistrib.theory.boxes import boxes_of
@@ -31,7 +31,7 @@ from redistrib.weights.targets import TargetTensor, asked_for, target_tree
 
 
 @dataclass(frozen=True)
-class LoadPlan:
+class LoadPlan(Printed):
     """The plan of `load` with the same arguments. Print it for a table.
 
     Attributes:
@@ -62,7 +62,7 @@ class LoadPlan:
         """Bytes that all hosts read: those of the tensors, each once."""
         return sum(self.read_bytes)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         share = self.total_bytes / len(self.read_bytes)
         shares = [f"{size / share:.2f}x" if share else "-" for size in self.read_bytes]
         rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]

@@ -1,8 +1,10 @@
-"""The pages of reference: a directive for every public name. `python -m tests.docs.reference` writes them anew."""
+"""The pages of reference: a list of public names on each. `python -m tests.docs.reference` writes them anew.
+
+The page of each name is made from its docstring when the site is built.
+"""
 
 from __future__ import annotations
 
-import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -11,54 +13,31 @@ import redistrib as rd
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TOOLS = ("redistrib.explain", "redistrib.programs.ir.listing", "redistrib.testing")
-_DIRECTIVE = re.compile(r"^\.\. (?:py:data::|auto(?:function|class|exception)::) (\S+)$", re.MULTILINE)
+_LISTED = re.compile(r"^(?:   ~|\.\. py:data:: )(\S+)$", re.MULTILINE)
 
-# Title, first sentence and names of each page about names of `redistrib` itself.
-PAGES = {
-    "moving": (
-        "Moving arrays",
-        "Functions that move arrays and trees of arrays, and the plans of trees.",
-        (
-            "reshard",
-            "reshard_plan",
-            "like",
-            "TreePlan",
-            "load",
-            "load_plan",
-            "LoadPlan",
-            "save",
-            "cache_info",
-            "clear_caches",
-        ),
-    ),
+MOVING = (
+    *("reshard", "reshard_plan", "like", "TreePlan", "load", "load_plan", "LoadPlan", "save", "cache_info"),
+    "clear_caches",
+)
+PROGRAMS = (
+    *("distribute", "along", "work", "cut", "proxy", "rule", "search", "pipeline", "Layout", "diagnose", "nest"),
+    *("partition", "Program", "simulate", "view", "to_jax", "to_mpi", "to_torch"),
+)
+VALUES = (
+    *("synthesize", "verify", "Plan", "tile_of", "owners", "point_of", "subset", "Mesh", "Axis", "DistType"),
+    *("DimType", "Topology", "CostModel", "LatencyBandwidth"),
+)
+# What functions return, and users do not make themselves.
+RESULTS = {
+    "moving": ("resharding.through.value.ThroughPlan",),
     "programs": (
-        "Functions over a mesh",
-        "Functions that cut, search, run, time, diagnose and show JAX functions and programs.",
-        (
-            *(
-                "distribute",
-                "along",
-                "work",
-                "cut",
-                "proxy",
-                "rule",
-                "search",
-                "pipeline",
-                "Layout",
-                "diagnose",
-                "nest",
-                "partition",
-            ),
-            *("Program", "simulate", "view", "to_jax", "to_mpi", "to_torch"),
-        ),
-    ),
-    "values": (
-        "Plans, types and meshes",
-        "Plans between two types, and what types, meshes, topologies and cost models are.",
-        (
-            *("synthesize", "verify", "Plan", "tile_of", "owners", "point_of", "subset", "Mesh", "Axis", "DistType"),
-            *("DimType", "Topology", "CostModel", "LatencyBandwidth"),
-        ),
+        *("programs.run.distributed.Distributed", "programs.run.distributed.Cost"),
+        *("programs.search.result.Searched", "programs.search.result.Candidate", "programs.search.staged.Staged"),
+        *("programs.search.report.Decision", "programs.search.report.PinCost", "programs.search.anytime.Improvement"),
+        *("programs.search.ranking.Ranking", "programs.search.timed.Measured", "programs.schedule.schedule.Schedule"),
+        *("programs.time.result.Simulation", "programs.time.timeline.Event", "programs.time.machine.Machine"),
+        *("programs.show.diagnosis.Diagnosis", "programs.show.diagnosis.Finding", "programs.show.entry.Page"),
+        "programs.stages.pipelined.Pipelined",
     ),
 }
 
@@ -71,45 +50,80 @@ def public_names() -> set[str]:
     return (listed | own) - {"redistrib.errors.RedistribError"}
 
 
+def result_names() -> set[str]:
+    """The classes of results, with their modules."""
+    return {f"redistrib.{name}" for names in RESULTS.values() for name in names}
+
+
 def documented_names() -> list[str]:
-    """The names of all directives."""
-    return [name for path in sorted(FOLDER.glob("*.rst")) for name in _DIRECTIVE.findall(path.read_text())]
+    """The names on all pages."""
+    return [name for path in sorted(FOLDER.glob("*.rst")) for name in _LISTED.findall(path.read_text())]
 
 
-def _directive(name: str) -> str:
-    module, _, attribute = name.rpartition(".")
-    value = getattr(import_module(module), attribute)
-    if not callable(value):
-        return f".. py:data:: {name}\n"
-    if not inspect.isclass(value):
-        return f".. autofunction:: {name}\n"
-    if issubclass(value, BaseException):
-        return f".. autoexception:: {name}\n"
-    # The fields of a dataclass or a named tuple stand among its attributes already.
-    fields = ", ".join(getattr(value, "__dataclass_fields__", getattr(value, "_fields", ())))
-    left_out = f"   :exclude-members: {fields}\n" if fields else ""
-    return f".. autoclass:: {name}\n   :members:\n   :inherited-members:\n{left_out}"
+def _listed(names: list[str]) -> str:
+    called = {
+        name: callable(getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])) for name in names
+    }
+    rows = "".join(f"   ~{name}\n" for name in names if called[name])
+    data = "".join(f"\n.. py:data:: {name}\n" for name in names if not called[name])
+    return f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{rows}{data}"
 
 
-def _page(title: str, lead: str, names: list[str], foot: str = "") -> str:
-    return "\n".join([f"{title}\n{'=' * len(title)}\n\n{lead}\n", *map(_directive, names)]) + foot
+def _headed(title: str, mark: str, text: str) -> str:
+    return f"{title}\n{mark * len(title)}\n\n{text}"
+
+
+def _of(modules: tuple[str, ...], but: tuple[str, ...] = ()) -> list[str]:
+    return [f"{module}.{name}" for module in modules for name in import_module(module).__all__ if name not in but]
+
+
+def pages() -> dict[str, str]:
+    """The text of each page."""
+
+    def own(page: str, names: tuple[str, ...]) -> str:
+        text = _listed([f"redistrib.{name}" for name in names])
+        results = [f"redistrib.{name}" for name in RESULTS.get(page, ())]
+        return text + (f"\n{_headed('Results', '-', _listed(results))}" if results else "")
+
+    parts = {
+        "moving": (
+            "Moving arrays",
+            "Functions that move arrays and trees of arrays, load and save checkpoints, and the plans of trees.",
+            own("moving", MOVING),
+        ),
+        "programs": (
+            "Functions over a mesh",
+            "Functions that cut, search, run, time, diagnose, show and export JAX functions and programs.",
+            own("programs", PROGRAMS),
+        ),
+        "values": (
+            "Plans, types and meshes",
+            "Plans between two types, and what types, meshes, topologies and cost models are.",
+            own("values", VALUES),
+        ),
+        "errors": (
+            "Errors",
+            "Every error is a ``RedistribError``. Its message names the value, the rule and the way out.",
+            _listed(["redistrib.RedistribError", *_of(("redistrib.errors",), ("RedistribError",))]),
+        ),
+        "ir": (
+            "Programs as data",
+            "The module ``redistrib.ir``: programs built by hand, interpreted, transformed, and seen rank by rank.",
+            _listed(_of(("redistrib.ir",))),
+        ),
+        "tools": (
+            "Pictures, events, and tools for tests",
+            "Pictures need the extra ``plot``; strategies of Hypothesis need the extra ``testing``.",
+            f"{_listed(_of(TOOLS))}\n{_headed('Events', '-', '.. automodule:: redistrib.resharding.events')}\n",
+        ),
+    }
+    return {page: _headed(title, "=", f"{lead}\n\n{text}") for page, (title, lead, text) in parts.items()}
 
 
 def main() -> None:
     """Write the pages."""
-    for page, (title, lead, names) in PAGES.items():
-        (FOLDER / f"{page}.rst").write_text(_page(title, lead, [f"redistrib.{name}" for name in names]))
-    errors = import_module("redistrib.errors").__all__
-    lead = "Every error is a :class:`redistrib.RedistribError`. Its message names the value, the rule and the way out."
-    names = [f"redistrib.errors.{name}" for name in errors if name != "RedistribError"]
-    (FOLDER / "errors.rst").write_text(_page("Errors", lead, ["redistrib.RedistribError", *names]))
-    tools = [f"{m}.{name}" for m in TOOLS for name in import_module(m).__all__]
-    ir = [f"redistrib.ir.{name}" for name in import_module("redistrib.ir").__all__]
-    lead = "The module ``redistrib.ir``: programs built by hand, interpreted, transformed, and seen rank by rank."
-    (FOLDER / "ir.rst").write_text(_page("Programs as data", lead, ir))
-    lead = "Pictures need the extra ``plot``; strategies of Hypothesis need the extra ``testing``."
-    foot = "\nEvents\n------\n\n.. automodule:: redistrib.resharding.events\n"
-    (FOLDER / "tools.rst").write_text(_page("Pictures, events, and tools for tests", lead, tools, foot))
+    for page, text in pages().items():
+        (FOLDER / f"{page}.rst").write_text(text)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice
-from redistrib.plans.table import render, step_name
+from redistrib.plans.table import step_name
 from tests.plans.hand import GOOD, place, plan
 
 THREE_PHASES = """\
@@ -149,14 +150,15 @@ def test_tiles_are_shown_in_every_unit() -> None:
         assert f" ({made.before.tile_size} {unit})" in str(replace(made, itemsize=1024**k))
 
 
-def test_sizes_are_shown_in_binary_units_and_long_types_fold() -> None:
+def test_sizes_are_shown_in_binary_units_and_long_types_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"a{k}" for k in range(12)]
     mesh = Mesh.of(dict.fromkeys(names, 2))
     position = np.arange(4096).reshape(2, -1)
     rest = ", ".join(f"2048{{{name}}}4096" for name in names[1:6])
     source, target = f"[2048{{a0}}4096, {rest}]", f"[4096, {rest}]"
     made = plan(source, target, mesh, AllGather(place(source, mesh), place(target, mesh), position.T))
-    text = render(made, 100)
+    monkeypatch.setattr("os.get_terminal_size", lambda fd: os.terminal_size((100, 40)))
+    text = str(made)
     assert max(map(len, text.splitlines())) <= 100
     assert "7.379e+19 (256 EiB)" in text
     assert "7.379e+19 (256 EiB)" in text.splitlines()[-5]

@@ -22,6 +22,6 @@ from redistrib.report import ShownInNotebooks
 class Program(ProgramData, ShownInNotebooks):
     """Operations over devices, in order; `ProgramData` lists its fields and figures."""
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """A table of the operations, in plain text; see `redistrib.programs.ir.table`."""
         return table.render(self)

@@ -29,6 +29,7 @@ def render(program: ProgramData) -> str:
     ------------------------------------------------------------------
     matmul             j by r1     256
       out.1             [8, 8]              1,536   all_reduce     384
+    ------------------------------------------------------------------
     total                          256      1,536                  384
     1 operation, 1 move, 0 operations run whole by every device; at most 896 bytes on a device
     """
@@ -51,7 +52,7 @@ def render(program: ProgramData) -> str:
     peak = highest_peak_bytes(program)
     title = f"{program.name} on {counted(len(program.devices), 'device', 'devices')}"
     return (
-        f"{rendered(title, COLUMNS, [*rows, total], width=132)}\n"
+        f"{rendered(title, COLUMNS, rows, foot=total)}\n"
         f"{counted(len(work), 'operation', 'operations')}, {counted(len(moves), 'move', 'moves')}, "
         f"{counted(uncut, 'operation', 'operations')} run whole by every device; at most {peak:,} bytes on a device"
     )

@@ -35,6 +35,7 @@ from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.time.entry import peak_on, simulate
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
+from redistrib.report import Printed
 
 _FUNCTION = "distribute"
 
@@ -55,7 +56,7 @@ class Cost(NamedTuple):
     seconds: float
 
 
-class Distributed:
+class Distributed(Printed):
     """A function of arrays, distributed: the result of `rd.distribute`.
 
     Attributes:
@@ -106,7 +107,7 @@ class Distributed:
     def __repr__(self) -> str:
         return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """The table of the program, the choices, the operations that every device runs whole, and the regions."""
         chosen = [f"{choice.operation}, axis {choice.axis!r}: {choice.why}" for choice in self.choices]
         whole = [f"{name} ({source}) is run whole by every device: {why}" for name, source, why in self.opaque]

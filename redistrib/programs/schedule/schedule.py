@@ -12,7 +12,7 @@ from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.report import rendered
+from redistrib.report import Printed, rendered
 
 FORMAT = "redistrib-schedule"
 VERSION = 1
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Printed):
     """A complete schedule: the result of `rd.search`, and an argument of `rd.distribute` in the place of tactics.
 
     Attributes:
@@ -118,7 +118,7 @@ class Schedule:
         message = f"the text is no schedule: {why}; `redistrib search -o` and `to_json` write one"
         raise CutError("", "", "Schedule", message)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """A table of the arguments, and of the operations that are cut."""
         rows = [[name, str(form)] for name, form in self.starts.items()]
         rows += [

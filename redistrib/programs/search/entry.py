@@ -146,7 +146,7 @@ def search(
     least: list[MemoryLimitError] = []
     ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
     how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
-    with status_shown("searching", progress) as report_progress:
+    with status_shown("searching", progress, limit) as report_progress:
         with raised_in_all("search", lambda: together.processes):
             prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
 

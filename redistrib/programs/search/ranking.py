@@ -42,7 +42,7 @@ class Ranking(ShownInNotebooks):
         draw(self.machine, [(predicted, ran) for _, _, predicted, ran in self.runs], Path(path))
         return Path(path)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = [
             [name, str(place), f"{seconds * 1e3:,.3f}", f"{ran.seconds * 1e3:,.3f}", f"{seconds / ran.seconds:.3g}"]
             for name, place, seconds, ran in self.runs

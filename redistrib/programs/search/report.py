@@ -23,7 +23,7 @@ from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.report import rendered
 
-SHOWN = 10  # decisions in a report
+SHOWN = 10  # decisions in a report, where not all are asked for
 
 
 class Decision(NamedTuple):
@@ -133,10 +133,11 @@ def table(listed: Sequence[Decision], unit: str) -> str:
             f"{decision.loss * scale:,.1f}",
             decision.where,
         ]
-        for decision in listed[:SHOWN]
+        for decision in listed
     ]
     loses = "loses us" if unit == "seconds" else "loses bytes"
-    return rendered("what mattered", ["decision", "axis", "taken", "runner-up", loses, "most of it in"], rows)
+    columns = ["decision", "axis", "taken", "runner-up", loses, "most of it in"]
+    return rendered("what mattered", columns, rows, most=SHOWN)
 
 
 class PinCost(NamedTuple):

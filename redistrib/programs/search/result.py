@@ -27,7 +27,7 @@ from redistrib.programs.search.timed import Measured, Timed
 from redistrib.programs.search.told import schedule_of
 from redistrib.programs.time.result import Simulation
 from redistrib.programs.time.torus_layout import described
-from redistrib.report import ShownInNotebooks, counted, rendered, status_shown
+from redistrib.report import ShownInNotebooks, counted, lines_shown, rendered, status_shown
 
 if TYPE_CHECKING:
     from redistrib.programs.search.staged import Staged
@@ -164,7 +164,7 @@ class Candidate(Timed):
 
         return draw_program(self.program, path)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """Time and memory, the gap to the optimum, and the decisions that matter."""
         beside = self._beside()
         stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
@@ -276,8 +276,12 @@ class Searched(ShownInNotebooks, Sequence["Candidate | Staged"]):
         with status_shown("running", progress) as report_progress:
             return ranked(self._candidates[:top], arguments, repeats, self[0].machine.name, report_progress)
 
-    def table(self, most: int = 10) -> str:
-        """The first candidates as a table."""
+    def table(self, most: int | None = None) -> str:
+        """The first candidates as a table; None for all of them."""
+        with lines_shown(None):
+            return self._table(self._candidates[:most])
+
+    def _table(self, listed: Sequence[Candidate | Staged]) -> str:
         rows = [
             [
                 candidate.name,
@@ -285,10 +289,10 @@ class Searched(ShownInNotebooks, Sequence["Candidate | Staged"]):
                 f"{candidate.received_bytes:,}",
                 f"{candidate.memory:,}",
             ]
-            for candidate in self._candidates[:most]
+            for candidate in listed
         ]
         title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].machine.name}"
-        return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)
+        return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows, most=10)
 
-    def __str__(self) -> str:
-        return f"{self.table()}\n{self[0]}"
+    def _text(self) -> str:
+        return f"{self._table(self._candidates)}\n{self[0]}"

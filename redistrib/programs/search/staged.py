@@ -57,7 +57,7 @@ class Staged(Timed):
         """The figure by which candidates are ordered."""
         return (self.seconds if self.objective == "seconds" else self.received_bytes, self.name)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.summary()
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import Any, TypeAlias
+
+from redistrib.errors import ViewError
+from redistrib.report import bytes_text, seconds_text
 
 # A text, or a text and the number that a table is sorted by.
 Cell: TypeAlias = str | tuple[str, float]
@@ -72,6 +76,7 @@ class Content:
         tables: in order.
         plans: data of plans to draw, see `redistrib.programs.show.plans`.
         timeline: of the operations; None if nothing is timed.
+        summary: tables before all drawings.
     """
 
     title: str
@@ -79,6 +84,7 @@ class Content:
     tables: Sequence[Table] = ()
     plans: Sequence[dict[str, Any]] = ()
     timeline: Timeline | None = None
+    summary: Sequence[Table] = ()
 
 
 def number(value: float, text: str | None = None) -> Cell:
@@ -90,19 +96,29 @@ def number(value: float, text: str | None = None) -> Cell:
     return (f"{value:,}" if value else "") if text is None else text, value
 
 
-def microseconds(seconds: float) -> Cell:
-    """A cell of seconds, shown in microseconds.
+def duration(seconds: float) -> Cell:
+    """A cell of seconds, sorted by them.
 
-    >>> microseconds(1.5e-5)
-    ('15.0', 1.5e-05)
+    >>> duration(1.5e-5)
+    ('15 us', 1.5e-05)
     """
-    return f"{seconds * 1e6:,.1f}", seconds
+    return seconds_text(seconds), seconds
 
 
-def megabytes(size: float) -> str:
-    """Bytes in MB, of 1,000,000 bytes; in bytes where that rounds to nothing.
+def size(count: float) -> Cell:
+    """A cell of bytes, sorted by them; zero is shown as nothing.
 
-    >>> megabytes(1_234_567), megabytes(512), megabytes(0)
-    ('1.235 MB', '512 B', '0 B')
+    >>> size(1536), size(0)
+    (('1.5 KiB', 1536), ('', 0))
     """
-    return f"{size / 1e6:,.3f} MB" if size >= 1000 else f"{size:,.0f} B"
+    return bytes_text(count) if count else "", count
+
+
+@singledispatch
+def content_of(value: Any) -> Content:
+    """The contents of the page about a value; a module registers a function for each class that has one.
+
+    Raises:
+        ViewError: if there is no page about such values.
+    """
+    raise ViewError(type(value).__name__)

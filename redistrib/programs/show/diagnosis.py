@@ -148,7 +148,7 @@ class Diagnosis(ShownInNotebooks):
             "findings": [finding.as_dict() for finding in self.findings],
         }
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = []
         for finding in self.findings:
             kinds = " + ".join(f"{n} {kind}" if n > 1 else kind for kind, n in finding.collectives.items())

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+import sys
 from pathlib import Path
 from typing import Any
 
-from redistrib.errors import ViewError
-from redistrib.programs.show.content import Content
+import redistrib.programs.show.plans
+import redistrib.programs.show.programs  # noqa: F401
+from redistrib.programs.show.content import Content, content_of
 from redistrib.programs.show.page import notebook, page
-
-# The function for the page of a value, by the name of its class: the classes come with packages that may be missing.
-_MAKERS = {
-    "Plan": "redistrib.programs.show.plans:plan_content",
-    "Program": "redistrib.programs.show.programs:program_content",
-    "Distributed": "redistrib.programs.show.entry:_program_of",
-    "Simulation": "redistrib.programs.show.programs:simulation_content",
-    "TreePlan": "redistrib.programs.show.trees:tree_content",
-    "Diagnosis": "redistrib.programs.show.trees:diagnosis_content",
-    "Searched": "redistrib.programs.show.trees:search_content",
-    "Timed": "redistrib.programs.show.trees:candidate_content",
-}
 
 
 class Page:
@@ -32,7 +20,7 @@ class Page:
     """
 
     def __init__(self, value: Any) -> None:
-        self._content = content_of(value)
+        self._content = _content(value)
 
     @property
     def html(self) -> str:
@@ -76,26 +64,12 @@ def view(value: Any) -> Page:
     return Page(value)
 
 
-def content_of(value: Any) -> Content:
-    """The contents of the page about a value.
-
-    Raises:
-        ViewError: if there is no page about such values.
-    """
-    for base in type(value).__mro__:
-        if base.__name__ in _MAKERS and base.__module__.startswith("redistrib."):
-            module, _, name = _MAKERS[base.__name__].partition(":")
-            maker: Callable[[Any], Content] = getattr(import_module(module), name)
-            return maker(value)
-    raise ViewError(type(value).__name__)
-
-
 def html_of(value: Any) -> str:
     """The short form of a page, for notebooks."""
-    return notebook(content_of(value))
+    return notebook(_content(value))
 
 
-def _program_of(distributed: Any) -> Content:
-    from redistrib.programs.show.programs import program_content
-
-    return program_content(distributed.program)
+def _content(value: Any) -> Content:
+    if "jax" in sys.modules:  # values that come with JAX have pages too; without JAX there are none
+        import redistrib.programs.show.trees  # noqa: F401
+    return content_of(value)

@@ -13,8 +13,14 @@ const drawn = (tag, attributes, text) => {
   return node;
 };
 const grouped = number => Math.round(number).toLocaleString("en-US");
-const bytes = size => size >= 1e6 ? (size / 1e6).toLocaleString("en-US", { maximumFractionDigits: 3 }) + " MB" : grouped(size) + " B";
-const time = seconds => seconds >= 1e-3 ? (seconds * 1e3).toFixed(3) + " ms" : (seconds * 1e6).toFixed(2) + " µs";
+const bytes = size => {
+  const k = size >= 1024 ? Math.min(5, Math.floor(Math.log2(size) / 10)) : 0;
+  return (size / 1024 ** k).toFixed(1).replace(".0", "") + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][k];
+};
+const time = seconds => {
+  const [scale, unit] = seconds >= 1 ? [1, "s"] : seconds >= 1e-3 ? [1e-3, "ms"] : [1e-6, "us"];
+  return +(seconds / scale).toPrecision(4) + " " + unit;
+};
 const hue = (device, devices) => `hsl(${Math.round(360 * device / Math.max(1, devices))} 65% 72%)`;
 const showTip = (event, text) => {
   tip.textContent = text;
@@ -157,6 +163,8 @@ function timelineView(line) {
   const canvas = make("canvas", { id: "timeline" });
   canvas.style.height = height + "px";
   section.append(canvas);
+  const mostHeld = names.reduce((most, n) => line.memory[n].reduce((top, s) => Math.max(top, s[1]), most), 1);
+  const unitOf = most => 2 ** Math.max(0, Math.floor(Math.log2(most / 2))); // of the axis of bytes: two or three marks above 0
   const state = { from: 0, to: end, end };
   window.redistribTimeline = state;
   const colours = new Map();
@@ -205,7 +213,12 @@ function timelineView(line) {
       }
     }
     if (hasMemory) {
-      const top = line.rows.length * ROW + AXIS, most = Math.max(1, ...names.flatMap(n => line.memory[n].map(s => s[1])));
+      const top = line.rows.length * ROW + AXIS, most = mostHeld, unit = unitOf(most);
+      for (let size = 0; size <= most; size += unit) {
+        const y = top + MEMORY - size / most * (MEMORY - 14);
+        g.fillStyle = "#dde1e8";
+        g.fillRect(LEFT, y - 1, width - LEFT, 1);
+      }
       names.forEach((name, k) => {
         g.strokeStyle = `hsl(${k * 67 % 360} 60% 45%)`;
         g.lineWidth = 1.5;
@@ -225,7 +238,7 @@ function timelineView(line) {
       }
     }
     g.fillStyle = "#445";
-    const steps = 6;
+    const steps = Math.max(2, Math.min(6, Math.floor((width - LEFT) / 110)));
     for (let k = 0; k <= steps; k++) {
       const seconds = state.from + (state.to - state.from) * k / steps;
       const x = xOf(seconds);
@@ -235,7 +248,14 @@ function timelineView(line) {
     g.restore();
     g.fillStyle = "#223";
     line.rows.forEach((name, k) => g.fillText(name, 4, k * ROW + ROW / 2, LEFT - 8));
-    if (hasMemory) g.fillText("bytes held", 4, line.rows.length * ROW + AXIS + 12);
+    if (hasMemory) {
+      const top = line.rows.length * ROW + AXIS, most = mostHeld, unit = unitOf(most);
+      g.fillText("bytes held", 4, top + 12);
+      g.textAlign = "right";
+      for (let size = 0; size <= most; size += unit)
+        g.fillText(bytes(size), LEFT - 8, Math.min(height - 8, top + MEMORY - size / most * (MEMORY - 14)));
+      g.textAlign = "left";
+    }
   }
   const clamp = () => {
     const span = Math.min(end, state.to - state.from);
@@ -287,10 +307,10 @@ function timelineView(line) {
 
 // ---------------------------------------------------------------- tables that sort, and draw only the rows in sight
 
-const HEIGHT = 24;
+const HEIGHT = 24, MOVED = "\u21c4 "; // before what moves
 
 function tableView(table, number) {
-  const section = make("section"), body = make("tbody"), scroll = make("div", { className: "scroll", id: `table${number}` });
+  const section = make("section"), body = make("tbody"), scroll = make("div", { className: "scroll", id: number });
   let rows = table.rows.slice();
   const numeric = table.columns.map((_, k) => rows.some(row => Array.isArray(row[k])));
   const head = make("tr");
@@ -315,7 +335,7 @@ function tableView(table, number) {
   function draw() {
     const few = rows.length <= 300;
     const from = few ? 0 : Math.max(0, Math.floor(scroll.scrollTop / HEIGHT) - 10), to = few ? rows.length : Math.min(rows.length, from + 60);
-    const shown = rows.slice(from, to).map(row => make("tr", {}, ...row.map((cell, k) => make("td", { textContent: Array.isArray(cell) ? cell[0] : cell, title: Array.isArray(cell) ? "" : cell, className: numeric[k] ? "n" : "" }))));
+    const shown = rows.slice(from, to).map(row => make("tr", { className: row.some(cell => String(cell).startsWith(MOVED)) ? "moved" : "" }, ...row.map((cell, k) => make("td", { textContent: Array.isArray(cell) ? cell[0] : cell, title: Array.isArray(cell) ? "" : cell, className: numeric[k] ? "n" : "" }))));
     body.replaceChildren(spacer(from * HEIGHT), ...shown, spacer((rows.length - to) * HEIGHT));
   }
   scroll.addEventListener("scroll", draw);
@@ -324,7 +344,8 @@ function tableView(table, number) {
   return section;
 }
 
+data.summary.forEach((table, k) => { if (table.rows.length) app.append(tableView(table, `summary${k}`)); });
 if (data.plans.length) app.append(planView());
 if (data.timeline && data.timeline.blocks.length) app.append(timelineView(data.timeline));
-data.tables.forEach((table, k) => { if (table.rows.length) app.append(tableView(table, k)); });
+data.tables.forEach((table, k) => { if (table.rows.length) app.append(tableView(table, `table${k}`)); });
 document.body.dataset.ready = "yes";

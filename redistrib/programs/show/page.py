@@ -37,11 +37,14 @@ def notebook(content: Content) -> str:
     """A fragment for a notebook: text, tables that sort by a click, and the tiles of the first plan."""
     name = f"rd-{uuid.uuid4().hex[:8]}"
     parts = [f"<b>{escape(content.title)}</b>", *(f"<div>{escape(line)}</div>" for line in content.lines)]
+    parts += [_table(table) for table in content.summary if table.rows]
     if content.plans and content.plans[0]["placements"]:
         parts.append(panels(content.plans[0]))
     parts += [_table(table) for table in content.tables if table.rows]
     return f'<div id="{name}" style="font-size:90%">{"".join(parts)}<script>{_SORT % name}</script></div>'
 
+
+_APART = "padding:2px 14px 2px 0;white-space:nowrap;text-align:"  # where the page around has no style for tables
 
 _SORT = """(() => { for (const head of document.querySelectorAll("#%s th")) head.onclick = () => {
 const body = head.closest("table").tBodies[0], at = head.cellIndex, up = head.dataset.up !== "1";
@@ -52,18 +55,22 @@ const order = (a, b) => isNaN(a) || isNaN(b) ? String(a).localeCompare(b) : a - 
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th style="cursor:pointer" title="sort">{escape(column)}</th>' for column in table.columns)
-    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows[:SHOWN_ROWS])
+    columns = zip(*table.rows, strict=True)
+    sides = ["right" if any(isinstance(cell, tuple) for cell in column) else "left" for column in columns]
+    head = "".join(
+        f'<th style="cursor:pointer;{_APART}{side}" title="sort">{escape(name)}</th>'
+        for name, side in zip(table.columns, sides, strict=True)
+    )
+    rows = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in table.rows[:SHOWN_ROWS])
     more = len(table.rows) - SHOWN_ROWS
     rest = f"<div>and {more:,} more rows; redistrib.view(...) shows all</div>" if more > 0 else ""
-    title = escape(table.title)
-    return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
+    title = f'<caption style="text-align:left;padding-top:8px">{escape(table.title)}</caption>'
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
 
 
-def _cell(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return f'<td style="text-align:left">{escape(cell)}</td>'
-    return f'<td style="text-align:right" data-v="{cell[1]}">{escape(cell[0])}</td>'
+def _cell(cell: Cell, side: str) -> str:
+    text, key = (cell, "") if isinstance(cell, str) else (cell[0], f' data-v="{cell[1]}"')
+    return f'<td style="{_APART}{side}"{key}>{escape(text)}</td>'
 
 
 # ------------------------------------------------------------------------------------------------ tiles

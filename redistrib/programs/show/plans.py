@@ -10,17 +10,19 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import step_name
 from redistrib.programs.ir.program import Place
-from redistrib.programs.show.content import Content, Table, Timeline, TimelineBlock, megabytes, microseconds, number
+from redistrib.programs.show.content import Content, Table, Timeline, TimelineBlock, content_of, duration, number, size
 from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.prices import prices_between
 from redistrib.programs.time.rounds import rounds_of
+from redistrib.report import bytes_text, seconds_text
 from redistrib.theory.placement import Placement
 
 MOST_DEVICES = 1024  # whose tiles are drawn
 MOST_MESSAGES = 20_000  # of a step, that are drawn
 
 
+@content_of.register(Plan)
 def plan_content(plan: Plan, machine: Machine | str = "tpu") -> Content:
     """The page of a plan; `machine` says how long steps take where the plan's own cost is not in seconds."""
     chosen = machine_of(machine)
@@ -33,29 +35,29 @@ def plan_content(plan: Plan, machine: Machine | str = "tpu") -> Content:
                 number(k + 1, str(k + 1)),
                 step_name(step),
                 step.participants,
-                number(step.after.tile_size * plan.itemsize),
-                number(max(received, default=0) * plan.itemsize),
-                number(step.received_total() * plan.itemsize),
-                microseconds(seconds[k]) if seconds else "",
+                size(step.after.tile_size * plan.itemsize),
+                size(max(received, default=0) * plan.itemsize),
+                size(step.received_total() * plan.itemsize),
+                duration(seconds[k]) if seconds else "",
             ]
         )
-    columns = ["#", "step", "groups", "tile bytes", "most received", "received in all", "µs"]
+    columns = ["#", "step", "groups", "tile", "most received", "received in all", "time"]
     bound = plan.least_received
     model = plan.cost_model if plan.unit == "seconds" else chosen.name
-    time = f"; {sum(seconds) * 1e6:,.1f} µs by the model {model}" if seconds else ""
+    time = f"; {seconds_text(sum(seconds))} by the model {model}" if seconds else ""
     ratio = f", {sum(plan.received) / bound:.2f} times the lower bound" if bound else ""
     lines = [
         f"{plan.dtype} over {plan.devices} devices, mesh {plan.source_mesh}"
         + ("" if plan.target_mesh == plan.source_mesh else f" to mesh {plan.target_mesh}"),
-        f"{megabytes(sum(plan.received) * plan.itemsize)} received in all{ratio}; at most "
-        f"{megabytes(plan.peak_bytes)} on a device{time}",
+        f"{bytes_text(sum(plan.received) * plan.itemsize)} received in all{ratio}; at most "
+        f"{bytes_text(plan.peak_bytes)} on a device{time}",
     ]
     return Content(
         f"{plan.source} -> {plan.target}",
         lines,
-        [Table("Steps", columns, rows)],
-        [plan_data(plan)],
-        timeline_of(plan, chosen) if seconds else None,
+        tables=[Table("Steps", columns, rows)],
+        plans=[plan_data(plan)],
+        timeline=timeline_of(plan, chosen) if seconds else None,
     )
 
 
@@ -69,10 +71,10 @@ def step_seconds(plan: Plan, machine: Machine) -> list[float]:
     return [prices.step(step) for step in plan.steps]
 
 
-def plan_data(plan: Plan) -> dict[str, Any]:
-    """A plan for the page's drawing of tiles."""
+def plan_data(plan: Plan, of: str = "") -> dict[str, Any]:
+    """A plan for the page's drawing of tiles, with the name of the array that it moves."""
     data: dict[str, Any] = {
-        "name": f"{plan.source} -> {plan.target}",
+        "name": f"{of}: " * bool(of) + f"{plan.source} -> {plan.target}",
         "devices": plan.devices,
         "itemsize": plan.itemsize,
         "shape": list(plan.shape),
@@ -161,15 +163,14 @@ def timeline_of(plan: Plan, machine: Machine) -> Timeline:
         most = max(step.received(), default=0) * plan.itemsize
         crosses, sizes = rounds_of(step, topology)
         row = 0 if crosses or topology.hosts is None else 1
-        text = (
-            f"{megabytes(most)} to a device at most, {seconds * 1e6:,.1f} µs; {step.participants or 'no communication'}"
-        )
+        who = step.participants or "no communication"
+        text = f"{bytes_text(most)} to a device at most, {seconds_text(seconds)}; {who}"
         blocks.append(TimelineBlock(row, f"{k + 1} {step_name(step)}", "step", at, seconds, text))
         total = sum(sizes) or 1
         begin = at
-        for number_, size in enumerate(sizes if len(sizes) > 1 else ()):
-            length = seconds * size / total
-            note = f"round {number_ + 1} of {len(sizes)}: shares of up to {megabytes(size * plan.itemsize)}"
+        for number_, share in enumerate(sizes if len(sizes) > 1 else ()):
+            length = seconds * share / total
+            note = f"round {number_ + 1} of {len(sizes)}: shares of up to {bytes_text(share * plan.itemsize)}"
             blocks.append(TimelineBlock(row, f"round {number_ + 1}", "round", begin, length, note))
             begin += length
         at += seconds

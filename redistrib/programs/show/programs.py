@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from string import digits
+from typing import NamedTuple
 
-from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.ir.data import Compute, Move, ProgramData
+from redistrib.plans.dtypes import packed_bytes
+from redistrib.programs.ir.data import Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import Liveness, devices_of, moments, renames
 from redistrib.programs.ir.program import Program
-from redistrib.programs.ir.table import cut_text, line_of, word_of
+from redistrib.programs.ir.table import cut_text, label_of, line_of, word_of
 from redistrib.programs.ir.value import Value
 from redistrib.programs.show.content import (
     Cell,
@@ -17,72 +20,178 @@ from redistrib.programs.show.content import (
     Table,
     Timeline,
     TimelineBlock,
-    megabytes,
-    microseconds,
+    content_of,
+    duration,
     number,
+    size,
 )
 from redistrib.programs.show.plans import plan_data
-from redistrib.programs.time.clocks import Event
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
-from redistrib.report import counted
+from redistrib.programs.time.timeline import Event
+from redistrib.report import bytes_text, counted, seconds_text
 
 MOST_PLANS = 24  # different plans of a program whose tiles are drawn
 MOST_BLOCKS = 60_000
-COLUMNS = ("#", "operation", "line", "cut or layout", "flops", "received bytes", "plan", "µs")
+MOVED = "\u21c4 "  # before what moves
+COLUMNS = ("#", "operation", "layer", "line", "cut or layout", "flops", "received", "plan", "time")
 
 
+class OperationTime(NamedTuple):
+    """An operation of a program without calls, or of a step of a loop in it.
+
+    Attributes:
+        op, program: the operation, and the program that it stands in.
+        layer: the loop around it, or the layer of the argument that it or an operation before it reads.
+        times: how often it runs.
+        seconds: of all its runs.
+    """
+
+    op: Op
+    program: ProgramData
+    layer: str
+    times: int
+    seconds: float
+
+
+@content_of.register(Program)
 def program_content(program: Program, machine: Machine | str = "tpu") -> Content:
     """The page of a program, timed on a machine."""
     return simulation_content(simulate(program, machine))
 
 
+@content_of.register(Simulation)
 def simulation_content(simulation: Simulation) -> Content:
     """The page of a simulation."""
     program = simulation.program
     flat = inlined(program)
-    seconds: dict[str, float] = defaultdict(float)
-    for event in simulation.events:
-        seconds[event.name] = max(seconds[event.name], event.end - event.start)
-    rows = operations(flat, seconds)
-    plans = [op.plan for op in flat.ops if isinstance(op, Move) and op.plan is not None and op.plan.steps]
+    listed = list(timed_operations(flat, simulation))
+    plans = {entry.op.plan: entry.op.value for entry in listed if isinstance(entry.op, Move) and entry.op.plan}
     alive, device = alive_at_peak(flat)
     peak = max(simulation.peak_bytes.values(), default=0)
     lines = [
         f"{counted(len(program.devices), 'device', 'devices')} of {simulation.machine.name}; "
-        f"{simulation.seconds * 1e3:,.3f} ms as simulated",
-        f"{megabytes(flat.received_bytes)} received by all devices; at most {megabytes(peak)} on a device",
+        f"{seconds_text(simulation.seconds)} as simulated",
+        f"{bytes_text(flat.received_bytes)} received by all devices; at most {bytes_text(peak)} on a device",
     ]
     return Content(
         program.name,
         lines,
         [
-            Table("Operations", COLUMNS, rows),
+            Table("Operations", COLUMNS, operations(listed)),
             Table(f"Alive on device {device} at the peak", ("array", "type", "bytes"), alive),
         ],
-        [plan_data(plan) for plan in list(dict.fromkeys(plans))[:MOST_PLANS]],
+        [plan_data(plan, name) for plan, name in [*plans.items()][:MOST_PLANS] if plan.steps],
         timeline(simulation),
+        [
+            _seconds_by("kind of work", listed, _kind, longest_first=True),
+            _seconds_by("layer", listed, lambda entry: entry.layer),
+        ],
     )
 
 
-def operations(program: ProgramData, seconds: dict[str, float]) -> list[list[Cell]]:
-    """A row for each operation and each move of a program without calls."""
-    times = Counter(op.name for op in program.ops if isinstance(op, Compute))
-    rows: list[list[Cell]] = []
+def timed_operations(
+    program: ProgramData, simulation: Simulation, loop: str = "", times: int = 1
+) -> Iterator[OperationTime]:
+    """Every operation and move with its time, those in the steps of loops behind their loop."""
+    spans: dict[tuple[str, int], deque[float]] = defaultdict(deque)
+    for event in simulation.events:
+        spans[event.name, event.clock].append(event.end - event.start)
+    layer, layer_of = loop, layers(value.name for value in program.inputs)
     for op in program.ops:
-        place = number(len(rows) + 1, f"{len(rows) + 1:,}")
+        if isinstance(op, Move):
+            layer_of[op.out.name] = layer_of.get(op.value, "")
+            if renames(op, program):
+                continue
+        reads = [op.value] if isinstance(op, Move) else [name for _, name in op.ins] if isinstance(op, Compute) else []
+        layer = loop or next((layer_of[name] for name in reads if layer_of.get(name)), layer)
+        clocks = {simulation.run.clock_of[device] for device in devices_of(op, program)}
+        name = f"move {op.value}" if isinstance(op, Move) else op.name if isinstance(op, Compute | Loop) else ""
+        own = [spans[name, clock].popleft() for clock in clocks if spans[name, clock]]
+        here = label_of(op) if isinstance(op, Loop) and not loop else layer
+        yield OperationTime(op, program, here, times, times * max(own, default=0.0))
+        if isinstance(op, Loop):
+            for inner in op.programs:
+                step = simulate(Program(inner.inputs, inner.ops, inner.outputs, inner.name), simulation.machine)
+                yield from timed_operations(inner, step, here, times * op.steps)
+
+
+def layers(paths: Iterable[str]) -> dict[str, str]:
+    """The layer of each path of an argument: its part with a number that has most siblings; or else the path itself,
+    where it has several parts.
+
+    >>> layers(["params/layers/0/up", "params/layers/1/up", "params/head/w", "x"])
+    {'params/layers/0/up': 'layers/0', 'params/layers/1/up': 'layers/1', 'params/head/w': 'params/head/w'}
+    """
+    split = {path: path.split("/") for path in paths}
+    places = {tuple(parts[: k + 1]) for parts in split.values() for k in range(len(parts))}
+    siblings = Counter((*place, part.rstrip(digits)) for *place, part in places)
+    found = {}
+    for path, parts in split.items():
+        numbered = [k for k, part in enumerate(parts) if part[-1:].isdigit()]
+        at = max(numbered, key=lambda k: siblings[*parts[:k], parts[k].rstrip(digits)], default=0)
+        if numbered:
+            found[path] = "/".join(parts[max(0, at - 1) : at + 1]) if parts[at].isdigit() else parts[at]
+        elif len(parts) > 1:
+            found[path] = path
+    return found
+
+
+def _kind(entry: OperationTime) -> str:
+    return f"{MOVED}{word_of(entry.op)}" if isinstance(entry.op, Move) else getattr(entry.op, "kind", "")
+
+
+def _seconds_by(
+    what: str, listed: Sequence[OperationTime], key: Callable[[OperationTime], str], longest_first: bool = False
+) -> Table:
+    """Seconds and bytes of the operations that have the same key; no rows where all have."""
+    parts: dict[str, list[OperationTime]] = defaultdict(list)
+    for entry in listed:
+        if not isinstance(entry.op, Loop):
+            parts[key(entry)].append(entry)
+    whole = sum(entry.seconds for entries in parts.values() for entry in entries) or 1.0
+    rows: list[list[Cell]] = []
+    by_time = sorted(parts.items(), key=lambda part: -sum(entry.seconds for entry in part[1]) * longest_first)
+    for name, entries in by_time:
+        moves = [entry for entry in entries if isinstance(entry.op, Move)]
+        took, moving = (sum(entry.seconds for entry in some) for some in (entries, moves))
+        rows.append(
+            [
+                name or "others",
+                number(sum(entry.times for entry in entries)),
+                duration(took),
+                number(took / whole, f"{100 * took / whole:.1f}%"),
+                duration(moving) if moves else "",
+                size(sum(map(_received, moves))),
+            ]
+        )
+    columns = [what, "times", "time", "of all", "of it moves", "received"]
+    return Table(f"Time by {what}", columns, rows if len(rows) > 1 else ())
+
+
+def _received(entry: OperationTime) -> int:
+    """Bytes that all devices receive in a move, over all its runs."""
+    assert isinstance(entry.op, Move)
+    elements = sum(entry.program.received(entry.op).values())
+    return entry.times * packed_bytes(elements, entry.op.out.dtype)
+
+
+def operations(listed: Sequence[OperationTime]) -> list[list[Cell]]:
+    """A row for each operation and each move, those of loops with the figures of all their steps."""
+    rows: list[list[Cell]] = []
+    for op, program, layer, times, seconds in listed:
+        place, took = number(len(rows) + 1, f"{len(rows) + 1:,}"), duration(seconds) if seconds else ""
         match op:
             case Compute():
                 cut = "; ".join(filter(None, (cut_text(part) for part in op.parts)))
-                took = microseconds(seconds.get(op.name, 0.0)) if times[op.name] else ""
-                rows.append([place, op.name, line_of(op), cut, number(op.flops), number(0), "", took])
-            case Move() if not renames(op, program):
-                received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
-                took = microseconds(seconds.get(f"move {op.value}", 0.0))
-                rows.append(
-                    [place, f"move {op.value}", "", op.out.form, number(0), number(received), word_of(op), took]
-                )
+                rows.append([place, op.name, layer, line_of(op), cut, number(times * op.flops), size(0), "", took])
+            case Move():
+                received = size(_received(OperationTime(op, program, layer, times, seconds)))
+                name = f"{MOVED}{op.value}"
+                rows.append([place, name, layer, "", op.out.form, number(0), received, word_of(op), took])
+            case Loop():
+                rows.append([place, label_of(op), layer, line_of(op), "", number(0), size(0), "", took])
     return rows
 
 
@@ -100,12 +209,12 @@ def alive_at_peak(program: ProgramData) -> tuple[list[list[Cell]], int]:
         alive |= {value.name: value for value in change.born}
         if k == -most[1]:
             if change.scratch and device in devices_of(op, program):
-                rows.append([f"scratch of {op.out.name if isinstance(op, Move) else ''}", "", number(change.scratch)])
+                rows.append([f"scratch of {op.out.name if isinstance(op, Move) else ''}", "", size(change.scratch)])
             break
         for value in change.died:
             alive.pop(value.name, None)
     rows += [
-        [value.name, value.form, number(value.tile_bytes)] for value in alive.values() if device in value.place.devices
+        [value.name, value.form, size(value.tile_bytes)] for value in alive.values() if device in value.place.devices
     ]
     return sorted(rows, key=lambda row: -row[2][1] if isinstance(row[2], tuple) else 0), device
 
@@ -119,7 +228,7 @@ def timeline(simulation: Simulation) -> Timeline:
     memory: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for event in events:
         row = place[event.clock, event.stream]
-        note = f"{(event.end - event.start) * 1e6:,.1f} µs, {megabytes(event.during)} held"
+        note = f"{seconds_text(event.end - event.start)}, {bytes_text(event.during)} held"
         blocks.append(TimelineBlock(row, event.name, event.kind, event.start, event.end - event.start, note))
         blocks += _steps(event, row)
         memory[event.clock] += [(event.start, event.during), (event.end, event.after)]
@@ -138,7 +247,7 @@ def _steps(event: Event, row: int) -> list[TimelineBlock]:
     blocks, at = [], event.start
     for stage in event.stages:
         length = max(0.0, min(stage.seconds, event.end - at))
-        note = f"{length * 1e6:,.1f} µs, largest tile {stage.tile:,} elements"
+        note = f"{seconds_text(length)}, largest tile {stage.tile:,} elements"
         blocks.append(TimelineBlock(row, stage.name, "step", at, length, note))
         at += length
     return blocks

@@ -31,7 +31,7 @@ from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.stages.layout import Spread
 from redistrib.programs.stages.parts import GraphInParts, Pieces
 from redistrib.programs.stages.stacks import LayerRuns, joined, parted
-from redistrib.report import counted
+from redistrib.report import Printed, counted
 from redistrib.resharding.actions import route
 from redistrib.resharding.checks import HostValue
 from redistrib.resharding.entry import move_tree
@@ -58,7 +58,7 @@ class Transfer(NamedTuple):
     by: str
 
 
-class Pipelined:
+class Pipelined(Printed):
     """A function of arrays that runs in stages; the result of `rd.pipeline`.
 
     Attributes:
@@ -96,7 +96,7 @@ class Pipelined:
     def __repr__(self) -> str:
         return f"Pipelined({self._name} as {self.layout} on {len(self.devices)} devices)"
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """The table of the program, the number of launches, and how values are sent between groups of devices."""
         runs = counted(sum(isinstance(item, Launch) for item in self._items), "launch", "launches")
         ways = [transfer.by for transfer in self.transfers]

@@ -12,7 +12,7 @@ from redistrib.cost.fit import solved
 from redistrib.errors import ProfileError
 from redistrib.programs.ir.work import CLASSES, UNITS
 from redistrib.programs.time.machine import Form, Rates
-from redistrib.report import rendered
+from redistrib.report import Printed, rendered
 
 _BY_MEMORY = 1.25  # times the seconds of its bytes, below which a class is bound by memory
 _FASTEST = 1e18  # a coefficient that the samples cannot tell from zero still needs a finite rate
@@ -45,7 +45,7 @@ class OperationSample:
 
 
 @dataclass(frozen=True)
-class RatesFit:
+class RatesFit(Printed):
     """Rates and the samples that they are fitted to; printed, a table of the two beside each other.
 
     Attributes:
@@ -65,7 +65,7 @@ class RatesFit:
         flops = self.rates.dtypes.get(sample.dtype, self.rates.flops)
         return replace(self.rates, flops=flops).seconds(sample.bytes, sample.flops, sample.work)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = [
             [
                 one.name or "operation",

@@ -88,7 +88,7 @@ class Simulation(ShownInNotebooks):
         """Draw the timeline, and the bytes held, into a picture file. Needs matplotlib."""
         draw(self.run, f"{self.program.name} on {self.machine.name}", Path(path))
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """A table of devices, those with equal histories in one row, and one of operations, or of a plan's steps."""
         if not self.run.events:
             return self._devices()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from redistrib.report import rendered
+from redistrib.report import Printed, rendered
 from redistrib.resharding.memory import MemoryCopies, said_of_copies
 from redistrib.resharding.through.function import Constants
 from redistrib.resharding.through.messages import BoxMessage, BoxRound, received
@@ -37,7 +37,7 @@ class ThroughBucket:
 
 
 @dataclass(frozen=True)
-class ThroughPlan:
+class ThroughPlan(Printed):
     """The plan of `reshard` with `through=`. Print it for a table.
 
     Attributes:
@@ -76,7 +76,7 @@ class ThroughPlan:
         """Bytes on the fullest device at the worst moment."""
         return max((bucket.peak_bytes for bucket in self.buckets), default=0)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         rows = []
         for number, bucket in enumerate(self.buckets, start=1):
             first = self.names[bucket.results[0]] or "the array"

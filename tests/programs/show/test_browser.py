@@ -12,6 +12,7 @@ import pytest
 import redistrib as rd
 from redistrib.programs.show.content import Content, Table, Timeline, TimelineBlock
 from redistrib.programs.show.page import page
+from redistrib.programs.show.plans import plan_data
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed; `make test-browser` does")
 if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
@@ -100,7 +101,7 @@ def test_a_timeline_zooms_by_the_wheel_and_tells_what_runs(browser: Any, tmp_pat
     start, stop, end = browser.execute_script(state)
     assert 0 < start < stop < end
     ActionChains(browser).move_to_element_with_offset(canvas, 0, -20).perform()
-    assert "µs" in text_of(browser, "tip")
+    assert "us" in text_of(browser, "tip")
     ActionChains(browser).double_click(canvas).perform()
     assert browser.execute_script(state)[:2] == [0, end]
 
@@ -126,8 +127,6 @@ def test_five_thousand_operations_scroll_and_sort(browser: Any, tmp_path: Path) 
 
 
 def test_a_choice_of_plans_shows_the_chosen(browser: Any, tmp_path: Path) -> None:
-    from redistrib.programs.show.plans import plan_data
-
     other = rd.synthesize("[1{x}8]", "[8]", {"x": 8})
     opened(browser, page(Content("two", plans=[plan_data(PLAN), plan_data(other)])), tmp_path)
     assert len(browser.find_elements("css selector", "rect.tile")) == 24
@@ -137,3 +136,20 @@ def test_a_choice_of_plans_shows_the_chosen(browser: Any, tmp_path: Path) -> Non
     slide(browser, browser.find_element("id", "slider").get_attribute("max"))
     assert len(browser.find_elements("css selector", "rect.tile")) == 1
     assert browser.find_element("css selector", "#tiles text").text == "0..7"
+
+
+def test_a_summary_stands_first_and_rows_of_moves_are_tinted(browser: Any, tmp_path: Path) -> None:
+    rows = [["dot", ("8", 8)], ["\u21c4 x", ("9", 9)]]
+    summary = [Table("Time by layer", ["layer", "time"], rows)]
+    content = Content(
+        "program", (), [Table("Operations", ["operation", "time"], rows)], [plan_data(PLAN)], None, summary
+    )
+    opened(browser, page(content), tmp_path)
+    heads = [head.text for head in browser.find_elements("css selector", "h2")]
+    assert heads == ["Time by layer (2)", "Tiles by device", "Operations (2)"]
+    colours = [
+        cell.value_of_css_property("background-color")
+        for cell in browser.find_elements("css selector", "#table0 td:first-child")
+        if cell.text
+    ]
+    assert len(colours) == len(set(colours)) == 2

@@ -7,14 +7,16 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
 from redistrib.errors import ViewError
-from redistrib.programs.show.content import Content
-from redistrib.programs.show.entry import content_of
+from redistrib.programs.show.content import Content, content_of
 from redistrib.programs.show.plans import drawn_dims, timeline_of
+from redistrib.programs.show.programs import MOVED
 from redistrib.programs.time.constants import machine
 
 PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
@@ -55,7 +57,7 @@ def test_the_timeline_of_a_plan_has_steps_rounds_and_links() -> None:
     assert [block.name for block in steps] == ["1 exchange 1->0"]
     assert len(rounds) == 5
     assert sum(block.seconds for block in rounds) == pytest.approx(steps[0].seconds)
-    assert "µs" in steps[0].note and "24 B to a device" in steps[0].note
+    assert "25 us" in steps[0].note and "24 B to a device" in steps[0].note
     hosts = rd.synthesize("[1{x}16, 16]", "[16, 1{x}16]", {"x": 16})
     assert set(timeline_of(hosts, machine("gpu")).rows) == {"between hosts", "inside a host"}
 
@@ -69,9 +71,9 @@ def test_dimensions_that_are_cut_most_are_drawn() -> None:
 def test_a_program_has_its_bytes_its_lines_and_what_is_alive_at_the_peak() -> None:
     made = program()
     content = content_of(made)
-    assert sum(column(content, 0, "received bytes")) == made.program.received_bytes > 0
+    assert sum(column(content, 0, "received")) == made.program.received_bytes > 0
     assert sum(column(content, 1, "bytes")) == made.memory
-    lines = [row[2] for row in content.tables[0].rows]
+    lines = [row[3] for row in content.tables[0].rows]
     assert any(str(line).startswith("test_content.py:") for line in lines)
     simulation = rd.simulate(made.program)
     line = content_of(simulation).timeline
@@ -83,15 +85,13 @@ def test_a_program_has_its_bytes_its_lines_and_what_is_alive_at_the_peak() -> No
 
 
 def test_other_values_have_pages() -> None:
-    from jax.sharding import NamedSharding, PartitionSpec
-
     mesh = rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), __import__("jax").make_mesh((2,), ("x",))).mesh
     tree = {"a": jnp.ones((8, 8)), "b": jnp.ones((8, 8))}
     placed = rd.reshard(tree, NamedSharding(mesh, PartitionSpec("x")))
     plan = rd.reshard_plan(placed, NamedSharding(mesh, PartitionSpec(None, "x")))
-    assert sum(column(content_of(plan), 0, "received bytes")) == plan.received_bytes
+    assert sum(column(content_of(plan), 0, "received")) == plan.received_bytes
     search = rd.search(lambda x, w: x @ w, (jnp.ones((8, 8)), jnp.ones((8, 8))), "x=2")
-    assert column(content_of(search), 0, "peak bytes") == [one.memory for one in search]
+    assert column(content_of(search), 0, "peak") == [one.memory for one in search]
     assert content_of(search[0]).timeline is not None
     assert content_of(plan).lines[0].startswith("2 leaves in 1 launch; ")
     diagnosis = rd.diagnose(lambda x: x + 1, jnp.ones(8))
@@ -102,6 +102,75 @@ def test_other_values_have_pages() -> None:
         _Balanced().feed(text)
         assert "http://" not in text
         assert "https://" not in text
+
+
+def step(params: Any, x: Any) -> Any:
+    """Two layers by hand, and a loop of three more."""
+
+    def layer(x: Any, w: Any) -> Any:
+        return jnp.tanh(x @ w)
+
+    for w in params["layers"]:
+        x = layer(x, w)
+    x, _ = jax.lax.scan(lambda x, w: (layer(x, w), None), x, params["stack"])
+    return x @ params["head"]["w"]
+
+
+def searched() -> Any:
+    square = jnp.ones((32, 32))
+    params = {"layers": [square, square], "stack": jnp.ones((3, 32, 32)), "head": {"w": square}}
+    return rd.search(step, (params, square), "x=2")
+
+
+def test_a_search_begins_with_where_arguments_lie_and_with_time_by_kind_and_by_layer() -> None:
+    found = searched()
+    content = content_of(found)
+    arguments, kinds, layers = content.summary
+    titles = ["Argument to PartitionSpec", "Time by kind of work", "Time by layer"]
+    assert [table.title for table in content.summary] == titles
+    specs = dict(zip(_names(found), jax.tree.leaves(found.distributed.in_shardings), strict=True))
+    assert {row[0]: row[1] for row in arguments.rows} == {name: str(one.spec) for name, one in specs.items()}
+    whole = rd.simulate(found[0].program, found[0].machine).seconds
+    for table in (kinds, layers):
+        assert sum(row[2][1] for row in table.rows) == pytest.approx(whole)
+    assert [row[0] for row in layers.rows] == ["layers/0", "layers/1", "scan, loop x 3", "params/head/w"]
+    assert {"dot_general": 6, "tanh": 5}.items() <= {row[0]: row[1][1] for row in kinds.rows}.items()
+    page = data_in(rd.view(found).html)
+    assert [table["title"] for table in page["summary"]] == titles
+
+
+def _names(found: Any) -> list[str]:
+    return ["params/head/w", "params/layers/0", "params/layers/1", "params/stack", "x"]
+
+
+def test_operations_have_their_layer_those_of_loops_are_listed_and_moves_are_marked() -> None:
+    (table,) = [table for table in content_of(searched()).tables if table.title == "Operations"]
+    listed = [(row[1], row[2]) for row in table.rows if not str(row[1]).startswith(MOVED)]
+    loop = "scan, loop x 3"
+    assert listed == [
+        *(("dot_general", "layers/0"), ("tanh", "layers/0"), ("dot_general_1", "layers/1"), ("tanh_1", "layers/1")),
+        *((loop, loop), ("dot_general_2", loop), ("tanh_2", loop), ("dot_general_3", "params/head/w")),
+    ]
+    moved = [row for row in content_of(program()).tables[0].rows if row[7]]
+    assert [str(row[1]).startswith(MOVED) for row in moved] == [True]
+
+
+def test_a_tree_has_every_leaf_by_its_name() -> None:
+    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2])
+    tree = {"layers": [{"w": jnp.ones((8, 8))} for _ in range(3)], "step": jnp.ones((2,))}
+    placed = rd.reshard(tree, NamedSharding(mesh, PartitionSpec("x")))
+    plan = rd.reshard_plan(placed, {"layers/*": PartitionSpec(None, "x"), "*": PartitionSpec("x")}, mesh=mesh)
+    content = content_of(plan)
+    steps = {row[0]: row[4] for row in content.tables[0].rows}
+    assert steps == {"layers/0/w": "alltoall", "layers/1/w": "alltoall", "layers/2/w": "alltoall", "step": "stays"}
+    assert [data["name"] for data in content.plans] == ["layers/0/w and 2 more: [4{x}8, 8] -> [8, 4{x}8]"]
+
+
+def test_columns_of_notebooks_stand_apart_with_heads_above_their_cells() -> None:
+    text = PLAN._repr_html_()
+    assert text.count("padding:2px 14px 2px 0") == text.count("<td") + text.count("<th ")
+    sides = [re.findall(rf"<{tag} style=[^>]*text-align:(\w+)", text) for tag in ("th", "td")]
+    assert sides[0] == sides[1][: len(sides[0])]
 
 
 class _Balanced(HTMLParser):
