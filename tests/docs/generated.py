@@ -27,12 +27,9 @@ def dataclass_listing() -> str:
     lines = []
     for shown in SHOWN:
         first = (shown.__doc__ or "").splitlines()[0]
-        fields = [f"{field.name}: {field.type}" for field in dataclasses.fields(shown)]
-        line = f"{shown.__name__}({', '.join(fields)})"
-        if len(line) > 110:
-            line = "\n".join([f"{shown.__name__}(", *(f"    {field}," for field in fields), ")"])
-        lines += [f"# {first}", line, ""]
-    return "\n".join(["```python", *lines[:-1], "```"])
+        fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(shown))
+        lines.append(f"| `{shown.__name__}` | {first} | {fields} |")
+    return "\n".join(["| class | what it is | fields |", "| --- | --- | --- |", *lines])
 
 
 def figures() -> str:
