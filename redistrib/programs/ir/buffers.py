@@ -21,8 +21,9 @@ from typing import TypeVar
 
 from redistrib.programs.ir.allocation import Interval, allocate
 from redistrib.programs.ir.data import Compute, Op, ProgramData, made_by, used_by
-from redistrib.programs.ir.fused import HASHES, fused, is_loop
+from redistrib.programs.ir.fused import fused, is_loop
 from redistrib.programs.ir.live import changes, devices_of
+from redistrib.programs.ir.record import Fusion
 
 _Program = TypeVar("_Program", bound=ProgramData)
 HASHED = 3  # words of a hash of 32 bits besides its result
@@ -86,14 +87,14 @@ def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
 
 def _hashed_bytes(op: Op) -> int:
     """Bytes of the words that a hash of random numbers reads and writes besides its result."""
-    if not isinstance(op, Compute) or op.kind not in HASHES:
+    if not isinstance(op, Compute) or op.record.fusion is not Fusion.HASH:
         return 0
     return HASHED * sum(value.tile_bytes for _, value in op.outs)
 
 
 def _written_over(op: Op, ended: Sequence[str], program: ProgramData) -> set[str]:
     """The values among those that end whose buffers results reuse."""
-    if not isinstance(op, Compute) or len(op.outs) != 1 or not (is_loop(op) or op.kind.startswith("scatter")):
+    if not isinstance(op, Compute) or len(op.outs) != 1 or not (is_loop(op) or op.record.fusion is Fusion.SCATTER):
         return set()
     size = op.outs[0][1].tile_bytes
     return set([name for name in ended if program.values[name].tile_bytes == size][:1])

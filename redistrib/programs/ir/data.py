@@ -23,7 +23,9 @@ from typing import TypeAlias
 
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.plans.plan import Plan
+from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.pullback import ScheduledNest
+from redistrib.programs.ir.record import Record
 from redistrib.programs.ir.value import Place, Value, pulled
 
 
@@ -52,6 +54,11 @@ class Compute:
     def __post_init__(self) -> None:
         if not self.kind:
             object.__setattr__(self, "kind", self.name)
+
+    @property
+    def record(self) -> Record:
+        """What is known of the operation besides its nests."""
+        return self.parts[0].nest.record or record_of(self.kind)
 
     @property
     def flops(self) -> int:

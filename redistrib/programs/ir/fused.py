@@ -24,17 +24,11 @@ from typing import TypeVar
 from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.primitives import COPY
+from redistrib.programs.ir.record import Fusion
 from redistrib.programs.ir.value import Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
-COPY = "copy of an operand"
-# Operations that read elements elsewhere than they write them, and are part of loops all the same.
-_MOVING = {
-    "broadcast_in_dim", "dynamic_slice", "gather", "iota", "reshape", "rev", "slice", "split", "squeeze", "transpose",
-    COPY,
-}  # fmt: skip
-HASHES = {"random_bits", "random_split"}  # loops of their own, over the words that they hash
-_COSTLY = {"div", "rem"}  # as one operation counted, and not computed twice
 
 
 def fused(program: _Program) -> _Program:
@@ -175,7 +169,9 @@ def _orders(op: Compute) -> list[tuple[int, ...] | None]:
 
 
 def _nest(op: Op) -> Nest | None:
-    return op.parts[0].nest if isinstance(op, Compute) and len(op.parts) == 1 else None
+    if not isinstance(op, Compute) or len(op.parts) != 1 or op.record.fusion is Fusion.ALONE:
+        return None
+    return op.parts[0].nest
 
 
 def _is_elementwise(op: Op) -> bool:
@@ -206,12 +202,15 @@ def _is_reduction(op: Op) -> bool:
 
 def is_loop(op: Op) -> bool:
     """Whether an operation is part of loops."""
-    return isinstance(op, Compute) and op.kind not in HASHES and (op.kind in _MOVING or _is_elementwise(op))
+    if not isinstance(op, Compute) or op.record.fusion.is_alone:
+        return False
+    return op.record.fusion.moves or op.record.fusion is Fusion.LOOKUP or _is_elementwise(op)
 
 
 def _is_costly(op: Compute) -> bool:
-    nest = _nest(op)
-    return nest is not None and (nest.flops > 1 or op.kind in _COSTLY) and op.kind not in _MOVING
+    nest, fusion = _nest(op), op.record.fusion
+    is_moved = fusion.moves or fusion is Fusion.LOOKUP
+    return nest is not None and (nest.flops > 1 or fusion is Fusion.COSTLY) and not is_moved
 
 
 def is_product(op: Op) -> bool:

@@ -25,6 +25,8 @@ from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Record
 
 Role: TypeAlias = Literal["", "carry", "entry", "test", "stack", "leave"]
 
@@ -91,6 +93,11 @@ class Operation:
     def name(self) -> str:
         """Of the nest."""
         return self.nest.name
+
+    @property
+    def record(self) -> Record:
+        """What is known of the operation besides its nest."""
+        return self.nest.record or record_of(self.kind)
 
 
 @dataclass(frozen=True)

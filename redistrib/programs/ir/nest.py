@@ -16,6 +16,7 @@ from typing import Any
 from redistrib.arith import as_integer
 from redistrib.errors import ProgramError
 from redistrib.lang.notation import REDUCTIONS
+from redistrib.programs.ir.record import Record
 from redistrib.programs.ir.windows import Window, reached, unfit
 
 
@@ -83,6 +84,7 @@ class Nest:
         effectful: whether the body has effects besides its results, printing for instance: an operation that is never
             dropped, repeated or put in another order.
         replicated: numbers of the writes that are the same in every part, along the dimensions that they lack.
+        record: what is known of the operation besides; None: what is known of its kind.
         blocks: for a reduction that no collective has, with the points of a block along each cut dimension: the nest of
             the blocks, which its first dimensions number, and the one that combines their results.
 
@@ -103,6 +105,7 @@ class Nest:
     flops: int | Fraction = 1
     effectful: bool = False
     replicated: frozenset[int] = frozenset()
+    record: Record | None = None
     blocks: Callable[[Mapping[str, int]], tuple[Nest, Nest]] | None = None
 
     def __post_init__(self) -> None:

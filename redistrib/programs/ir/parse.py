@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import StrEnum
 from fractions import Fraction
 from typing import NoReturn, TypeVar
 
@@ -20,11 +22,13 @@ from redistrib.programs.ir.check import check
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Call, Compute, Loop, Move, Op, Place, Program, Value
 from redistrib.programs.ir.pullback import ScheduledNest
+from redistrib.programs.ir.record import Fusion, Record, WorkClass
 from redistrib.programs.ir.text import PLAIN, Body
 from redistrib.programs.ir.value import with_padding
 from redistrib.programs.ir.windows import Held, Reach, Stencil, Window
 
 _T = TypeVar("_T")
+_Class = TypeVar("_Class", bound=StrEnum)
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _QUOTED = re.compile(_STRING)
@@ -104,7 +108,7 @@ class _Reader:
         whole = indexed = frozenset[str]()
         linear: list[tuple[int, ...]] = []
         fills, flops, effectful, body = None, Fraction(1), False, None
-        replicated = frozenset[int]()
+        replicated, record = frozenset[int](), None
         while not self.take("}"):
             if self.take("combine:"):
                 combine = self._separated(lambda: (self.name(), self.name()))
@@ -123,6 +127,10 @@ class _Reader:
                 effectful = True
             elif self.take("replicated:"):
                 replicated = frozenset(self._until((";", "}"), self.number))
+            elif self.take("fusion:"):
+                record = replace(record or Record(), fusion=self._one_of(Fusion))
+            elif self.take("work:"):
+                record = replace(record or Record(), work=self._one_of(WorkClass))
             elif self.take("body:"):
                 body = self.bodies.get(self.name())
             else:
@@ -141,6 +149,7 @@ class _Reader:
             flops,
             effectful,
             replicated,
+            record,
         )
 
     def _range(self) -> tuple[str, range]:
@@ -378,6 +387,10 @@ class _Reader:
     @property
     def _line(self) -> int:
         return self.source.count("\n", 0, self.at) + 1
+
+    def _one_of(self, classes: type[_Class]) -> _Class:
+        name = self.name()
+        return next((one for one in classes if one == name), None) or self._fail(f"one of {', '.join(classes)}")
 
     def _fail(self, expected: str) -> NoReturn:
         rest = self.source[self.at :].split("\n", 1)[0]

@@ -170,6 +170,8 @@ class _Printer:
             "flops": str(nest.flops),
             "effectful": "yes" if nest.effectful else "",
             "replicated": " ".join(map(str, sorted(nest.replicated))),
+            "fusion": nest.record.fusion if nest.record else "",
+            "work": nest.record.work if nest.record else "",
             "body": "" if nest.body is None else quoted(self._body(nest)),
         }
         texts = "; ".join(f"{key}: {text}" for key, text in options.items() if text)

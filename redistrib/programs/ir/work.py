@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.record import Record, WorkClass
 
-FUNCTIONS = {
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "complex",
-    "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "igamma", "igamma_grad_a", "igammac",
-    "lgamma", "log", "log1p", "logistic", "nextafter", "polygamma", "pow", "regularized_incomplete_beta", "rsqrt",
-    "sin", "sinh", "sqrt", "tan", "tanh", "threefry2x32", "zeta",
-}  # fmt: skip
-CLASSES = {
-    "convolution": {"conv_general_dilated"},
-    # Processors have an instruction for square roots, which takes no longer than the bytes.
-    "function": {*FUNCTIONS, "random_bits", "random_fold_in", "random_seed", "random_split"} - {"sqrt"},
-    "index": {"argmax", "argmin"},
-    "running": {"cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"},
-    "sort": {"sort", "top_k", "approx_top_k"},
-    "fourier": {"fft"},
-    "transpose": {"transpose"},
-}
-"""The kinds of operations in each class."""
-UNITS = {
-    "convolution": "FLOP",
-    "function": "FLOP",
-    "index": " elements",
-    "running": " elements",
-    "sort": " comparisons",
-    "fourier": "FLOP",
-    "transpose": "B",
+UNITS: dict[str, str] = {
+    WorkClass.CONVOLUTION: "FLOP",
+    WorkClass.FUNCTION: "FLOP",
+    WorkClass.INDEX: " elements",
+    WorkClass.RUNNING: " elements",
+    WorkClass.SORT: " comparisons",
+    WorkClass.FOURIER: "FLOP",
+    WorkClass.TRANSPOSE: "B",
 }
 """What rates of each class count per second; bytes are those read and written."""
+CLASSES = tuple(map(str, UNITS))
+"""The names of the classes."""
 
-_CLASS_OF = {kind: name for name, kinds in CLASSES.items() for kind in kinds}
 
-
-def work_of(kind: str, nest: Nest) -> str:
-    """The class of an operation; empty where it has none. A transposition has one if it moves the last dimension."""
-    name = _CLASS_OF.get(kind, "")
-    return "" if name == "transpose" and nest.reads[0].dims[-1:] == nest.writes[0].dims[-1:] else name
+def work_of(record: Record, nest: Nest) -> WorkClass:
+    """The class of an operation. A transposition has one if it moves the last dimension."""
+    turned = record.work is not WorkClass.TRANSPOSE or nest.reads[0].dims[-1:] != nest.writes[0].dims[-1:]
+    return record.work if turned else WorkClass.NONE
 
 
 def turns(nest: Nest) -> bool:

@@ -16,17 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from redistrib.programs.ir.record import Fusion, Positions
 from redistrib.programs.rules.equation import Equation
-
-LOOKUPS = {
-    "gather", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul", "scatter_mul", "scatter-min",
-    "scatter-max",
-}  # fmt: skip
-_MOVED = ("convert_element_type", "copy", "copy_p", "optimization_barrier", "stop_gradient")
-_FOLLOWED = {
-    *_MOVED, "broadcast_in_dim", "concatenate", "expand_dims", "iota", "lt", "reshape", "select_n", "squeeze",
-    "transpose",
-}  # fmt: skip
 
 
 class Lookup(NamedTuple):
@@ -59,13 +50,13 @@ class Counting:
 
     def note(self, equation: Equation, ins: Sequence[str], out: str) -> None:
         """Note the known form of the first result of an operation; `ins` names the operands that are no literals."""
-        kind = equation.kind
-        if kind not in _FOLLOWED:
+        followed = equation.record.positions
+        if followed in (Positions.NONE, Positions.LOOKED_UP):
             return
         names = dict(zip(equation.reads, ins, strict=True))
-        if kind == "lt" and self._of(equation, names, 0) is not None and _at_most_zero(equation, 1):
+        if followed is Positions.COMPARED and self._of(equation, names, 0) is not None and _at_most_zero(equation, 1):
             self.never.add(out)
-        elif kind == "concatenate":
+        elif followed is Positions.JOINED:
             self._join(equation, names, out)
         else:
             dim = self._moved(equation, names)
@@ -89,7 +80,7 @@ class Counting:
         name = dict(zip(equation.reads, ins, strict=True)).get(1)
         columns = self.columns.get(name, {}) if name is not None else {}
         numbers, shape, indices = equation.params["dimension_numbers"], equation.ins[0].shape, equation.ins[1].shape
-        gathers = equation.kind == "gather"
+        gathers = equation.record.fusion is Fusion.LOOKUP
         picked = tuple(numbers.start_index_map if gathers else numbers.scatter_dims_to_operand_dims)
         removed = tuple(numbers.collapsed_slice_dims if gathers else numbers.inserted_window_dims)
         mine = tuple(numbers.start_indices_batching_dims if gathers else numbers.scatter_indices_batching_dims)
@@ -127,21 +118,21 @@ class Counting:
 
     def _moved(self, equation: Equation, names: Mapping[int, str]) -> int | None:
         """The dimension along which the result counts, where it has the elements of an operand, or is an `iota`."""
-        kind, params = equation.kind, equation.params
-        if kind == "iota":
+        followed, params = equation.record.positions, equation.params
+        if followed is Positions.MADE:
             return int(params["dimension"])
-        if kind == "select_n" and names.get(0) in self.never:
+        if followed is Positions.CHOSEN and names.get(0) in self.never:
             return self._of(equation, names, 1)
-        dim = None if kind in ("lt", "select_n") else self._of(equation, names, 0)
+        dim = None if followed in (Positions.COMPARED, Positions.CHOSEN) else self._of(equation, names, 0)
         if dim is None:
             return None
         before, after = equation.ins[0].shape, equation.outs[0].shape
-        if kind == "broadcast_in_dim":
+        if followed is Positions.BROADCAST:
             there = params["broadcast_dimensions"][dim]
             return int(there) if after[there] == before[dim] else None
-        if kind == "transpose":
+        if followed is Positions.TRANSPOSED:
             return int(params["permutation"].index(dim))
-        if kind in _MOVED:
+        if followed is Positions.SAME:
             return dim
         long = [[k for k, size in enumerate(shape) if size != 1] for shape in (before, after)]
         if [before[k] for k in long[0]] != [after[k] for k in long[1]] or dim not in long[0]:

@@ -17,11 +17,10 @@ from redistrib.backends.jax.private import bind
 from redistrib.cache import cached
 from redistrib.programs.ir.graph import CountedStep
 from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Record
 from redistrib.programs.ir.windows import Window
 from redistrib.programs.rules.axes import MeshAxes
-
-WRITES = ("dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul",
-          "scatter_mul", "scatter-min", "scatter-max")  # fmt: skip
 
 At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that runs, with a length and a start
 Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole
@@ -108,6 +107,11 @@ class Equation:
         """Name of the primitive, or of the called function."""
         return self.called or str(self.primitive.name)
 
+    @property
+    def record(self) -> Record:
+        """What is known of the primitive besides its rule."""
+        return record_of(self.kind)
+
     @cached_property
     def reads(self) -> tuple[int, ...]:
         """Positions of the operands that are arrays of the program."""
@@ -126,7 +130,7 @@ class Equation:
     def run(self, tiles: Sequence[Any], **params: Any) -> Any:
         """The primitive on tiles, with parameters of tiles in the place of those of whole arrays."""
         operands, params = self.operands(tiles), {**self.params, **params}
-        if self.kind in WRITES:
+        if self.record.fusion.writes_in_place:
             return results(
                 [written_in_place(lambda base: bind(self.primitive, [base, *operands[1:]], params)[0], operands[0])]
             )

@@ -27,15 +27,14 @@ from jax import lax
 from jax.extend import core as jex
 
 from redistrib.arith import divisors
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Blocks
 from redistrib.programs.rules.sums import can_be_summed
 
 SMALL = 64  # elements below which an operand is computed by every device
-_PRODUCTS = ("reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
 _JOIN: dict[str, Callable[[Any, Any], Any]] = {
     "cumsum": lax.add, "cumprod": lax.mul, "cummax": lax.max, "cummin": lax.min, "cumlogsumexp": jnp.logaddexp,
 }  # fmt: skip
-PARTED = (*_PRODUCTS, *_JOIN, "top_k", "approx_top_k", "argmax", "argmin")
-_ROUNDED = ("reduce_prod", "cumsum", "cumprod", "cumlogsumexp")  # floats differ by the order of the terms
 
 
 def in_parts(eqn: Any, parts: int, *, exact: bool) -> Callable[[], jex.ClosedJaxpr] | None:
@@ -48,15 +47,15 @@ def in_parts(eqn: Any, parts: int, *, exact: bool) -> Callable[[], jex.ClosedJax
         parts: the devices; an axis cuts a dimension where its size divides the number of blocks.
         exact: whether floats must be combined in the order of the whole.
     """
-    kind = eqn.primitive.name
-    if kind not in PARTED or parts == 1:
+    record = record_of(eqn.primitive.name)
+    if record.blocks is Blocks.NONE or parts == 1:
         return None
     aval = eqn.invars[0].aval
     if aval.size < SMALL or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return None
-    if kind in _ROUNDED and not can_be_summed(str(aval.dtype)):
+    if record.rounds and not can_be_summed(str(aval.dtype)):
         return None
-    if kind in _ROUNDED and exact and not jnp.issubdtype(aval.dtype, jnp.integer):
+    if record.rounds and exact and not jnp.issubdtype(aval.dtype, jnp.integer):
         return None
     function = _function(eqn, aval, parts)
     return None if function is None else lambda: jax.make_jaxpr(function)(aval)
@@ -64,10 +63,11 @@ def in_parts(eqn: Any, parts: int, *, exact: bool) -> Callable[[], jex.ClosedJax
 
 def _function(eqn: Any, aval: Any, parts: int) -> Callable[[Any], Any] | None:
     kind, params, shape = eqn.primitive.name, eqn.params, aval.shape
-    if kind in ("argmax", "argmin"):
+    blocked = record_of(kind).blocks
+    if blocked is Blocks.EXTREME:
         (axis,) = params["axes"]
         return _extreme(kind, axis, params["index_dtype"]) if math.gcd(shape[axis], parts) > 1 else None
-    if kind in _PRODUCTS:
+    if blocked is Blocks.PRODUCT:
         if aval.dtype == bool and kind != "reduce_xor":  # combined as integers
             return None
         axes = params["axes"]
@@ -77,9 +77,10 @@ def _function(eqn: Any, aval: Any, parts: int) -> Callable[[Any], Any] | None:
     blocks = _most_blocks(shape[axis], parts, shape[axis] // 2)
     if blocks == 1:
         return None
-    if kind in _JOIN:
+    if blocked is Blocks.RUNNING:
         return _cumulative(eqn.primitive, params, axis, blocks)
-    if kind == "approx_top_k" and not (params["aggregate_to_topk"] and params["reduction_input_size_override"] == -1):
+    is_whole = params.get("aggregate_to_topk") and params.get("reduction_input_size_override") == -1
+    if blocked is Blocks.APPROXIMATE and not is_whole:
         return None
     blocks = _most_blocks(shape[axis], parts, shape[axis] // max(1, 2 * params["k"]))
     return _largest(eqn.primitive, params, axis, blocks) if blocks > 1 else None

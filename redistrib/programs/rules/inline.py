@@ -16,6 +16,8 @@ from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Fusion, Opens, Positions
 from redistrib.programs.rules import (  # noqa: F401  # they fill the table
     effects,
     experts,
@@ -29,7 +31,7 @@ from redistrib.programs.rules import (  # noqa: F401  # they fill the table
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.called import JittedCalls
 from redistrib.programs.rules.constraints import CUT, constrained, cut_here
-from redistrib.programs.rules.counting import LOOKUPS, Counting, with_batch
+from redistrib.programs.rules.counting import Counting, with_batch
 from redistrib.programs.rules.dead import live_variables, passed_on, read_results
 from redistrib.programs.rules.equation import (
     RULES,
@@ -46,7 +48,7 @@ from redistrib.programs.rules.equation import (
 from redistrib.programs.rules.in_parts import in_parts
 from redistrib.programs.rules.indexed import bits_looked_up
 from redistrib.programs.rules.nests import Derived, Nests, renamed
-from redistrib.programs.rules.opened import UNCHANGED, of_platform, opened
+from redistrib.programs.rules.opened import of_platform, opened
 from redistrib.programs.rules.padding import Paddings
 from redistrib.programs.rules.ranges import of_constant
 from redistrib.programs.rules.reduce import by_integers, of_booleans
@@ -226,7 +228,7 @@ class _Tracer:
             return ins
         if kind == "reshape" and isinstance(ins[0], Lit) and eqn.params["dimensions"] is None:
             return [Lit(jax.numpy.reshape(ins[0].value, eqn.outvars[0].aval.shape))]
-        if kind in UNCHANGED and kind not in self.rules:
+        if record_of(kind).opens is Opens.OPERAND and kind not in self.rules:
             return ins
         if kind == "device_put" and kind not in self.rules:
             triples = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
@@ -318,9 +320,9 @@ class _Tracer:
         equation = self.nests.equation(eqn, literals, called, self.given_rules)
         names: Sequence[str] = [atom for atom in ins if isinstance(atom, str)]
         is_ours = self.rules.get(equation.kind) is RULES.get(equation.kind)
-        if equation.kind in LOOKUPS and is_ours:
+        if equation.record.positions is Positions.LOOKED_UP and is_ours:
             equation, names = with_batch(self, equation, names, source)
-        bits = bits_looked_up(equation) if equation.kind == "gather" and is_ours else None
+        bits = bits_looked_up(equation) if equation.record.fusion is Fusion.LOOKUP and is_ours else None
         if bits is not None:
             form, (after,) = equation.outs[0], self.add(bits, names, source)
             params = {"new_dtype": jax.numpy.dtype(form.dtype)}

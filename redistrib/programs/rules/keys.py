@@ -7,24 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.record import Keys
 from redistrib.programs.rules.equation import At, Equation, Form, Rule, results
-
-_AS_INTEGERS = {  # their rules count the integers as a dimension, or handle keys
-    "random_bits", "random_split", "random_fold_in", "random_seed", "reshape", "scan", "shard_map", "squeeze",
-    "expand_dims",
-}  # fmt: skip
-_AS_KEYS = {  # their rules see the shape of an array of keys
-    "all_gather", "all_gather_invariant", "all_to_all", "pbroadcast", "ppermute",
-    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "rev", "select_n",
-    "slice", "split", "stack", "transpose", "unstack",
-}  # fmt: skip
 
 
 def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
     """The nest of an equation with keys among its operands or results; None if its rule does not handle keys."""
-    if equation.kind in _AS_INTEGERS or equation.effectful:
+    if equation.record.keys is Keys.INTEGERS or equation.effectful:
         return rule(equation)
-    if equation.kind not in _AS_KEYS:
+    if equation.record.keys is not Keys.SHAPE:
         return None
     as_integers = replace(equation, ins=_of_keys(equation.ins), outs=_of_keys(equation.outs))
     nest = rule(as_integers)

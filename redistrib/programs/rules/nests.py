@@ -10,6 +10,7 @@ import numpy as np
 
 from redistrib.cache import Key
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.record import Record, Tails
 from redistrib.programs.rules import effects
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
@@ -109,6 +110,9 @@ class Nests:
         kind, forms = equation.kind, (*equation.ins, *equation.outs)
         keyed = any(form.key is not None for form in forms)
         nest = None if rule is None else nest_of_keys(equation, rule) if keyed else rule(equation)
+        if nest is not None and nest.record is None and rule is not RULES.get(kind):
+            given = _of_given_rule(nest, equation.record)
+            nest = nest if given == equation.record else replace(nest, record=given)
         opaque, linear = "", nest.linear if nest is not None else ()
         small = all(np.prod(form.shape) <= _SMALL for form in forms)
         is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
@@ -123,6 +127,11 @@ class Nests:
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
         _ = nest.position, nest.sizes, nest.combiner  # found once for all that are renamed
         return Derived(renamed(nest, nest.name, linear), opaque, of_result(equation))
+
+
+def _of_given_rule(nest: Nest, record: Record) -> Record:
+    """The record of an operation by a rule of the caller that gives none: only the primitive may see tails."""
+    return record if isinstance(nest.body, Primitive) else replace(record, tails=Tails.NEVER)
 
 
 def renamed(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:

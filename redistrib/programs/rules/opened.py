@@ -9,15 +9,8 @@ import jax
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import implementation
-
-UNCHANGED = (  # the operand under another name, or of another type of its region
-    "name", "copy_to_host", "layout_constraint", "pvary", "reduced_vary_cast_p", "mesh_cast",
-)  # fmt: skip
-_CLOSED = {
-    "pure_callback",  # running it calls the callback
-    "random_seed", "random_split", "random_fold_in", "random_clone", "random_wrap", "random_unwrap",  # small
-    "scan", "while", "cond",
-}  # fmt: skip
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Opens
 
 
 def opened(eqn: Any) -> jex.ClosedJaxpr | None:
@@ -26,7 +19,7 @@ def opened(eqn: Any) -> jex.ClosedJaxpr | None:
     None if the primitive is one of XLA, has an effect, or computes other arrays when traced.
     """
     primitive = eqn.primitive
-    if primitive.name in _CLOSED or eqn.effects:
+    if record_of(primitive.name).opens is Opens.NEVER or eqn.effects:
         return None
     function = implementation(primitive)
     if function is None:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from redistrib.programs.ir.record import Joins
 from redistrib.programs.rules.equation import Equation, ValueRange
 
 _ZERO = ValueRange(0.0, 0.0)
-_WINDOWED = ("conv_general_dilated", "reduce_window_sum")
-JOINED = (*_WINDOWED, "pad")  # primitives that may become one with those before them
 
 
 @dataclass
@@ -39,20 +38,20 @@ class Paddings:
             ranges: known bounds of arrays.
             is_alone: whether nothing else reads the first of the arrays.
         """
-        if equation.kind not in JOINED or 0 in equation.literals or names[0] not in self.equations:
+        if equation.record.joins is Joins.NONE or 0 in equation.literals or names[0] not in self.equations:
             return equation, names
         before, operands = self.equations[names[0]]
-        if equation.kind == "pad":
-            joined = _cropped(before, equation) if before.kind == "conv_general_dilated" and is_alone else None
+        if equation.record.joins is Joins.PAD:
+            joined = _cropped(before, equation) if before.record.joins is Joins.CROPPED and is_alone else None
             return (equation, names) if joined is None else (joined, operands)
         value = before.literals.get(1)
         is_zero = ranges.get(operands[-1]) == _ZERO if value is None else not np.any(value)
-        joined = _padded(equation, before) if before.kind == "pad" and is_zero else None
+        joined = _padded(equation, before) if before.record.joins is Joins.PAD and is_zero else None
         return (equation, names) if joined is None else (joined, (operands[0], *names[1:]))
 
     def note(self, outs: Sequence[str], equation: Equation, names: Sequence[str]) -> None:
         """Remember an equation that something may be one with."""
-        if equation.kind in ("pad", "conv_general_dilated") and not equation.literals.keys() - {1}:
+        if equation.record.joins in (Joins.PAD, Joins.CROPPED) and not equation.literals.keys() - {1}:
             self.equations[outs[0]] = equation, tuple(names)
 
 
@@ -60,7 +59,7 @@ def _padded(equation: Equation, pad: Equation) -> Equation | None:
     """Windows over a padded array as windows over the array before; None where they have no such padding."""
     config, params = pad.params["padding_config"], dict(equation.params)
     dims, dilation = range(len(config)), "base_dilation"
-    if equation.kind == "conv_general_dilated":
+    if equation.record.joins is Joins.CROPPED:
         dims, dilation = params["dimension_numbers"].lhs_spec[2:], "lhs_dilation"
         if any(any(config[k]) for k in params["dimension_numbers"].lhs_spec[:2]):
             return None

@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 
 from redistrib.programs.ir.nest import Nest
-from redistrib.programs.ir.work import FUNCTIONS
+from redistrib.programs.ir.primitives import RECORDS
 from redistrib.programs.rules.equation import Dims, Equation, letters, rule
 from redistrib.programs.rules.sums import can_be_summed
 
@@ -19,7 +19,7 @@ _CHEAP = {
 }  # fmt: skip
 
 
-@rule(*_CHEAP, *FUNCTIONS, "integer_pow")
+@rule(*_CHEAP, *(kind for kind, record in RECORDS.items() if record.flops > 1), "integer_pow")
 def _pointwise(equation: Equation) -> Nest:
     shape = equation.outs[0].shape
     sizes = letters("d", shape)
@@ -36,7 +36,7 @@ def _flops(equation: Equation) -> int:
     if equation.kind == "integer_pow":
         power: int = equation.params["y"]
         return max(0, abs(power).bit_length() + abs(power).bit_count() - 2 + (power < 0))
-    return 10 if equation.kind in FUNCTIONS else 1
+    return equation.record.flops
 
 
 @rule("broadcast_in_dim")

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.record import Fusion, Record, Tails, WorkClass
 from redistrib.programs.rules.equation import At, CallRule, Equation
+
+_FUSIONS = tuple(
+    map(str, (Fusion.NEST, Fusion.COSTLY, Fusion.ALONE, Fusion.LAYOUT, Fusion.RESHAPE, Fusion.SLICE, Fusion.CONVERT))
+)
+_WORKS = tuple(str(work) for work in WorkClass if work not in (WorkClass.NONE, WorkClass.TRANSPOSE))
 
 
 def rule(
@@ -18,6 +25,8 @@ def rule(
     *,
     combine: str | Mapping[str, str] = "sum",
     flops: int = 1,
+    fusion: str = "",
+    work: str = "",
 ) -> CallRule:
     """A rule for a primitive, or for calls of a jitted function, from the dimensions along which it may be cut.
 
@@ -33,12 +42,18 @@ def rule(
         combine: how the results along a dimension that no result has are combined: `"sum"`, `"max"` or `"min"`, or one
             for each name.
         flops: floating-point operations at each point of the named dimensions.
+        fusion: how compilers fuse the operation: `"nest"` as the spec says (a loop where each element of the results
+            is made of one of each operand, a reduction, or a product), `"costly"` so, but computed once, `"alone"` as a
+            kernel of its own, or as a part of loops that moves elements: `"layout"`, `"reshape"` in their order,
+            `"slice"` or `"convert"`. By default as the library knows the primitive; others as `"nest"`.
+        work: its class, of which a machine may have a rate of its own, `"function"` for instance; by default that of
+            the primitive, none for those that the library does not know.
 
     Returns:
         The rule. Applied, it raises `ProgramError` where the spec does not fit the operation, or `run` is missing.
 
     Raises:
-        ProgramError: if the spec has no arrow, or a dimension of a result is in no operand.
+        ProgramError: if the spec has no arrow, a dimension of a result is in no operand, or no class has the name.
     """
     sides = [[operand.split() for operand in side.split(",")] for side in spec.split("->")]
     if len(sides) != 2:
@@ -50,7 +65,17 @@ def rule(
         raise ProgramError(
             "", "", "Rule", f"{', '.join(lost)} of a result of {spec!r} is in no operand; write '.' for it"
         )
+    _require_known("fusion", fusion, _FUSIONS)
+    _require_known("work", work, _WORKS)
     combiner = combine if isinstance(combine, Mapping) else dict.fromkeys(named, combine)
+
+    def record_for(known: Record) -> Record:
+        return replace(
+            known,
+            fusion=Fusion(fusion) if fusion else known.fusion,
+            work=WorkClass(work) if work else known.work,
+            tails=Tails.FREE if known.tails is Tails.NEVER else known.tails,
+        )
 
     def apply(equation: Equation) -> Nest:
         if equation.called and run is None:
@@ -72,7 +97,8 @@ def rule(
 
         summed = [name for name in sizes if any(name not in dims for dims in outs)]
         combined = {name: combiner[name] for name in summed if name in combiner}
-        nest = equation.nest(sizes, ins, outs, body=body, combine=combined, flops=flops)
+        record = record_for(equation.record)
+        nest = equation.nest(sizes, ins, outs, body=body, combine=combined, flops=flops, record=record)
         for k, read in zip(equation.reads, nest.reads, strict=True):
             if nest.shape(read) != equation.ins[k].shape:
                 why = f"{spec!r} gives one name to dimensions of unequal sizes, one in {equation.ins[k].shape}"
@@ -80,6 +106,11 @@ def rule(
         return nest
 
     return CallRule(apply, run)
+
+
+def _require_known(noun: str, name: str, known: tuple[str, ...]) -> None:
+    if name and name not in known:
+        raise ProgramError("", "", "Rule", f"no class {name!r} of {noun}; take one of {', '.join(known)}")
 
 
 def _fitting(

@@ -13,20 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from redistrib.programs.ir.record import Bounds
 from redistrib.programs.rules.equation import Equation, ValueRange
 
-REARRANGED = {  # the result has the elements of the first operand at other positions
-    "broadcast_in_dim", "copy", "copy_p", "dynamic_slice", "expand_dims", "optimization_barrier", "reshape", "rev",
-    "slice", "squeeze", "stop_gradient", "tile", "transpose",
-}  # fmt: skip
 _LARGEST = 2**24  # most elements of a constant that are examined
-_UNITED = {
-    "concatenate": 0,
-    "stack": 0,
-    "select_n": 1,
-    "max": 0,
-    "min": 0,
-}  # each element is one of those of the operands from here
 
 
 def is_finite(equation: Equation, operand: int) -> bool:
@@ -71,20 +61,21 @@ def of_result(equation: Equation) -> ValueRange | None:
     """The bounds of the result of an operation, if they follow from the bounds of its operands."""
     if len(equation.outs) != 1:
         return None
-    kind, dtype = equation.kind, equation.outs[0].dtype
-    if kind in REARRANGED and equation.ins[0].dtype == dtype:
+    kind, dtype = equation.record.bounds, equation.outs[0].dtype
+    if kind is Bounds.SAME and equation.ins[0].dtype == dtype:
         return _of_operand(equation, 0)
     if not _is_float(dtype):
         return _of_type(dtype)
-    if kind == "iota":
+    if kind is Bounds.COUNTED:
         return _within(ValueRange(0.0, float(max(0, max(equation.outs[0].shape) - 1))), dtype)
     operands = [_of_operand(equation, k) for k in range(len(equation.ins))]
     bounds = [bound for bound in operands if bound is not None]
-    if kind == "convert_element_type" and bounds:
+    if kind is Bounds.CONVERTED and bounds:
         return _within(bounds[0], dtype)
-    if kind in _UNITED:
-        bounds = [bound for bound in operands[_UNITED[kind] :] if bound is not None]
-        if len(bounds) < len(operands) - _UNITED[kind]:
+    if kind in (Bounds.UNITED, Bounds.CHOSEN):
+        united = operands[kind is Bounds.CHOSEN :]
+        bounds = [bound for bound in united if bound is not None]
+        if len(bounds) < len(united):
             return None
         return ValueRange(min(bound.low for bound in bounds), max(bound.high for bound in bounds))
     if not bounds or len(bounds) < len(operands) or any(form.dtype != dtype for form in equation.ins):
@@ -94,31 +85,31 @@ def of_result(equation: Equation) -> ValueRange | None:
 
 def _computed(equation: Equation, bounds: Sequence[ValueRange]) -> ValueRange | None:
     """The bounds of arithmetic, with room for its rounding."""
-    kind, dtype = equation.kind, equation.outs[0].dtype
+    kind, dtype = equation.record.bounds, equation.outs[0].dtype
     first, other = bounds[0], bounds[-1]
     match kind:
-        case "neg":
+        case Bounds.NEGATED:
             return ValueRange(-first.high, -first.low)
-        case "abs":
+        case Bounds.ABSOLUTE:
             return ValueRange(0.0 if first.low <= 0 <= first.high else min(abs(first.low), abs(first.high)), first.most)
-        case "add" | "add_any":
+        case Bounds.ADDED:
             exact = ValueRange(first.low + other.low, first.high + other.high)
-        case "sub":
+        case Bounds.SUBTRACTED:
             exact = ValueRange(first.low - other.high, first.high - other.low)
-        case "mul":
+        case Bounds.MULTIPLIED:
             corners = [a * b for a in first for b in other]
             exact = ValueRange(min(corners), max(corners))
-        case "div" if is_nonzero(equation, 1):
+        case Bounds.DIVIDED if is_nonzero(equation, 1):
             corners = [a / b for a in first for b in other]
             exact = ValueRange(min(corners), max(corners))
-        case "sqrt" if first.low >= 0:
+        case Bounds.ROOT if first.low >= 0:
             exact = ValueRange(math.sqrt(first.low), math.sqrt(first.high))
         case _:
             return None
-    grown = max(exact.most, first.most, other.most) if kind in ("add", "add_any", "sub") else exact.most
+    grown = max(exact.most, first.most, other.most) if kind in (Bounds.ADDED, Bounds.SUBTRACTED) else exact.most
     room = 8 * float(jnp.finfo(dtype).eps)
     low, high = exact
-    if kind in ("add", "add_any", "sub"):
+    if kind in (Bounds.ADDED, Bounds.SUBTRACTED):
         low, high = low - room * grown, high + room * grown
     else:  # of products, quotients and roots the rounding is a part of the result itself
         low, high = low - room * abs(low), high + room * abs(high)

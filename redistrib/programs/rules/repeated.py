@@ -6,12 +6,9 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from redistrib.programs.rules.counting import LOOKUPS
+from redistrib.programs.ir.record import Joins, Positions
 from redistrib.programs.rules.equation import Atom, Equation
 from redistrib.programs.rules.nests import Derived
-from redistrib.programs.rules.padding import JOINED
-
-_UNLIKE = {"add_any", *JOINED, *LOOKUPS}  # primitives that become other operations by what makes their operands
 
 
 class Seen(NamedTuple):
@@ -37,7 +34,9 @@ class Repeated:
 
     def note(self, eqn: Any, parts: int, equation: Equation, derived: Derived) -> None:
         """Remember an equation that became one operation by a rule of the library, its operands without bounds."""
-        if not eqn.effects and eqn.primitive.name not in _UNLIKE:
+        record = equation.record
+        is_other = record.joins is not Joins.NONE or record.positions is Positions.LOOKED_UP
+        if not (eqn.effects or is_other or eqn.primitive.name == "add_any"):  # by what makes the operands
             self.seen[id(eqn)] = Seen(eqn, parts, equation, derived)
 
     def find(self, eqn: Any, parts: int, ins: Sequence[Atom], bounded: Container[str]) -> Seen | None:

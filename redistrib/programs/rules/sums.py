@@ -24,18 +24,11 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
+from redistrib.programs.ir.record import Sums
 from redistrib.programs.rules.equation import Equation
-from redistrib.programs.rules.ranges import REARRANGED, is_finite, is_nonzero
+from redistrib.programs.rules.ranges import is_finite, is_nonzero
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]  # operands, by position, in which an operation is linear together
-
-_ALONE = REARRANGED | {"cumsum", "neg", "reduce_sum", "split", "unstack"}
-_TOGETHER = {"add": (0, 1), "add_any": (0, 1), "sub": (0, 1), "dynamic_update_slice": (0, 1)}
-_SCATTERS = {"scatter-add": (0, 2), "scatter_add": (0, 2), "scatter-sub": (0, 2)}
-_PRODUCTS = {"mul", "dot_general", "ragged_dot_general", "conv_general_dilated"}
-_COMPONENTS = {"real", "imag", "fft"}  # between real and complex numbers of one precision
-_IN_SOME_CASES = {"convert_element_type", "div", "select_n", "concatenate", "stack", "pad", "gather"}
-PASSED = frozenset({*_ALONE, *_TOGETHER, *_SCATTERS, *_PRODUCTS, *_COMPONENTS, *_IN_SOME_CASES})  # and no other kind
 
 
 def passing(equation: Equation) -> Groups:
@@ -64,27 +57,25 @@ def sum_identity(dtype: Any) -> Any:
 
 def _linear(equation: Equation) -> Groups:
     """The groups of operands in which an operation is linear, if the arithmetic of its types allows."""
-    kind = equation.kind
-    if kind not in PASSED:
-        return ()
-    if kind in _ALONE or kind in _COMPONENTS or kind == "convert_element_type":
-        return ((0,),)
-    if kind in _TOGETHER:
-        return (_TOGETHER[kind],)
-    if kind in _SCATTERS:
-        return (_SCATTERS[kind],)
-    if kind in _PRODUCTS:
-        return tuple((k,) for k in (0, 1) if is_finite(equation, 1 - k))
-    if kind == "div" and _kind(equation.outs[0].dtype) == "float" and is_nonzero(equation, 1):
-        return ((0,),)
-    if kind == "select_n":
-        return (tuple(range(1, len(equation.ins))),)
-    if kind in ("concatenate", "stack"):
-        return (tuple(range(len(equation.ins))),)
-    if kind == "pad" and 1 in equation.literals and not np.any(equation.literals[1]):
-        return ((0,),)
-    if kind == "gather" and _adds_what_it_fills(equation):
-        return ((0,),)
+    match equation.record.sums:
+        case Sums.FIRST | Sums.COMPONENTS | Sums.CONVERTED:
+            return ((0,),)
+        case Sums.BOTH:
+            return ((0, 1),)
+        case Sums.UPDATES:
+            return ((0, 2),)
+        case Sums.FACTORS:
+            return tuple((k,) for k in (0, 1) if is_finite(equation, 1 - k))
+        case Sums.DIVIDED if _kind(equation.outs[0].dtype) == "float" and is_nonzero(equation, 1):
+            return ((0,),)
+        case Sums.CHOSEN:
+            return (tuple(range(1, len(equation.ins))),)
+        case Sums.ALL:
+            return (tuple(range(len(equation.ins))),)
+        case Sums.PADDED if 1 in equation.literals and not np.any(equation.literals[1]):
+            return ((0,),)
+        case Sums.LOOKED_UP if _adds_what_it_fills(equation):
+            return ((0,),)
     return ()
 
 
@@ -108,11 +99,11 @@ def _keeps_types(equation: Equation, group: tuple[int, ...]) -> bool:
     kinds = _kind(before), _kind(after)
     if "" in kinds:
         return False
-    if equation.kind == "convert_element_type":
+    if equation.record.sums is Sums.CONVERTED:
         if kinds == ("integer", "integer"):
             return bool(jnp.iinfo(after).bits <= jnp.iinfo(before).bits)
         return before == after or (kinds == ("float", "complex") and _precision(before) == _precision(after))
-    if equation.kind in _COMPONENTS:
+    if equation.record.sums is Sums.COMPONENTS:
         return "integer" not in kinds and _precision(before) == _precision(after)
     return before == after
 

@@ -27,18 +27,13 @@ from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.reduction import identity
 from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation
 from redistrib.programs.ir.nest import Access, Nest
-from redistrib.programs.rules.equation import At, Primitive
+from redistrib.programs.ir.record import Tails
+from redistrib.programs.rules.equation import At
 from redistrib.programs.rules.sums import sum_identity
 from redistrib.programs.schedule.tactics import Along, Work, matching, operations_of, together
 
 Place = tuple[str, int]  # of an array and its dimension
 Point = tuple[int, str]  # of an operation, by number, and its iteration dimension
-
-_MASKED = {"reduce_sum", "reduce_max", "reduce_min", "dot_general", "scatter-add", "scatter_add", "scatter-sub"}
-_LOOKED_UP = {"gather", "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul", "scatter_mul",
-              "scatter-min", "scatter-max"}  # fmt: skip
-_INDEXED = {"iota", "random_bits", *_LOOKED_UP}  # bodies that know the size of the array
-_BODIES = ("redistrib.programs.rules.", "redistrib.programs.ir.ops")
 
 
 class Uneven(NamedTuple):
@@ -195,17 +190,15 @@ class _Rewriting:
             return False
         if operation.pinned and not _is_annotation(operation):
             return False
-        body = nest.body
-        is_known = isinstance(body, Primitive) or (getattr(body, "__module__", "") or "").startswith(_BODIES)
-        if not is_known or (dim in nest.indexed and operation.kind not in _INDEXED):
+        tails = operation.record.tails
+        if tails is Tails.NEVER or (dim in nest.indexed and not tails.knows_size):
             return False
         for access in (*nest.reads, *nest.writes):
             for i, names in enumerate(access.dims):
                 if dim in names and (access.windows or self._major(number, access, i) != dim):
                     return False
         is_combined = any(dim not in access.names for access in nest.writes)
-        is_masked = operation.kind in _MASKED or (operation.kind == "gather" and dim == "p")
-        return not is_combined or (is_masked and dim in nest.combiner and not nest.replicated)
+        return not is_combined or (tails.may_combine(dim) and dim in nest.combiner and not nest.replicated)
 
     # ------------------------------------------------------------------------------------- operations
 
@@ -267,7 +260,7 @@ class _Writer:
             return
         longer = {dim: int(kind.longer(nest.size(dim)) or 0) for dim, kind in dims.items()}
         combined = {dim for dim in dims if any(dim not in access.names for access in nest.writes)}
-        masked = combined - ({"p"} if operation.kind in _LOOKED_UP else set())
+        masked = combined - ({"p"} if operation.record.tails.knows_size else set())
         body = nest.body
         if masked:
             assert body is not None

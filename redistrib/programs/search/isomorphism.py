@@ -100,6 +100,7 @@ def _operation_key(operation: Operation, parts: tuple[object, ...]) -> Key:
     return Key(
         (
             operation.kind,
+            nest.record,
             nest.ranges,
             tuple([(access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)]),
             nest.combine,

@@ -62,7 +62,7 @@ def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[
     read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(value.tile_bytes for _, value in op.outs)
     dtypes = (program.values[name].dtype for _, name in op.ins)
-    work = work_of(op.kind, op.parts[0].nest) if machine.classes and len(op.parts) == 1 else ""
+    work = work_of(op.record, op.parts[0].nest) if machine.classes and len(op.parts) == 1 else ""
     work = "" if work == "transpose" else work
     seconds = machine.seconds_of(op.name, dtypes, read + written, op.flops, work=work)
     return [PricedStage(op.name, seconds)]

@@ -17,12 +17,12 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.private import INLINED, implementation
 from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.primitives import RECORDS, record_of
+from redistrib.programs.ir.record import Blocks, Opens, Tails
 from redistrib.programs.rules.collectives import COLLECTIVES
 from redistrib.programs.rules.effects import CALLBACKS
 from redistrib.programs.rules.equation import RULES, Equation, ValueRange
-from redistrib.programs.rules.in_parts import PARTED
 from redistrib.programs.rules.inline import trace
-from redistrib.programs.rules.opened import UNCHANGED
 from redistrib.programs.rules.shard_maps import REGION
 from redistrib.programs.rules.sums import passing
 from redistrib.programs.run.arguments import leaf_names
@@ -64,6 +64,11 @@ nothing moved, but where `~` stands behind it: there a part receives a halo of i
 those of one example. A dimension in **combined** may be cut too: the results are then partial sums, or the largest or
 least of parts, and are combined as late as may be. **Partial sums pass**: operands, by number, that may be partial
 sums, and the element types for which that is right; `if finite` is where the other operands are certainly finite.
+
+**Fused as** is what `rd.simulate` and `rd.search` take compilers to do: nothing where its nest says whether it is a loop,
+a reduction or a product; see `redistrib/programs/ir/record.py` for the others. **Class of work** names the rate that a
+machine may have for it. **Tails**, of uneven cuts, go through it as they are, where nothing is said; they are `masked`
+where elements are combined, and the body is told its place (`positioned`, `looked up`, `added`) where it knows the size.
 """
 PARTS = """Along a dimension that stands as `.` in the table, these are made of others where a schedule cuts it, see
 [distribute](distribute.md): {kinds}. Blocks of it are computed where they lie; one result of each moves, or `k`.
@@ -97,7 +102,7 @@ def rows() -> list[str]:
             equation, nest = max(nests, key=lambda pair: (len(pair[1].ranges), -len(pair[0].literals)))
             pointwise = RULES[kind].__name__ == "_pointwise"
             cut = "all dimensions, operands and results alike" if pointwise else _cut(nest)
-            kinds.setdefault((cut, _combined(nest), _passed(equation)), []).append(kind)
+            kinds.setdefault((cut, _combined(nest), _passed(equation), *_said(kind)), []).append(kind)
     lines = [(", ".join(f"`{kind}`" for kind in sorted(own)), *cells) for cells, own in kinds.items()]
     return [f"| {' | '.join(cells)} |" for cells in sorted(lines)]
 
@@ -119,6 +124,13 @@ def _array(nest: Nest, access: Access) -> str:
 
 def _combined(nest: Nest) -> str:
     return ", ".join(f"{name} by {kind}" for name, kind in nest.combine)
+
+
+def _said(kind: str) -> tuple[str, str, str]:
+    """What the record says of fusion, work and tails; empty where it says nothing in particular."""
+    record = record_of(kind)
+    fusion = "" if record.fusion == "nest" else str(record.fusion)
+    return fusion, str(record.work), "" if record.tails is Tails.FREE else record.tails.name.lower().replace("_", " ")
 
 
 def _passed(equation: Equation) -> str:
@@ -159,7 +171,7 @@ def classes() -> dict[str, list[str]]:
     for name, primitive in sorted(primitives().items()):
         if name in RULES and name not in CALLBACKS:
             continue
-        if name in INLINED or name in UNCHANGED or name in TRACED:
+        if name in INLINED or record_of(name).opens is Opens.OPERAND or name in TRACED:
             found["traced"].append(name)
         elif name == REGION:
             found["regions"].append(name)
@@ -185,11 +197,11 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            "| primitive | may be cut | combined | partial sums pass |",
-            "| --- | --- | --- | --- |",
+            "| primitive | may be cut | combined | partial sums pass | fused as | class of work | tails |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
             *rows(),
             "",
-            PARTS.format(kinds=names(PARTED)),
+            PARTS.format(kinds=names(kind for kind, record in RECORDS.items() if record.blocks is not Blocks.NONE)),
             f"The same rules hold for {names(unseen)}, which no public function that was tried is lowered to here.",
             "",
             "## Without a rule",

@@ -13,9 +13,10 @@ import math
 from typing import NamedTuple
 
 from redistrib.programs.ir.graph import Graph, Operation
-from redistrib.programs.time.kernels.kinds import MOVING, is_loop, is_product, is_reduction
+from redistrib.programs.ir.record import Fusion
+from redistrib.programs.time.kernels.kinds import is_loop, is_product, is_reduction
 
-_BETWEEN = {"convert_element_type", "copy", "select_n"}  # between the exponential of a softmax and its sum
+_BETWEEN = (Fusion.CONVERT, Fusion.SELECT)  # between the exponential of a softmax and its sum
 ROW = 4  # bytes of the number that a forward pass leaves for each row
 
 
@@ -52,7 +53,7 @@ def attentions(graph: Graph) -> list[Attention]:
     seen: set[str] = set()
     for operation in graph.operations:
         name = operation.outs[0].name if operation.outs else ""
-        if operation.kind in ("exp", "exp2") and name not in seen and _is_summed(graph, name):
+        if operation.record.fusion is Fusion.EXPONENTIAL and name not in seen and _is_summed(graph, name):
             attention = _Search(graph, name).attention()
             if attention is not None:
                 seen |= attention.scores
@@ -64,9 +65,9 @@ def _is_summed(graph: Graph, name: str) -> bool:
     """Whether an array, or its conversion, is summed along a dimension."""
     for k, _ in graph.readers.get(name, ()):
         operation = graph.operations[k]
-        if operation.kind == "reduce_sum" and is_reduction(operation):
+        if is_reduction(operation) and {*operation.nest.combiner.values()} == {"sum"}:
             return True
-        if operation.kind in _BETWEEN and is_loop(operation) and _is_summed(graph, operation.outs[0].name):
+        if operation.record.fusion in _BETWEEN and is_loop(operation) and _is_summed(graph, operation.outs[0].name):
             return True
     return False
 
@@ -139,7 +140,7 @@ class _Search:
         """The array that another is a layout, a conversion, an entry or a stack of."""
         while name in self.graph.makers:
             operation = self.graph.operations[self.graph.makers[name][0]]
-            if (operation.kind not in MOVING and operation.role not in ("entry", "stack")) or not operation.ins:
+            if (not operation.record.fusion.moves and operation.role not in ("entry", "stack")) or not operation.ins:
                 break
             name = operation.ins[0]
         return name
@@ -221,7 +222,7 @@ class _Search:
                 return after
             number = reading[0][0]
             operation = self.graph.operations[number]
-            if operation.kind not in MOVING or not is_loop(operation) or len(operation.outs) != 1:
+            if not operation.record.fusion.moves or not is_loop(operation) or len(operation.outs) != 1:
                 return after
             after.append(number)
 

@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.record import Fusion, WorkClass
 from redistrib.programs.time.kernels.attention import Attention, attentions, computes_again
 from redistrib.programs.time.kernels.grouping import Root, alone, groups_of, without_products
 from redistrib.programs.time.kernels.kinds import Kind, is_product, kinds_of, slices
@@ -42,7 +43,6 @@ from redistrib.programs.time.kernels.reads import Read, is_stacked, update_of, u
 from redistrib.programs.time.kernels.transposing import follows_product, strides
 from redistrib.programs.time.machine import Machine
 
-_RENAMING = {"bitcast_convert_type", "reshape", "squeeze", "stop_gradient"}  # the same elements in the same order
 WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
 
 
@@ -235,7 +235,7 @@ def _inside(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int], produ
         reading = {number for name in names for number, _ in readers.get(name, ())}
         if not reading or not outputs.isdisjoint(names):
             continue
-        if not products and operation.kind == "transpose":
+        if not products and operation.record.work is WorkClass.TRANSPOSE:
             if follows_product(graph, k):
                 continue
             if all(transposes[j] and scopes[j] == scopes[k] for j in reading):
@@ -251,7 +251,7 @@ def _inside(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int], produ
             written = sum([sizes[name] for name in names])
             if (count - 1) * least[k] > count * written or any(_ends(graph, name) for name in operation.ins):
                 continue
-            again = several or operation.kind == "broadcast_in_dim"
+            again = several or operation.record.fusion is Fusion.BROADCAST
             if not again and any(kinds[j].is_reduction for j in those):
                 continue
         kernels[k] = those
@@ -336,7 +336,7 @@ def _kind(operation: Operation, kind: Kind, arrays: Mapping[str, Array]) -> tupl
     """The kind of an operation, and the number of points that operations beside it in a kernel must have."""
     if operation.role or operation.nest.effectful or operation.pinned or operation.opaque:
         return "", 0
-    if operation.kind in _RENAMING or (kind.is_loop and operation.nest.combine and len(operation.ins) == 1):
+    if operation.record.fusion.renames or (kind.is_loop and operation.nest.combine and len(operation.ins) == 1):
         return "renaming", 0
     if kind.is_loop:
         return "loop", max((math.prod(array.shape) for array in operation.outs), default=0)

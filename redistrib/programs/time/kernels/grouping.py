@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.ir.record import WorkClass
 
 SHARED = 1 / 3  # of the bytes that an operation reads: the least part that it has in common with a kernel that it joins
 
@@ -145,7 +146,7 @@ def without_products(graph: Graph, roots: Sequence[Root | None]) -> list[Root | 
 def _is_turned(graph: Graph, roots: Sequence[Root | None], number: int) -> bool:
     """Whether an operation transposes the result of a product beside it."""
     root = roots[number]
-    if root is None or graph.operations[number].kind != "transpose" or len(root.reads) != 1:
+    if root is None or graph.operations[number].record.work is not WorkClass.TRANSPOSE or len(root.reads) != 1:
         return False
     maker = graph.makers[root.reads[0]][0] if root.reads[0] in graph.makers else -1
     before = roots[maker] if maker >= 0 and graph.scopes[maker] == graph.scopes[number] else None

@@ -8,14 +8,8 @@ from typing import NamedTuple
 
 from redistrib.programs.ir.fused import is_by_element
 from redistrib.programs.ir.graph import Operation
+from redistrib.programs.ir.record import Fusion
 from redistrib.programs.ir.work import is_by_vector
-
-MOVING = {
-    "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
-    "stop_gradient", "transpose", "copy",
-}  # fmt: skip
-_FOLDING = {"argmax", "argmin"}
-_SLICING = {"dynamic_slice", "gather", "slice", "split"}
 
 
 def is_loop(operation: Operation, scatters: bool = True) -> bool:
@@ -26,12 +20,13 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
     nest = operation.nest
     if nest.effectful or operation.opaque or operation.role or any(nest.size(name) > 1 for name, _ in nest.combine):
         return False
-    if operation.kind in MOVING:
+    fusion = operation.record.fusion
+    if fusion.moves:
         return True
-    if operation.kind.startswith("scatter"):  # one update of each of several rows: indices are compared with positions
+    if fusion is Fusion.SCATTER:  # one update of each of several rows: indices are compared with positions
         rows = math.prod(nest.size(name) for name in nest.reads[1].names)
         return scatters and bool(nest.combine) and rows > 1 and is_by_element(nest.reads[0])
-    if operation.kind == "gather":
+    if fusion is Fusion.LOOKUP or fusion.is_alone:
         return False
     written = {name for access in nest.writes for name in access.names} | {name for name, _ in nest.combine}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
@@ -40,21 +35,21 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
 
 def is_reduction(operation: Operation) -> bool:
     """Whether it combines the elements of one array along some dimensions."""
-    nest = operation.nest
-    combines = bool(nest.combine) or operation.kind in _FOLDING
+    nest, fusion = operation.nest, operation.record.fusion
+    combines = (bool(nest.combine) and not fusion.is_alone) or fusion is Fusion.FOLD
     return combines and len(nest.reads) == 1 and is_by_element(nest.reads[0]) and not operation.opaque
 
 
 def is_product(operation: Operation) -> bool:
     """Whether it is a product of two arrays, summed."""
-    nest = operation.nest
+    nest, fusion = operation.nest, operation.record.fusion
     two = bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
-    return two and operation.kind != "gather" and not operation.opaque
+    return two and fusion is not Fusion.LOOKUP and not fusion.is_alone and not operation.opaque
 
 
 def slices(operation: Operation) -> bool:
     """Whether it reads no more of its first operand than it writes."""
-    return operation.kind in _SLICING
+    return operation.record.fusion.slices
 
 
 def is_product_by_vector(operation: Operation) -> bool:
@@ -93,6 +88,7 @@ def identity(operation: Operation) -> tuple[object, ...]:
     """Equal for operations of one kind whose nests share their parts, as those of repeated layers, while both exist."""
     nest = operation.nest
     return (
-        operation.kind, operation.role, operation.opaque, operation.pinned, nest.effectful, nest.replicated, nest.whole,
-        nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
+        operation.kind, operation.role, operation.opaque, operation.pinned, nest.record, nest.effectful,
+        nest.replicated, nest.whole, nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine),
+        id(nest.linear),
     )  # fmt: skip

@@ -32,7 +32,7 @@ def seconds_of(
         flops: its floating-point operations.
         held: bytes of the device's tile of a read, by number.
     """
-    work, rates = work_of(operation.kind, operation.nest), machine.rates_of(operation.name, dtypes)
+    work, rates = work_of(operation.record, operation.nest), machine.rates_of(operation.name, dtypes)
     is_turned = kernel is not None and kernel.strides and "transpose" in rates.classes
     turning = rates.inside(2 * held(0), "transpose") if is_turned else 0.0
     if kernel is not None and not kernel.runs:

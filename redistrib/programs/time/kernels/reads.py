@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redistrib.programs.ir.graph import Graph, Operation
+from redistrib.programs.ir.record import Fusion
 from redistrib.programs.time.kernels.kinds import is_loop, is_reduction, slices
 
 
@@ -32,7 +33,7 @@ def updates(operation: Operation, scatters: bool = True) -> bool:
 
     With `scatters` no scatter is one that `is_loop` takes for a loop.
     """
-    is_update = operation.kind == "dynamic_update_slice" or operation.kind.startswith("scatter")
+    is_update = operation.record.fusion.writes_in_place
     return is_update and not operation.opaque and len(operation.outs) == 1 and not is_loop(operation, scatters)
 
 
@@ -42,7 +43,7 @@ def update_of(
     """The reads and written bytes of an update: of the rows that it touches, and of a copy where one is needed."""
     operation = graph.operations[number]
     old, new = operation.ins[0], operation.outs[0].name
-    update = operation.ins[1 if operation.kind == "dynamic_update_slice" else 2]
+    update = operation.ins[1 if operation.record.fusion is Fusion.UPDATE else 2]
     maker, touched = graph.makers.get(old), min(sizes[update], sizes[new])
     is_filled = maker is not None and maker[0] in inside
     is_made_once = maker is not None and not graph.operations[maker[0]].role

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.ir.record import Fusion
 from redistrib.programs.ir.work import is_by_vector, turns, work_of
 from redistrib.programs.time.kernels.kinds import is_product
 
@@ -15,13 +16,13 @@ def strides(graph: Graph, number: int, inside: set[int]) -> bool:
     A product with a vector reads a matrix in its order.
     """
     operation = graph.operations[number]
-    work = work_of(operation.kind, operation.nest)
+    work = work_of(operation.record, operation.nest)
     maker = graph.makers.get(operation.ins[0], (-1,))[0] if operation.ins else -1
-    if operation.kind == "dot_general":
+    if operation.record.fusion is Fusion.PRODUCT:
         if is_by_vector(operation.nest):
             return False
         before = graph.operations[maker] if maker in inside else None
-        is_folded = before is not None and work_of(before.kind, before.nest) == "transpose"
+        is_folded = before is not None and work_of(before.record, before.nest) == "transpose"
         return is_folded != turns(operation.nest)
     if work != "transpose" or follows_product(graph, number):
         return False
