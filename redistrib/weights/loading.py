@@ -104,12 +104,10 @@ def load(
         CommunicatorError: if processes make different calls, or a process makes none.
 
     >>> import tempfile
-    >>> import jax.numpy as jnp
-    >>> from jax.sharding import PartitionSpec as P
     >>> from redistrib import save
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
-    ...     print(load(f"{folder}/w.safetensors", P("x"), mesh={"x": 4})["w"].sharding.shard_shape((8, 8)))
+    ...     load(f"{folder}/w.safetensors", PartitionSpec("x"), mesh={"x": 4})["w"].sharding.shard_shape((8, 8))
     (2, 8)
     """
     with raised_in_all("load", lambda: processes_of(shardings, mesh=mesh)):
