@@ -45,6 +45,7 @@ myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 
 default_role = "code"
+autodoc_mock_imports = ["torch"]  # the site is built without PyTorch
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True

@@ -128,6 +128,13 @@ def reshard(
             axes, without `source`.
         ReplicaError: if `check` finds devices that differ.
         ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
+
+    >>> import jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> rows = reshard({"w": jnp.ones((8, 8))}, P("x"), mesh={"x": 4})
+    >>> columns = reshard(rows, P(None, "x"), mesh={"x": 4})
+    >>> tuple(columns["w"].sharding.spec)
+    (None, 'x')
     """
     call = _TreeCall(tree, shardings, mesh)
     with raised_in_all("reshard", call.processes):
@@ -272,6 +279,12 @@ def reshard_plan(
 
     Raises:
         LeafError, MemoryLimitError: as `reshard` does.
+
+    >>> import jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> rows = reshard({"w": jnp.ones((8, 8))}, P("x"), mesh={"x": 4})
+    >>> reshard_plan(rows, P(None, "x"), mesh={"x": 4}).received_bytes
+    192
     """
     planner = Planner(machine, None if accumulate is None else dtype_name(accumulate), order)
     memory_limit, chosen = None if memory_limit is None else parse_size(memory_limit), via_of(via)

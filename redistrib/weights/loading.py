@@ -102,6 +102,13 @@ def load(
         ThroughError: if `through` has an operation that is neither a view nor element-wise.
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or a process makes none.
+
+    >>> import tempfile
+    >>> from redistrib import save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
+    ...     load(f"{folder}/w.safetensors", PartitionSpec("x"), mesh={"x": 4})["w"].sharding.shard_shape((8, 8))
+    (2, 8)
     """
     with raised_in_all("load", lambda: processes_of(shardings, mesh=mesh)):
         limit = None if memory_limit is None else parse_size(memory_limit)

@@ -100,6 +100,15 @@ def load_plan(
     Raises:
         WeightsFileError, LeafError: as `load` does.
         ChoiceError: if the devices are no multiple of the hosts.
+
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> from redistrib import save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
+    ...     print(load_plan(f"{folder}/w.safetensors", P("x"), mesh={"x": 4}).total_bytes)
+    256
     """
     files = read_headers(path_of(path), rename)
     tree = target_tree(files, asked_for(lambda: files, shardings, mesh), dtype)

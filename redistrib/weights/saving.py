@@ -66,6 +66,14 @@ def save(
         WeightsFileError: for metadata that are no texts; in every process, if a file cannot be written. No file has
             changed then, unless the error says so.
         CommunicatorError: if processes make different calls, or a process makes none.
+
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
+    ...     print([path.name for path in Path(folder).iterdir()])
+    ['w.safetensors']
     """
     with raised_in_all("save", lambda: processes_of(tree)):
         leaves, _ = named_leaves(tree)

@@ -15,6 +15,9 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TOOLS = ("redistrib.explain", "redistrib.programs.ir.listing", "redistrib.testing")
 _LISTED = re.compile(r"^(?:   ~|\.\. py:data:: )(\S+)$", re.MULTILINE)
 
+# Read, not imported, since PyTorch need not be there.
+TORCH = re.findall(r'"(\w+)"', (FOLDER.parents[1] / "redistrib" / "torch.py").read_text().partition("__all__ = ")[2])
+
 MOVING = (
     *("reshard", "reshard_plan", "like", "TreePlan", "load", "load_plan", "LoadPlan", "save", "cache_info"),
     "clear_caches",
@@ -47,7 +50,7 @@ def public_names() -> set[str]:
     modules = ("redistrib.errors", "redistrib.ir", *TOOLS)
     listed = {f"{module}.{name}" for module in modules for name in import_module(module).__all__}
     own = {f"redistrib.{name}" for name in rd.__all__ if name != "__version__"}
-    return (listed | own) - {"redistrib.errors.RedistribError"}
+    return (listed | own | {f"redistrib.torch.{name}" for name in TORCH}) - {"redistrib.errors.RedistribError"}
 
 
 def result_names() -> set[str]:
@@ -61,12 +64,15 @@ def documented_names() -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    called = {
-        name: callable(getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])) for name in names
-    }
-    rows = "".join(f"   ~{name}\n" for name in names if called[name])
-    data = "".join(f"\n.. py:data:: {name}\n" for name in names if not called[name])
-    return f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{rows}{data}"
+    data = [name for name in names if not _is_called(name)]
+    rows = "".join(f"   ~{name}\n" for name in names if name not in data)
+    entries = "".join(f"\n.. py:data:: {name}\n" for name in data)
+    return f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{rows}{entries}"
+
+
+def _is_called(name: str) -> bool:
+    module, _, attribute = name.rpartition(".")
+    return module == "redistrib.torch" or callable(getattr(import_module(module), attribute))
 
 
 def _headed(title: str, mark: str, text: str) -> str:
@@ -89,7 +95,11 @@ def pages() -> dict[str, str]:
         "moving": (
             "Moving arrays",
             "Functions that move arrays and trees of arrays, load and save checkpoints, and the plans of trees.",
-            own("moving", MOVING),
+            f"{own('moving', MOVING)}\n"
+            + _headed(
+                "PyTorch", "-", "FSDP, tensor parallelism and every ``DTensor``; see `PyTorch <../torch.html>`__.\n\n"
+            )
+            + _listed([f"redistrib.torch.{name}" for name in TORCH]),
         ),
         "programs": (
             "Functions over a mesh",

@@ -66,3 +66,30 @@ def test_notebooks_are_kept_without_outputs(path: Path) -> None:
     cells = json.loads(path.read_text())["cells"]
     assert "You get: " in "".join(cells[0]["source"])
     assert not [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")]
+
+
+def test_a_page_of_a_name_has_its_example_first_its_source_and_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = pytest.importorskip("sphinx.application", reason="sphinx is not installed; `make docs` does")
+    monkeypatch.setenv("COLUMNS", "110")  # as the settings do
+    (tmp_path / "reference").mkdir()
+    settings = f"exec(open({str(DOCS / 'conf.py')!r}).read())\n"
+    (tmp_path / "conf.py").write_text(
+        f"{settings}extensions = [one for one in extensions if one not in ('myst_nb', 'sphinx_copybutton')]\n"
+        f"templates_path, html_static_path, html_theme = [{str(DOCS / 'templates')!r}], [], 'basic'\n"
+    )
+    names = ("redistrib.reshard", "redistrib.TreePlan")
+    rows = "".join(f"   ~{name}\n" for name in names)
+    text = "Names\n=====\n\n``rd.reshard(tree)``, `TreePlan`, ``work``\n\n.. autosummary::\n   :toctree: api\n\n"
+    (tmp_path / "index.rst").write_text(f"{text}{rows}")
+    built = tmp_path / "built"
+    application.Sphinx(tmp_path, tmp_path, built, built, "html", status=None, warning=None).build()
+    page = (built / "api" / "redistrib.reshard.html").read_text()
+    assert page.index("Move arrays to other shardings") < page.index("&gt;&gt;&gt;") < page.index("Parameters")
+    assert 'href="../_modules/redistrib/resharding/entry.html#reshard"' in page
+    index = (built / "index.html").read_text()
+    for name, shown in zip(names, ("rd.reshard(tree)", "TreePlan"), strict=True):
+        link = re.search(rf'<a class="reference internal" href="api/{name}.html#{name}"[^>]*>(.*?)</a>', index)
+        assert link is not None
+        assert re.sub("<.*?>", "", link[1]) == shown

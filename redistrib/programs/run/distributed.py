@@ -65,6 +65,12 @@ class Distributed(Printed):
         machine: on which `cost` and `memory` are predicted: as it was given, or the preset of the devices' platform.
         choices: where propagation had to choose, and the reason for its choice; and where a cut ends.
         opaque: operations that every device runs whole, since nothing is known of them.
+
+    >>> import jax.numpy as jnp
+    >>> from redistrib import along, distribute
+    >>> doubled = distribute(lambda x: 2 * x, (jnp.ones((8, 8)),), "d=4", schedule=[along("d", {"x": 0})])
+    >>> doubled, doubled.program.received_bytes, float(doubled(jnp.ones((8, 8)))[0, 0])
+    (Distributed(<lambda> on {d:4}), 0, 2.0)
     """
 
     def __init__(

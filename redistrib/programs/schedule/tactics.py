@@ -89,6 +89,9 @@ def work(axis: str, operations: Mapping[str, str]) -> Work:
         axis: of the mesh.
         operations: for operations, by name or pattern (`dot_general_3`, `dot_general*`) or by the end of their source
             line (`model.py:42`), the iteration dimension to cut. Names are in the printed program.
+
+    >>> work("t", {"dot_general*": "n0"})
+    Work(axis='t', operations=(('dot_general*', 'n0'),))
     """
     return Work(axis, tuple(operations.items()))
 

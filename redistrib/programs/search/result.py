@@ -225,7 +225,14 @@ class Candidate(Timed):
 
 
 class Searched(ShownInNotebooks, Sequence["Candidate | Staged"]):
-    """The candidates, the best first."""
+    """The candidates, the best first.
+
+    >>> import jax.numpy as jnp
+    >>> from redistrib import search
+    >>> found = search(lambda x, w: x @ w, (jnp.ones((64, 64)), jnp.ones((64, 64))), devices=4, machine="gpu")
+    >>> [candidate.name for candidate in found], found[0].memory
+    (['{a:2, b:2}', '{a:4}'], 20480)
+    """
 
     def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:
         self._candidates = tuple(sorted(candidates, key=lambda candidate: candidate.rank))

@@ -17,6 +17,10 @@ class Page:
 
     Attributes:
         html: the page: one file that needs no network.
+
+    >>> from redistrib import synthesize, view
+    >>> view(synthesize("[4{x}8]", "[8]", "x=2")).html.startswith("<!doctype html>")
+    True
     """
 
     def __init__(self, value: Any) -> None:

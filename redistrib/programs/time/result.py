@@ -32,6 +32,11 @@ class Simulation(ShownInNotebooks):
         program: the simulated program.
         machine: the simulated machine.
         run: the clocks, as they stand at the end.
+
+    >>> from redistrib import simulate, synthesize
+    >>> simulated = simulate(synthesize("[4{x}8]", "[8]", "x=2"), "gpu")
+    >>> simulated.received_bytes, simulated.peak_bytes
+    ({0: 16, 1: 16}, {0: 48, 1: 48})
     """
 
     program: Program
