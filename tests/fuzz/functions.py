@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import redistrib as rd
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Opens
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.region import RULES as REGIONS
-from redistrib.programs.run.regions import LOOPS
 from tests.fuzz import closures, operations, primitives, structured, windows
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
@@ -147,7 +148,7 @@ def _schedule(function: Function, mesh: dict[str, int], rng: random.Random, is_u
 def _work(function: Function, mesh: dict[str, int], rng: random.Random) -> list[Any]:
     """Cuts of the work of two operations, along any of their dimensions: those that are summed over among them."""
     with jax.enable_x64(function.wide):
-        rules = {kind: rule for kind, rule in REGIONS.items() if kind not in LOOPS}
+        rules = {kind: rule for kind, rule in REGIONS.items() if record_of(kind).opens is not Opens.LOOP}
         names = leaf_names(function, function.arguments)
         graph = trace(function, function.arguments, names, rules, opens_loops=True).graph
     tactics = []

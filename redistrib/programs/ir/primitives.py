@@ -5,6 +5,8 @@ from __future__ import annotations
 from redistrib.programs.ir.record import (
     Blocks,
     Bounds,
+    Combines,
+    Effects,
     Fusion,
     Joins,
     Keys,
@@ -26,15 +28,18 @@ _BY_NAMES = {
     "add add_any": Record(sums=Sums.BOTH, bounds=Bounds.ADDED),
     "all_gather all_gather_invariant all_to_all pbroadcast ppermute": Record(tails=Tails.NEVER, keys=Keys.SHAPE),
     (
-        "and ceil cholesky clamp clz conj debug_callback debug_print eig eigh eq eq_to floor ge geqp3 geqrf "
-        "gt hessenberg householder_product integer_pow io_callback is_finite le le_to lt_to lu "
+        "and ceil cholesky clamp clz conj eig eigh eq eq_to floor ge geqp3 geqrf "
+        "gt hessenberg householder_product integer_pow is_finite le le_to lt_to lu "
         "lu_pivots_to_permutation mulhi ne not or ormqr population_count qr reduce reduce_precision "
         "reduce_window reduce_window_max reduce_window_min round schur select_and_gather_add "
         "select_and_scatter select_and_scatter_add shift_left shift_right_arithmetic shift_right_logical sign "
         "square svd symmetric_product triangular_solve tridiagonal tridiagonal_solve xor"
     ): Record(),
     "argmax argmin": Record(fusion=Fusion.FOLD, work=WorkClass.INDEX, blocks=Blocks.EXTREME),
-    "cond pure_callback random_clone random_unwrap random_wrap while": Record(tails=Tails.NEVER, opens=Opens.NEVER),
+    "pure_callback random_clone random_unwrap random_wrap": Record(tails=Tails.NEVER, opens=Opens.NEVER),
+    "debug_callback debug_print io_callback": Record(effects=Effects.CALLBACK),
+    "cond": Record(tails=Tails.NEVER, opens=Opens.NEVER, effects=Effects.INSIDE),
+    "while": Record(tails=Tails.NEVER, opens=Opens.LOOP, effects=Effects.INSIDE),
     "copy_to_host layout_constraint mesh_cast name pvary reduced_vary_cast_p": Record(
         tails=Tails.NEVER, opens=Opens.OPERAND
     ),
@@ -45,8 +50,11 @@ _BY_NAMES = {
     "imag real": Record(sums=Sums.COMPONENTS),
     "max min": Record(bounds=Bounds.UNITED),
     "random_fold_in random_seed": Record(work=WorkClass.FUNCTION, keys=Keys.INTEGERS, opens=Opens.NEVER),
-    "reduce_and reduce_or reduce_xor": Record(blocks=Blocks.PRODUCT),
-    "reduce_max reduce_min": Record(tails=Tails.MASKED),
+    "reduce_and": Record(combines=Combines.ALL, blocks=Blocks.PRODUCT),
+    "reduce_or": Record(combines=Combines.ANY, blocks=Blocks.PRODUCT),
+    "reduce_xor": Record(blocks=Blocks.PRODUCT),
+    "reduce_max": Record(tails=Tails.MASKED, combines=Combines.MAX),
+    "reduce_min": Record(tails=Tails.MASKED, combines=Combines.MIN),
     "reshape squeeze": Record(
         fusion=Fusion.RESHAPE, sums=Sums.FIRST, bounds=Bounds.SAME, positions=Positions.RESHAPED, keys=Keys.INTEGERS
     ),
@@ -88,15 +96,15 @@ _BY_NAMES = {
     "random_bits": Record(fusion=Fusion.HASH, work=WorkClass.FUNCTION, tails=Tails.POSITIONED, keys=Keys.INTEGERS),
     "random_split": Record(fusion=Fusion.HASH, work=WorkClass.FUNCTION, keys=Keys.INTEGERS, opens=Opens.NEVER),
     "reduce_prod": Record(blocks=Blocks.PRODUCT, rounds=True),
-    "reduce_sum": Record(tails=Tails.MASKED, sums=Sums.FIRST),
+    "reduce_sum": Record(tails=Tails.MASKED, sums=Sums.FIRST, combines=Combines.SUM),
     "reduce_window_sum": Record(joins=Joins.WINDOWS),
     "rem": Record(fusion=Fusion.COSTLY),
     "rev": Record(fusion=Fusion.LAYOUT, sums=Sums.FIRST, bounds=Bounds.SAME, keys=Keys.SHAPE),
-    "scan": Record(tails=Tails.NEVER, keys=Keys.INTEGERS, opens=Opens.NEVER),
+    "scan": Record(tails=Tails.NEVER, keys=Keys.INTEGERS, opens=Opens.LOOP, effects=Effects.INSIDE),
     "select_n": Record(
         fusion=Fusion.SELECT, sums=Sums.CHOSEN, bounds=Bounds.CHOSEN, positions=Positions.CHOSEN, keys=Keys.SHAPE
     ),
-    "shard_map": Record(tails=Tails.NEVER, keys=Keys.INTEGERS),
+    "shard_map": Record(tails=Tails.NEVER, keys=Keys.INTEGERS, effects=Effects.INSIDE),
     "sort": Record(work=WorkClass.SORT),
     "split": Record(fusion=Fusion.SLICE, sums=Sums.FIRST, keys=Keys.SHAPE),
     "sqrt": Record(flops=10, bounds=Bounds.ROOT),

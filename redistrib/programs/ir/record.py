@@ -168,7 +168,27 @@ class Opens(Enum):
 
     REPLACED = auto()  # by the primitives that implement it, if there are any
     NEVER = auto()  # it runs whole
+    LOOP = auto()  # it becomes a loop of the graph
     OPERAND = auto()  # it is its operand under another name, or of another type of its region
+
+
+class Combines(Enum):
+    """What a reduction makes of the elements along a dimension, where a collective makes the same."""
+
+    NONE = auto()
+    SUM = auto()
+    MAX = auto()
+    MIN = auto()
+    ANY = auto()  # the largest of booleans
+    ALL = auto()  # the least of booleans
+
+
+class Effects(Enum):
+    """What becomes of its effects."""
+
+    REFUSED = auto()
+    CALLBACK = auto()  # the first device calls back, with whole arrays
+    INSIDE = auto()  # they are those of operations of the function inside
 
 
 class Blocks(Enum):
@@ -197,6 +217,8 @@ class Record:
         joins: whether it may become one with a padding.
         keys: how its rule sees random keys.
         opens: what becomes of it without a rule.
+        combines: what it makes of elements along a dimension.
+        effects: what becomes of its effects.
         blocks: how it is made of parts.
         rounds: whether floats differ by the order of its terms, which blocks change.
     """
@@ -211,5 +233,7 @@ class Record:
     joins: Joins = Joins.NONE
     keys: Keys = Keys.NEVER
     opens: Opens = Opens.REPLACED
+    combines: Combines = Combines.NONE
+    effects: Effects = Effects.REFUSED
     blocks: Blocks = Blocks.NONE
     rounds: bool = False

@@ -18,10 +18,9 @@ from jax.experimental import io_callback
 
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Effects
 from redistrib.programs.rules.equation import At, Equation, rule
-
-CALLBACKS = ("debug_print", "debug_callback", "io_callback")
-REGIONS = ("scan", "while", "cond", "shard_map")  # an effect inside is that of an operation of the function inside
 
 _WAYS_OUT = {
     "check": "give the function that jax.experimental.checkify.checkify returns",
@@ -57,11 +56,11 @@ def require_known(eqn: Any, has_rule: bool) -> None:
     kind = eqn.primitive.name
     require_arrays(kind, [var.aval for var in (*eqn.invars, *eqn.outvars)])
     effects = effects_of(eqn)
-    if effects and not has_rule and kind not in (*CALLBACKS, *REGIONS):
+    if effects and not has_rule and record_of(kind).effects is Effects.REFUSED:
         names = ", ".join(sorted({type(effect).__name__ for effect in effects}))
         way_out = _WAYS_OUT.get(kind, "leave the operation out, or give a rule for it in rules=")
         raise ProgramError(kind, "", "Effect", f"it has the effect {names}, which is not carried; {way_out}")
-    if kind in CALLBACKS and not has_rule and eqn.params.get("partitioned"):
+    if record_of(kind).effects is Effects.CALLBACK and not has_rule and eqn.params.get("partitioned"):
         raise ProgramError(
             kind, "", "Effect", "with partitioned=True it shows the part of each device, and how arrays are cut is not "
             "known before they are distributed; leave partitioned=False",
@@ -87,7 +86,7 @@ def params_of(eqn: Any) -> dict[str, Any]:
     return {**eqn.params, "sharding": None} if calls else dict(eqn.params)
 
 
-@rule(*CALLBACKS)
+@rule("debug_print", "debug_callback", "io_callback")
 def _callback(equation: Equation) -> Nest:
     """A callback on whole arrays; it cannot be cut."""
     ins, outs = ([("",) * len(form.shape) for form in side] for side in (equation.ins, equation.outs))

@@ -14,6 +14,7 @@ from jax.extend.random import threefry2x32_p
 
 from redistrib.backends.jax.offsets import integers_for
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.record import Sums
 from redistrib.programs.rules.equation import At, Equation, Form, is_whole, letters, rule, written_in_place
 from redistrib.programs.rules.sums import sum_identity
 
@@ -269,7 +270,7 @@ def _scatter(equation: Equation) -> Nest | None:
     shape, _, updates = (form.shape for form in equation.ins)
     if equation.literals:
         return None
-    adds = equation.kind in ("scatter-add", "scatter_add", "scatter-sub")
+    adds = equation.record.sums is Sums.UPDATES
     batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
     windows_at = list(numbers.update_window_dims)
     window_dims = [k for k in range(len(shape)) if k not in {*numbers.inserted_window_dims, *batching}]

@@ -264,7 +264,7 @@ class _Tracer:
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
             if len(others) < len(ins):
                 return others or ins[:1]
-        if self.opens_loops and kind in ("scan", "while") and kind not in self.rules:
+        if self.opens_loops and record_of(kind).opens is Opens.LOOP and kind not in self.rules:
             return self.loop(eqn, ins, source)
         if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
             if eqn.params["length"] > 1 and not loops.is_unrolled(eqn.params):

@@ -11,6 +11,7 @@ import jax
 
 from redistrib.programs.ir.graph import Array, LoopScope, Operation, Role
 from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.rules.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
 from redistrib.programs.rules.sums import passing
 
@@ -129,7 +130,12 @@ class _Loop:
             read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
             if nest.combine:
                 chosen |= {k, *self._all_read(read_of - chosen, maker)}
-            elif operation.ins and operation.kind != "transpose" and written <= read and read_of <= chosen:
+            elif (
+                operation.ins
+                and operation.record.work is not WorkClass.TRANSPOSE
+                and written <= read
+                and read_of <= chosen
+            ):
                 chosen.add(k)
         return chosen
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from redistrib.cache import Key
 from redistrib.programs.ir.nest import Nest
-from redistrib.programs.ir.record import Record, Tails
+from redistrib.programs.ir.record import Effects, Record, Tails
 from redistrib.programs.rules import effects
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
@@ -116,7 +116,8 @@ class Nests:
         opaque, linear = "", nest.linear if nest is not None else ()
         small = all(np.prod(form.shape) <= _SMALL for form in forms)
         is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
-        is_effect = nest is not None and not nest.ranges and equation.effectful and kind not in effects.CALLBACKS
+        calls_back = equation.record.effects is Effects.CALLBACK
+        is_effect = nest is not None and not nest.ranges and equation.effectful and not calls_back
         if nest is None or is_effect or (is_plain and not small):
             nest = nest or whole(equation)
             opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"

@@ -19,7 +19,7 @@ def opened(eqn: Any) -> jex.ClosedJaxpr | None:
     None if the primitive is one of XLA, has an effect, or computes other arrays when traced.
     """
     primitive = eqn.primitive
-    if record_of(primitive.name).opens is Opens.NEVER or eqn.effects:
+    if record_of(primitive.name).opens in (Opens.NEVER, Opens.LOOP) or eqn.effects:
         return None
     function = implementation(primitive)
     if function is None:

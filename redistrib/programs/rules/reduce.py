@@ -10,16 +10,17 @@ import numpy as np
 from jax import lax
 
 from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.record import Combines
 from redistrib.programs.rules.equation import Equation, Form, letters, name_the_rest, product_letters, rule
 from redistrib.programs.rules.sums import can_be_summed
 
 _OF_BOOLEANS = {
-    "reduce_or": lax.reduce_max,
-    "reduce_max": lax.reduce_max,
-    "reduce_and": lax.reduce_min,
-    "reduce_min": lax.reduce_min,
+    Combines.ANY: lax.reduce_max,
+    Combines.MAX: lax.reduce_max,
+    Combines.ALL: lax.reduce_min,
+    Combines.MIN: lax.reduce_min,
 }
-_COMBINE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min"}
+_COMBINE = {Combines.SUM: "sum", Combines.MAX: "max", Combines.MIN: "min"}
 
 
 @rule(
@@ -29,7 +30,7 @@ def _reduce(equation: Equation) -> Nest:
     sizes = letters("d", equation.ins[0].shape)
     reduced = [f"d{k}" for k in equation.params["axes"]]
     remaining = [name for name in sizes if name not in reduced]
-    kind = _COMBINE.get(equation.kind)
+    kind = _COMBINE.get(equation.record.combines)
     dtype = equation.ins[0].dtype
     if (
         dtype == "bool"
@@ -52,7 +53,7 @@ def of_booleans(equation: Equation) -> Any:
 
     It is traced, because its parameters depend on the version of JAX.
     """
-    reduction = _OF_BOOLEANS.get(equation.kind)
+    reduction = _OF_BOOLEANS.get(equation.record.combines)
     if reduction is None or equation.ins[0].dtype != "bool" or equation.literals:
         return None
     integers = jax.ShapeDtypeStruct(equation.ins[0].shape, "uint8")

@@ -15,14 +15,15 @@ from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType, require_even
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Opens
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.inline import UNROLLED, trace
 from redistrib.programs.rules.traced import Traced
-from redistrib.programs.run import shard_maps  # noqa: F401  # its rule is in the table
+from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their rules are in the table
 from redistrib.programs.run.arguments import leaf_names, parameter_names
 from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.region import RULES as REGIONS
-from redistrib.programs.run.regions import LOOPS
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ def prepare(
     if not isinstance(exact, bool):
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
     require_trip_count(trip_count)
-    region_rules = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
+    region_rules = {
+        kind: rule for kind, rule in REGIONS.items() if not (opens_loops and record_of(kind).opens is Opens.LOOP)
+    }
     names = leaf_names(function, args)
     how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
     how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}

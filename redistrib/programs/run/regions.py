@@ -33,8 +33,6 @@ from redistrib.programs.rules.sums import can_be_summed
 from redistrib.programs.run.region import Region, as_integers, nest_of, region_rule
 from redistrib.programs.schedule.factors import factors
 
-LOOPS = ("scan", "while")
-
 
 def _require_no_keys(equation: Equation) -> None:
     """Refuse an effect in a function that takes keys of random numbers: inside, they are integers."""

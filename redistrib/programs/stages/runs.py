@@ -15,6 +15,8 @@ import numpy as np
 from jax.extend import core as jex
 
 from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Bounds
 from redistrib.programs.rules.equation import RULES, Equation, EquationBody, Form, scan_counts
 from redistrib.programs.run import regions  # noqa: F401  # its rules are in the table
 from redistrib.programs.run.region import RULES as REGIONS
@@ -236,7 +238,8 @@ def accumulators(closed: Any, consts: int, carried: int) -> list[int]:
     for k, var in enumerate(jaxpr.invars[consts : consts + carried]):
         while len(reads.get(id(var), ())) == 1 and id(var) not in ends:
             eqn = reads[id(var)][0]
-            if eqn.primitive.name not in ("add", "add_any") or eqn.outvars[0].aval.shape != var.aval.shape:
+            adds = record_of(eqn.primitive.name).bounds is Bounds.ADDED
+            if not adds or eqn.outvars[0].aval.shape != var.aval.shape:
                 break
             var = eqn.outvars[0]
         is_read = id(var) in reads or isinstance(var, jex.Literal)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from redistrib.errors import ProgramError
+from redistrib.programs.ir.record import Opens
 from redistrib.programs.stages.roles import BatchedProgram
 
 _SLACK = 0.05  # of a stage's work: how far a cut may move to where less has to be sent
@@ -141,7 +142,7 @@ def _cuts_at(batch: BatchedProgram, forward: Sequence[int], count: int, starts: 
 def _balanced(batch: BatchedProgram, forward: Sequence[int], count: int) -> list[int]:
     if len(forward) < count:
         way = "take fewer"
-        if any(batch.steps[k].op.kind in ("scan", "while") for k in forward):
+        if any(batch.steps[k].op.record.opens is Opens.LOOP for k in forward):
             way += ", or let jax.lax.scan read stacked weights step by step (xs), for it is then cut into runs of steps"
         raise ProgramError(
             "", "", "Stages", f"{len(forward)} operations go forward, and there are {count} stages; {way}"

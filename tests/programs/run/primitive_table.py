@@ -18,9 +18,8 @@ from jax.extend import core as jex
 from redistrib.backends.jax.private import INLINED, implementation
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.primitives import RECORDS, record_of
-from redistrib.programs.ir.record import Blocks, Opens, Tails
+from redistrib.programs.ir.record import Blocks, Effects, Opens, Tails
 from redistrib.programs.rules.collectives import COLLECTIVES
-from redistrib.programs.rules.effects import CALLBACKS
 from redistrib.programs.rules.equation import RULES, Equation, ValueRange
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.rules.shard_maps import REGION
@@ -36,6 +35,7 @@ MODULES = (
     "jax.scipy.stats", "jax.experimental.sparse",
 )  # fmt: skip
 DTYPES = {"integers": "int32", "floats": "float32", "complex": "complex64"}
+CALLBACKS = [kind for kind, record in RECORDS.items() if record.effects is Effects.CALLBACK]
 APART = re.compile("pallas|mosaic|cudnn|hijax|export|tpu")  # kernels and tools, imported or not
 TRACED = ("device_put", "platform_index", "random_unwrap", "random_wrap", "reshard", "sharding_constraint")
 
@@ -65,10 +65,10 @@ those of one example. A dimension in **combined** may be cut too: the results ar
 least of parts, and are combined as late as may be. **Partial sums pass**: operands, by number, that may be partial
 sums, and the element types for which that is right; `if finite` is where the other operands are certainly finite.
 
-**Fused as** is what `rd.simulate` and `rd.search` take compilers to do: nothing where its nest says whether it is a loop,
-a reduction or a product; see `redistrib/programs/ir/record.py` for the others. **Class of work** names the rate that a
-machine may have for it. **Tails**, of uneven cuts, go through it as they are, where nothing is said; they are `masked`
-where elements are combined, and the body is told its place (`positioned`, `looked up`, `added`) where it knows the size.
+**Fused as** is how `rd.simulate` and `rd.search` take compilers to fuse it; empty where its nest says whether it is a
+loop, a reduction or a product. `redistrib/programs/ir/record.py` explains the others. **Class of work** names the rate
+that a machine may have for it. **Tails** of uneven cuts go through it as they are where nothing is said. They are
+`masked` where elements are combined; `positioned`, `looked up` and `added` are told their place in the array.
 """
 PARTS = """Along a dimension that stands as `.` in the table, these are made of others where a schedule cuts it, see
 [distribute](distribute.md): {kinds}. Blocks of it are computed where they lie; one result of each moves, or `k`.
