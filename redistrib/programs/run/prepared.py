@@ -21,7 +21,7 @@ from redistrib.programs.rules.traced import Traced
 from redistrib.programs.run import shard_maps  # noqa: F401  # its rule is in the table
 from redistrib.programs.run.arguments import leaf_names, parameter_names
 from redistrib.programs.run.collection import uncollected
-from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.region import REGIONS
 from redistrib.programs.run.regions import LOOPS
 
 
@@ -64,10 +64,11 @@ def prepare(
     require_trip_count(trip_count)
     region_rules = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
     names = leaf_names(function, args)
-    how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
-    how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}
-    how["axes"] = MeshAxes({axis.name: axis.size for axis in mesh.axes})
-    retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
+    retrace = partial(
+        trace, function, args, names, {**region_rules, **(rules or {})}, exact=exact, opens_loops=opens_loops,
+        platform=platform, trip_count=trip_count, unrolled_up_to=unrolled_up_to, parts=mesh.size,
+        axes=MeshAxes({axis.name: axis.size for axis in mesh.axes}),
+    )  # fmt: skip
     with uncollected():
         traced = retrace()
     if traced.host_results:

@@ -146,7 +146,7 @@ def search(
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
-    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
+    prepared_on = partial(prepare, rules=rules, exact=exact, platform=_platform(mesh), trip_count=trip_count)
     with status_shown("searching", progress, limit) as report_progress:
 
         def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:
@@ -155,7 +155,7 @@ def search(
             return replace(problem, overlap=overlap, donated=donated)
 
         with raised_in_all("search", lambda: together.processes):
-            prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
+            prepared = prepared_on(fn, args, tried[0], in_shardings, out_shardings)  # several: no shardings
             pinned = problem_on(*ways[0]) if together.is_between else None
 
         def searched() -> list[FeasibleResult | None]:
@@ -190,7 +190,7 @@ def search(
                 listed.append(Candidate(result, prepared, candidate_mesh if mesh is None else mesh, most, limit))
         pipelines: Iterable[Staged] = ()
         if family and batch and devices:
-            opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=0, **how)
+            opened = prepared_on(fn, args, Mesh(()), None, None, opens_loops=False, unrolled_up_to=0)
             pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective, family)
         for pipeline_result in pipelines:
             report_progress(pipeline_result.name)
