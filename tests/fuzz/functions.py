@@ -20,7 +20,7 @@ import numpy as np
 import redistrib as rd
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.run.arguments import leaf_names
-from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.region import REGIONS
 from redistrib.programs.run.regions import LOOPS
 from tests.fuzz import closures, operations, primitives, structured, windows
 from tests.fuzz.guard import Failure, attempt
