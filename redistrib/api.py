@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redistrib.programs.ir.program import Program
     from redistrib.programs.run.distributed import Distributed
     from redistrib.programs.time.fit import OperationSample, RatesFit
-    from redistrib.programs.time.machine import Form
+    from redistrib.programs.time.machine import RatesForm
 
 _Verified = TypeVar("_Verified", bound="Plan | Program")
 
@@ -251,7 +251,7 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
     return fit_profile(jax.measure(chosen), name, f"measured on {len(chosen)} x {kind}")
 
 
-def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: Form = "roofline") -> RatesFit:
+def calibrate_rates(samples: Sequence[OperationSample] | None = None, *, form: RatesForm = "roofline") -> RatesFit:
     """Fit the rates of a device to timed operations, by non-negative least squares on relative errors.
 
     Args:
@@ -365,8 +365,9 @@ def distribute(
         schedule = result.schedule
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
-    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": Platform.of(jax_mesh).name}
-    prepared = prepare(fn, args, axes, in_shardings, out_shardings, rules, **how)
+    prepared = prepare(
+        fn, args, axes, in_shardings, out_shardings, rules,
+        exact=exact, platform=Platform.of(jax_mesh).name, trip_count=trip_count,
+    )  # fmt: skip
     names = (donate,) if isinstance(donate, str) else donate
-    options: dict[str, Any] = {"donate": names, "memory_limit": limit, "ahead": ahead}
-    return distributed(prepared, jax_mesh, axes, schedule, machine, **options)
+    return distributed(prepared, jax_mesh, axes, schedule, machine, donate=names, memory_limit=limit, ahead=ahead)

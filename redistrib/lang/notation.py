@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, get_
 from redistrib.errors import NotationError
 from redistrib.errors.base import shown
 
-Kind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
+TokenKind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
 Reduction: TypeAlias = Literal["sum", "max", "min"]
 Cut: TypeAlias = Literal["even", "balanced", "chunk"]
 
@@ -110,7 +110,7 @@ class MeshNode(NamedTuple):
 
 
 class _Token(NamedTuple):
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
 
@@ -123,9 +123,9 @@ class _Token(NamedTuple):
         return Span(self.start, self.end)
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str, start: int) -> Iterator[_Token]:
     """The tokens, read one at a time: after an unterminated string, the parser fails before the rest is read."""
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(text, start):
         if match.lastgroup != "blank":
             yield _Token(match.lastgroup, match.group(), match.start())  # type: ignore[arg-type]
     yield _Token("end", "", len(text))
@@ -169,10 +169,35 @@ def parse_mesh(text: str) -> MeshNode:
     return node
 
 
+def type_at(text: str, start: int) -> str:
+    """The distributed type that begins at a character of a text, which goes on after it.
+
+    Raises:
+        NotationError: as `parse_type` does.
+
+    >>> type_at("cut [3{x}12] carried", 4), type_at("%a: [3{x}12] sum{y} float32", 4)
+    ('[3{x}12]', '[3{x}12] sum{y}')
+    """
+    parser = _Parser(text, start)
+    parser.dist_type(goes_on=True)
+    return text[start : parser.last_end]
+
+
+def mesh_at(text: str, start: int) -> str:
+    """The mesh between braces that begins at a character of a text, which goes on after it.
+
+    Raises:
+        NotationError: as `parse_mesh` does.
+    """
+    parser = _Parser(text, start)
+    parser.mesh()
+    return text[start : parser.last_end]
+
+
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
-        self.tokens = _tokens(text)
+        self.tokens = _tokens(text, start)
         self.token = next(self.tokens)
         self.last_end = 0  # where the last consumed token ends
 
@@ -242,14 +267,15 @@ class _Parser:
             name = re.sub(r"\\(.)", r"\1", name[1:-1])
         return AxisNode(name, token.span)
 
-    def dist_type(self) -> TypeNode:
+    def dist_type(self, *, goes_on: bool = False) -> TypeNode:
         """type := "[" ( dim ( "," dim )* )? "]" partial?"""
         opening = self.require("[", "'[' at the start of a type")
         dims: list[DimNode] = []
         if not self.at("]"):
             dims = self.comma_separated(self.dim, "dimension", "a dimension or ']'")
         closing = self.take()  # a ']': comma_separated and dim fail at every other token
-        partial = self.partial() if self.token.kind == "name" else None
+        is_partial = self.token.text in REDUCTIONS if goes_on else self.token.kind == "name"
+        partial = self.partial() if is_partial else None
         return TypeNode(tuple(dims), Span(opening.start, partial.span.end if partial else closing.end), partial)
 
     def partial(self) -> PartialNode:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import front, report
 from redistrib.programs.ir.data import Call, Compute, Loop, Move, ProgramData
 from redistrib.programs.ir.nest import Access, Nest
-from redistrib.programs.ir.pullback import RULES, ScheduledNest
+from redistrib.programs.ir.pullback import DERIVATION_RULES, ScheduledNest
 from redistrib.programs.ir.value import Place, Value
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ SHOWN = (Access, Nest, ScheduledNest, Place, Value, Compute, Move, Call, Loop, P
 
 def rules() -> str:
     rows = ["| rule | where | gives |", "| --- | --- | --- |"]
-    rows += [f"| {rule.name} | {rule.where} | {rule.gives} |" for rule in RULES]
+    rows += [f"| {rule.name} | {rule.where} | {rule.gives} |" for rule in DERIVATION_RULES]
     return "\n".join(rows)
 
 

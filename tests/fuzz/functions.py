@@ -22,7 +22,7 @@ from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Opens
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.run.arguments import leaf_names
-from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.region import REGIONS
 from tests.fuzz import closures, operations, primitives, structured, windows
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value

@@ -18,7 +18,7 @@ from redistrib.programs.ir.program import Call, Compute, Move, Op, Place, Progra
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.value import with_padding
 
-Cut = DistType | str | Mapping[str, Sequence[str]] | None
+WorkCut = DistType | str | Mapping[str, Sequence[str]] | None
 
 
 class Builder:
@@ -80,7 +80,7 @@ class Builder:
         self,
         nest: Nest,
         *args: Value,
-        cut: Cut = None,
+        cut: WorkCut = None,
         place: Place | None = None,
         names: Sequence[str] = (),
         dtype: str | None = None,
@@ -285,7 +285,7 @@ def _element_type(nest: Nest, operands: Mapping[str, Value], dtype: str | None) 
     return next(iter(kinds), "float32")
 
 
-def _cut(nest: Nest, cut: Cut, place: Place) -> DistType:
+def _cut(nest: Nest, cut: WorkCut, place: Place) -> DistType:
     if isinstance(cut, DistType | str):
         return DistType.of(cut)
     by_name = {name: [axes] if isinstance(axes, str) else axes for name, axes in (cut or {}).items()}

@@ -11,7 +11,7 @@ from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import renames
 from redistrib.programs.ir.program import Move, Program
 
-Kind: TypeAlias = Literal["send", "permute", "broadcast", "scatter", "gather", "allgather", "alltoall", "sends"]
+SendsKind: TypeAlias = Literal["send", "permute", "broadcast", "scatter", "gather", "allgather", "alltoall", "sends"]
 _Box: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of which value, where, how large
 
 
@@ -26,7 +26,7 @@ class Sends:
         messages: boxes that travelled from device to device, those passed on counted each time.
     """
 
-    kind: Kind
+    kind: SendsKind
     first: int
     last: int
     devices: tuple[int, ...]
@@ -78,7 +78,7 @@ def _together(flat: Program, run: list[int]) -> Sends:
     return Sends(_kind(travelled), run[0], run[-1], tuple(sorted(devices)), messages)
 
 
-def _kind(travelled: dict[tuple[int, _Box], frozenset[int]]) -> Kind:
+def _kind(travelled: dict[tuple[int, _Box], frozenset[int]]) -> SendsKind:
     """The collective in which each box goes from one device to others."""
     senders = [sender for sender, _ in travelled]
     receivers = frozenset[int]().union(*travelled.values())

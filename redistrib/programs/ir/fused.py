@@ -26,7 +26,7 @@ from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.primitives import COPY
 from redistrib.programs.ir.record import Fusion
-from redistrib.programs.ir.value import Value
+from redistrib.programs.ir.value import Value, fresh
 
 _Program = TypeVar("_Program", bound=ProgramData)
 
@@ -131,6 +131,7 @@ def _copying(flat: _Program) -> _Program:
     """The program with a copy of every operand that a product needs in another order."""
     ops: list[Op] = []
     copies: dict[tuple[str, tuple[int, ...]], Value] = {}
+    taken = {*flat.values}
     for op in flat.ops:
         if isinstance(op, Compute) and is_product(op):
             ins = []
@@ -139,7 +140,7 @@ def _copying(flat: _Program) -> _Program:
                     ins.append((array, name))
                     continue
                 if (name, order) not in copies:
-                    copy = replace(flat.values[name], name=f"{name}\n{order}")
+                    copy = replace(flat.values[name], name=fresh(f"{name}.copied", taken))
                     copies[name, order] = copy
                     idle = tuple(replace(part, nest=replace(part.nest, flops=0)) for part in op.parts)
                     ops.append(

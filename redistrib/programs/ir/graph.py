@@ -28,7 +28,7 @@ from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
 
-Role: TypeAlias = Literal["", "carry", "entry", "test", "stack", "leave"]
+LoopRole: TypeAlias = Literal["", "carry", "entry", "test", "stack", "leave"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Operation:
     source: str = ""
     opaque: str = ""
     pinned: Pinned | None = None
-    role: Role = ""
+    role: LoopRole = ""
 
     @property
     def name(self) -> str:

@@ -54,10 +54,10 @@ class TransferLaunch:
     drops: tuple[str, ...] = ()
 
 
-Item: TypeAlias = Launch | TransferLaunch
+AnyLaunch: TypeAlias = Launch | TransferLaunch
 
 
-def launches(program: ProgramData) -> list[Item]:
+def launches(program: ProgramData) -> list[AnyLaunch]:
     """The launches and transfers of a program, in order.
 
     On every place the operations stay in order. A stretch ends only when another place needs its results, or its place
@@ -88,7 +88,7 @@ class _Stretches:
     """
 
     program: ProgramData
-    items: list[Item] = field(default_factory=list)
+    items: list[AnyLaunch] = field(default_factory=list)
     waiting: dict[Place, list[Op]] = field(default_factory=dict)
     makers: dict[str, Place] = field(default_factory=dict)
 
@@ -130,11 +130,11 @@ class _Stretches:
         self.items.append(TransferLaunch((op.value,), (op.out,)))
 
 
-def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
+def _dropping(items: Sequence[AnyLaunch], program: ProgramData) -> list[AnyLaunch]:
     """The items without unread results, each with the values that have no later reader."""
     alive = set(program.outputs)
     called = {id(op.program) for op in program.ops if isinstance(op, Call)}
-    dropping: list[Item] = []
+    dropping: list[AnyLaunch] = []
     for item in reversed(items):
         if isinstance(item, Launch) and id(item.program) not in called:
             outs = tuple(value for value in item.outs if value.name in alive)
@@ -147,6 +147,6 @@ def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
     return dropping[::-1]
 
 
-def _named(item: Item) -> Iterator[str]:
+def _named(item: AnyLaunch) -> Iterator[str]:
     names: Iterable[str] = (*item.ins, *(value.name for value in item.outs))
     yield from dict.fromkeys(names)

@@ -16,6 +16,7 @@ from typing import NoReturn, TypeVar
 
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.notation import mesh_at, type_at
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.check import check
@@ -30,10 +31,7 @@ from redistrib.programs.ir.windows import Held, Reach, Stencil, Window
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=StrEnum)
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_QUOTED = re.compile(_STRING)
-_TYPE = re.compile(rf'\[(?:[^\]"]|{_STRING})*\](?: (?:sum|max|min)\{{(?:[^}}"]|{_STRING})*\}})?')
-_MESH = re.compile(rf'\{{(?:[^}}"]|{_STRING})*\}}')
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NUMBER = re.compile(r"-?[0-9]{1,1000}")
 _PLAN = re.compile(r"^plan (\w+) = (.*)$", re.MULTILINE)
 _BLANK = re.compile(r"\s*")
@@ -83,7 +81,7 @@ class _Reader:
     def _place(self) -> None:
         """`place: "place" NAME "=" MESH ("/" numbers)? "@" numbers`."""
         label = self._label()
-        mesh = self._guarded(Mesh.of, self.match(_MESH, "a mesh"))
+        mesh = self._guarded(Mesh.of, self._notation(mesh_at, "{", "a mesh"))
         if self.take("/"):
             mesh = Mesh(mesh.axes, self._numbers())
         self.expect("@")
@@ -138,19 +136,9 @@ class _Reader:
             self.take(";")
         accesses = (tuple(ranges), tuple(reads), tuple(writes))
         self.nests[label] = Nest(
-            name,
-            *accesses,
-            tuple(combine),
-            whole,
-            tuple(linear),
-            indexed,
-            fills,
-            body,
-            flops,
-            effectful,
-            replicated,
-            record,
-        )
+            name, *accesses, tuple(combine), whole, tuple(linear), indexed,
+            fills, body, flops, effectful, replicated, record,
+        )  # fmt: skip
 
     def _range(self) -> tuple[str, range]:
         """`range: NAME ":" NUMBER (".." NUMBER "by" NUMBER)?`."""
@@ -268,7 +256,7 @@ class _Reader:
         """`value: name ":" TYPE ("windows" "(" (NUMBER | "(" NUMBER* ")")* ")")? NAME "@" NAME`."""
         name = self._used()
         self.expect(":")
-        form, padding = self._guarded(with_padding, self.match(_TYPE, "a type"))
+        form, padding = self._guarded(with_padding, self._notation(type_at, "[", "a type"))
         windows = self.listed("(", ")", self._held) if self.take("windows") else ()
         dtype = self.name()
         self.expect("@")
@@ -283,7 +271,7 @@ class _Reader:
         return numbers if len(numbers) == count else self._fail(f"{count} numbers, and not {len(numbers)}")
 
     def _type(self) -> DistType:
-        return self._guarded(DistType.parse, self.match(_TYPE, "a type"))
+        return self._guarded(DistType.parse, self._notation(type_at, "[", "a type"))
 
     def _used(self) -> str:
         """`name: "%" NAME`."""
@@ -366,6 +354,15 @@ class _Reader:
         self.at = match.end()
         self._skip()
         return match.group()
+
+    def _notation(self, read: Callable[[str, int], str], opening: str, expected: str) -> str:
+        """`TYPE` or `MESH`: a piece of the notation that begins here."""
+        if not self.peek(opening):
+            self._fail(expected)
+        text = self._guarded(lambda text: read(text, self.at), self.source)
+        self.at += len(text)
+        self._skip()
+        return text
 
     def name(self) -> str:
         """`NAME`."""

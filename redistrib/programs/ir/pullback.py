@@ -1,7 +1,7 @@
 """The types of arrays that a cut of an iteration space needs: the five rules.
 
 A cut is a distributed type on the iteration space. Every access pulls it back to a type of its array; results
-may then be summands. `RULES` is the table of docs/programs.md.
+may then be summands. `DERIVATION_RULES` is the table of docs/programs.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
     gives: str
 
 
-RULES = (
+DERIVATION_RULES = (
     Rule(
         "Dim",
         "the array dimension reads `k1 ... km`, major to minor",
@@ -72,7 +72,7 @@ class ScheduledNest:
 
         Raises:
             CutError: if the cut is no well-formed type of the iteration space, or cuts what must stay whole.
-            CutInnerFactorError, NoCombinerError: see `RULES`.
+            CutInnerFactorError, NoCombinerError: see `DERIVATION_RULES`.
             ProgramError: if results would be combined in two ways, or a group cannot carry the given summands.
         """
         check_cut(self.nest, self.cut, mesh)

@@ -12,7 +12,7 @@ from redistrib.programs.ir.live import renames
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Compute, Move, Program
 
-Kind: TypeAlias = Literal["reduce", "allreduce", "sums"]
+ReductionKind: TypeAlias = Literal["reduce", "allreduce", "sums"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DeviceSum:
         messages: values and sums of them that travelled from device to device.
     """
 
-    kind: Kind
+    kind: ReductionKind
     values: tuple[str, ...]
     devices: tuple[int, ...]
     messages: int
@@ -59,7 +59,7 @@ def reductions(program: Program) -> list[DeviceSum]:
     device_sums = []
     for term in whole:
         have = {flat.values[name].place.devices[0] for name, summands in terms.items() if summands == term}
-        kind: Kind = "reduce" if len(have) == 1 else "allreduce" if have >= _places(flat, term) else "sums"
+        kind: ReductionKind = "reduce" if len(have) == 1 else "allreduce" if have >= _places(flat, term) else "sums"
         messages = sum(message <= term for message in sent)
         device_sums.append(DeviceSum(kind, tuple(sorted(term, key=order.__getitem__)), tuple(sorted(have)), messages))
     return device_sums

@@ -213,3 +213,11 @@ def pulled(value: Value, out: Value) -> dict[int, int]:
 
 def _rows(number: dict[int, int], devices: list[int]) -> Int64:
     return np.array([number[device] for device in devices], dtype=np.int64)
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet; it is taken then."""
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name

@@ -13,7 +13,7 @@ from redistrib.programs.ir.data import Compute, Loop, Move, Op, ProgramData, use
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.programs.ir.value import Value
+from redistrib.programs.ir.value import Value, fresh
 
 
 def gathered_ahead(program: Program, names: Collection[str] | None = None) -> Program:
@@ -83,14 +83,6 @@ def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) ->
         step, inputs=tuple(inputs), ops=(Move(upcoming.name, moved, move.plan), *rest), outputs=tuple(outputs)
     )
     return before, replace(op, program=body, ins=tuple(ins), outs=tuple(outs), carried=op.carried + 1)
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """A name that is not taken yet; it is taken then."""
-    while name in taken:
-        name += "'"
-    taken.add(name)
-    return name
 
 
 def _picked(array: Value, entry: Value, op: Loop) -> Compute:

@@ -13,8 +13,7 @@ from redistrib.programs.ir.data import Compute, Loop, Move, Op, ProgramData, mad
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.programs.ir.value import Value
-from redistrib.programs.lower.ahead import fresh
+from redistrib.programs.ir.value import Value, fresh
 
 
 def scattered_behind(program: Program, names: Collection[str] | None = None) -> Program:

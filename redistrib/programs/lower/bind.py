@@ -24,7 +24,7 @@ from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.arrays import ABSENT, Arrays, Need
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bind_axes, bindings
 
-MOST = 4096  # choices for a whole program up to which the best is found
+MOST_CHOICES = 4096  # choices for a whole program up to which the best is found
 _NEAREST = 128  # ways to bind one operation, of which the one with the shortest moves is taken
 # larger programs:
 _EACH = 24  # ways to bind one operation that a sweep tries
@@ -52,8 +52,8 @@ class BindingProblem:
 def bind(problem: BindingProblem) -> list[BoundKernel]:
     """Axes for every kernel.
 
-    Where a program has at most `MOST` choices of axes, those with which it receives fewest bytes; of equal ones those
-    chosen one by one, or else the first. In larger programs no more bytes than with those chosen one by one.
+    Where a program has at most `MOST_CHOICES` choices of axes, those with which it receives fewest bytes; of equal ones
+    those chosen one by one, or else the first. In larger programs no more bytes than with those chosen one by one.
 
     Raises:
         CutError: if no mesh makes the grids of a kernel.
@@ -66,12 +66,12 @@ def bind(problem: BindingProblem) -> list[BoundKernel]:
     least = search.planned(best) if choices > 1 else 0
     if least == 0:
         return [way.bound for way in best]
-    small = choices <= MOST
+    small = choices <= MOST_CHOICES
     ways = [
         search.ways(k, bind_axes(kernel, place, types, None if small else _EACH))
         for k, (kernel, place, types) in enumerate(zip(problem.kernels, places, layouts, strict=True))
     ]
-    width = MOST if small else max(1, _TRIED // sum(map(len, ways)))
+    width = MOST_CHOICES if small else max(1, _TRIED // sum(map(len, ways)))
     sweeps = 0
     while small or sweeps < _SWEEPS:
         result = search.sweep(ways, least, width)
@@ -99,12 +99,12 @@ def _place_of(kernel: GriddedKernel, place: Place) -> Place:
 
 
 def _choices(kernels: Sequence[GriddedKernel], places: Sequence[Place]) -> int:
-    """The number of ways to bind all nests, with and without agreement; counted up to about `MOST`."""
+    """The number of ways to bind all nests, with and without agreement; counted up to about `MOST_CHOICES`."""
     count = 1
     for kernel, place in zip(kernels, places, strict=True):
         for nest, grid in zip(kernel.nests, kernel.grids, strict=True):
-            if count <= MOST:
-                count *= sum(1 for _ in islice(bindings(nest, grid, place.mesh), MOST + 1))
+            if count <= MOST_CHOICES:
+                count *= sum(1 for _ in islice(bindings(nest, grid, place.mesh), MOST_CHOICES + 1))
     return count
 
 

@@ -13,6 +13,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.cuts import mesh_of
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Place, Program, Value
+from redistrib.programs.ir.value import fresh
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.arrays import Arrays
 from redistrib.programs.lower.bind import BindingProblem, bind
@@ -68,10 +69,7 @@ def _distinct_reads(nest: Nest, stands_for: dict[str, str]) -> Nest:
     names: set[str] = set()
     reads = []
     for access in nest.reads:
-        name = access.array
-        while name in names:
-            name += "'"
-        names.add(name)
+        name = fresh(access.array, names)
         if name != access.array:
             stands_for[name] = access.array
         reads.append(replace(access, array=name))

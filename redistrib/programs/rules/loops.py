@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.programs.ir.graph import Array, LoopScope, Operation, Role
+from redistrib.programs.ir.graph import Array, LoopRole, LoopScope, Operation
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.rules.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
@@ -178,7 +178,9 @@ class _Loop:
         nest = Nest("test", (), (Access("a0", ()),), (), flops=0)
         self._append(nest, "test", (name,), ())
 
-    def _add(self, role: Role, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
+    def _add(
+        self, role: LoopRole, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str
+    ) -> str:
         """Add an operation that is the identity, of entries or between arrays of which one has another dimension."""
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
@@ -200,7 +202,7 @@ class _Loop:
         self._append(nest, role, ins, (Array(name, tuple(written), dtype),))
         return name
 
-    def _append(self, nest: Nest, role: Role, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+    def _append(self, nest: Nest, role: LoopRole, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
         name = outs[0].name if outs else self.tracer.named(role)
         operation = Operation(replace(nest, name=name), role, ins, outs, self.source, role=role)
         self.tracer.operations.append(operation)

@@ -94,8 +94,8 @@ class Nests:
         key = None if shared is None else (shared, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()])
         derived = self._derived.get(key) if key is not None else None
         if derived is None:
-            common: dict[str, Any] = {"exact": self.exact, "trip_count": self.trip_count, "axes": self.axes}
-            derived = self._by(replace(equation, ranges=ranges, **common), rule)
+            bounded = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count, axes=self.axes)
+            derived = self._by(bounded, rule)
             if key is not None:
                 self._derived[key] = derived
         return derived

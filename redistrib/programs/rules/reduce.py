@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -12,7 +12,7 @@ from jax import lax
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Combines
 from redistrib.programs.rules.equation import Equation, Form, letters, name_the_rest, product_letters, rule
-from redistrib.programs.rules.sums import can_be_summed
+from redistrib.programs.rules.sums import added_along, can_be_summed
 
 _OF_BOOLEANS = {
     Combines.ANY: lax.reduce_max,
@@ -71,13 +71,6 @@ def _any_reduce(equation: Equation) -> Nest:
     return equation.nest(sizes, ins, [list(sizes)] * len(equation.outs), flops=1)
 
 
-def _added(equation: Equation, names: Sequence[str]) -> dict[str, Any]:
-    """The options of a nest that adds products along dimensions, whole if their results cannot be added later."""
-    if can_be_summed(equation.outs[0].dtype):
-        return {"combine": dict.fromkeys(names, "sum")}
-    return {"whole": names}
-
-
 @rule("dot_general")
 def _dot(equation: Equation) -> Nest:
     (left_sum, _), (left_batch, _) = equation.params["dimension_numbers"]
@@ -88,7 +81,8 @@ def _dot(equation: Equation) -> Nest:
     batch = [a[i] for i in left_batch]
     out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
     summed = [a[i] for i in left_sum]
-    return equation.nest(sizes, [a, b], [out], **_added(equation, summed), flops=2)
+    combine, whole = added_along(summed, equation.outs[0].dtype)
+    return equation.nest(sizes, [a, b], [out], combine=combine, whole=whole, flops=2)
 
 
 class UnaryTracer(Protocol):

@@ -19,6 +19,7 @@ partial sum overflows and the sum does not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -46,6 +47,11 @@ def can_be_summed(dtype: str) -> bool:
     Booleans have no sums. Floats below 16 bits overflow, or saturate, at different points in another order.
     """
     return _kind(dtype) != ""
+
+
+def added_along(names: Sequence[str], dtype: str) -> tuple[dict[str, str], Sequence[str]]:
+    """What a nest combines along dimensions over which it adds, and those that stay whole: all, if no parts add up."""
+    return (dict.fromkeys(names, "sum"), ()) if can_be_summed(dtype) else ({}, names)
 
 
 def sum_identity(dtype: Any) -> Any:

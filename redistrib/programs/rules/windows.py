@@ -18,7 +18,7 @@ from redistrib.backends.jax.offsets import LARGEST_INDEX, integers_for
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.windows import Stencil, Window
 from redistrib.programs.rules.equation import At, Equation, rule
-from redistrib.programs.rules.sums import can_be_summed
+from redistrib.programs.rules.sums import added_along
 
 
 class _Along(NamedTuple):
@@ -129,11 +129,16 @@ def _conv(equation: Equation) -> Nest | None:
         count = {"batch_group_count" if batches > 1 else "feature_group_count": len(at["g"])}
         return equation.run([images, kernels], padding=tuple(padding), **count)
 
-    options: dict[str, Any] = (
-        {"combine": dict.fromkeys(summed, "sum")} if can_be_summed(equation.outs[0].dtype) else {"whole": summed}
-    )
+    combine, whole = added_along(summed, equation.outs[0].dtype)
     return equation.nest(
-        sizes, names[:2], names[2:], body=body, windows={0: windows} if along else {}, flops=taps, **options
+        sizes,
+        names[:2],
+        names[2:],
+        body=body,
+        windows={0: windows} if along else {},
+        flops=taps,
+        combine=combine,
+        whole=whole,
     )
 
 

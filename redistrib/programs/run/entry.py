@@ -25,7 +25,7 @@ from redistrib.programs.run.uneven import with_uneven_cuts
 from redistrib.programs.schedule.conflicts import carry_whole, reshard_instead
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.schedule.tactics import apply, matching, names_no_operations, together
+from redistrib.programs.schedule.tactics import apply, matching, together
 from redistrib.programs.time.entry import peak_on
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
@@ -64,7 +64,7 @@ def distributed(
     else:
         schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)
-        if names_no_operations(schedule) and (numbers := along_cuts(prepared.traced, propagation)):
+        if not propagation.names_operations and (numbers := along_cuts(prepared.traced, propagation)):
             prepared, propagation = _cut(prepared.divided(numbers), schedule, axes)
         for axis in axes.names:
             reshard_instead(propagation, axis)
@@ -100,8 +100,7 @@ def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propa
     uneven = with_uneven_cuts(prepared.traced.graph, schedule, axes)
     prepared = replace(prepared, traced=replace(prepared.traced, graph=uneven.graph))
     propagation = _pinned(prepared, axes)
-    propagation.uneven = uneven.tiles
-    apply(schedule, propagation)
+    apply(schedule, propagation, uneven.tiles)
     return prepared, propagation
 
 

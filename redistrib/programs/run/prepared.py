@@ -23,7 +23,7 @@ from redistrib.programs.rules.traced import Traced
 from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their rules are in the table
 from redistrib.programs.run.arguments import leaf_names, parameter_names
 from redistrib.programs.run.collection import uncollected
-from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.region import REGIONS
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,11 @@ def prepare(
         kind: rule for kind, rule in REGIONS.items() if not (opens_loops and record_of(kind).opens is Opens.LOOP)
     }
     names = leaf_names(function, args)
-    how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
-    how |= {"parts": mesh.size, "unrolled_up_to": unrolled_up_to}
-    how["axes"] = MeshAxes({axis.name: axis.size for axis in mesh.axes})
-    retrace = partial(trace, function, args, names, {**region_rules, **(rules or {})}, **how)
+    retrace = partial(
+        trace, function, args, names, {**region_rules, **(rules or {})}, exact=exact, opens_loops=opens_loops,
+        platform=platform, trip_count=trip_count, unrolled_up_to=unrolled_up_to, parts=mesh.size,
+        axes=MeshAxes({axis.name: axis.size for axis in mesh.axes}),
+    )  # fmt: skip
     with uncollected():
         traced = retrace()
     if traced.host_results:

@@ -32,14 +32,14 @@ from redistrib.programs.rules.sums import can_be_summed, sum_identity
 from redistrib.programs.run.jax.program import TracedRange
 from redistrib.programs.schedule.factors import Factor, factors
 
-RULES: dict[str, Rule] = {}
+REGIONS: dict[str, Rule] = {}
 
 
 def region_rule(kind: str) -> Callable[[Rule], Rule]:
     """Register the rule of a primitive that calls functions."""
 
     def add(rule: Rule) -> Rule:
-        RULES[kind] = rule
+        REGIONS[kind] = rule
         return rule
 
     return add
@@ -73,7 +73,7 @@ class Region:
             function,
             args,
             names,
-            {**RULES, **(equation.rules if rules is None else rules)},
+            {**REGIONS, **(equation.rules if rules is None else rules)},
             exact=equation.exact,
             trip_count=equation.trip_count,
             unrolled_up_to=0,  # loops stay loops
@@ -163,14 +163,14 @@ def nest_of(
     blocks: dict[str, int] = {}  # elements of a dimension that belong to one point of a factor, where there are several
     without: dict[str, set[int]] = {}  # for each factor the results that it does not cut
     lacking = shards.lacking() if shards else set()
-    usable = {number: factor for number, factor in enumerate(shared) if not factor.summed & lacking}
+    named = {f"f{number}": factor for number, factor in enumerate(shared)}
+    usable = {name: factor for name, factor in named.items() if not factor.summed & lacking}
     replicated = [k for k in range(len(outs)) if not any(k in factor.summed for factor in usable.values())]
-    for number, factor in usable.items():
+    for name, factor in usable.items():
         left = [k for k in range(len(outs)) if factor.outs[k] is None and k not in replicated]
         is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
         if not is_added or any(factor.ins[k] is not None for k in equation.literals):
             continue
-        name = f"f{number}"
         sizes[name] = factor.size
         without[name] = {k for k in range(len(outs)) if factor.outs[k] is None}
         for shapes, dims, cut, stacked in (
@@ -197,19 +197,17 @@ def nest_of(
         sizes = {**shards.sizes, **sizes}
 
     def body(at: At, *tiles: Any) -> Any:
-        parts = {
-            f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(shared)
-        }
+        parts = {name: at.get(name, TracedRange(0, factor.size)) for name, factor in named.items()}
         operands = [as_integers(operand) for operand in equation.operands(tiles)]
         cut = [name for name in cuttable if len(parts[name]) < sizes[name]]
         for k in range(len(operands)):
-            begun = [name for name in cut if k in shared[int(name[1:])].begins]
+            begun = [name for name in cut if k in named[name].begins]
             if begun and k in equation.literals:
                 operands[k] = jnp.asarray(operands[k], equation.ins[k].dtype)
             operands[k] = _of_the_first(operands[k], begun, parts)
         values = list(run(parts, operands))
         for k in range(len(outs)):  # a value that is equal on all devices becomes one summand of it
-            alike = [name for name in cut if k in without[name] and k not in shared[int(name[1:])].summed]
+            alike = [name for name in cut if k in without[name] and k not in named[name].summed]
             values[k] = values[k] if k in replicated else _of_the_first(values[k], alike, parts)
         return results(values)
 

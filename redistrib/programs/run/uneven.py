@@ -12,7 +12,7 @@ so tails stay in tails. Where elements are combined, tails are replaced by the i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from redistrib.backends.jax.offsets import integers_for
+from redistrib.errors import CutError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import dtype_of
@@ -30,10 +32,8 @@ from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import Tails
 from redistrib.programs.rules.equation import At
 from redistrib.programs.rules.sums import sum_identity
-from redistrib.programs.schedule.tactics import Along, Work, matching, operations_of, together
-
-Place = tuple[str, int]  # of an array and its dimension
-Point = tuple[int, str]  # of an operation, by number, and its iteration dimension
+from redistrib.programs.schedule.decisions import ArrayDim, WorkDim
+from redistrib.programs.schedule.tactics import together
 
 
 class Uneven(NamedTuple):
@@ -46,7 +46,7 @@ class Uneven(NamedTuple):
     """
 
     graph: Graph
-    tiles: Mapping[Place, tuple[Point, ...]]
+    tiles: Mapping[ArrayDim, tuple[WorkDim, ...]]
 
 
 def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
@@ -66,13 +66,13 @@ def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
     for (name, dim), parts in places.items():
         size = arrays[name].shape[dim]
         if size > 1 and size % parts:
-            rewriting.begin(_Class(size, parts), (name, dim))
+            rewriting.begin(_Class(size, parts), ArrayDim(name, dim))
     for (number, along), parts in points.items():
         size = graph.operations[number].nest.size(along)
         if size > 1 and size % parts:
-            rewriting.spread(_Class(size, parts), [(number, along)])
-    unread: dict[Place, tuple[Point, ...]] = {  # whole: a gradient may not read what its function does
-        (name, dim): () for (name, dim), parts in places.items()
+            rewriting.spread(_Class(size, parts), [WorkDim(number, along)])
+    unread: dict[ArrayDim, tuple[WorkDim, ...]] = {  # whole: a gradient may not read what its function does
+        ArrayDim(name, dim): () for (name, dim), parts in places.items()
         if name not in graph.readers and arrays[name].shape[dim] % parts
     }  # fmt: skip
     uneven = rewriting.result(places) if rewriting.dims else Uneven(graph, {})
@@ -80,31 +80,30 @@ def with_uneven_cuts(graph: Graph, schedule: Any, mesh: Mesh) -> Uneven:
     return uneven._replace(tiles=cut | unread)
 
 
-def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[Place, int], dict[Point, int]]:
+def _asked(graph: Graph, schedule: Any, mesh: Mesh) -> tuple[dict[ArrayDim, int], dict[WorkDim, int]]:
     """The dimensions of inputs and operations that tactics and annotations cut, each with the number of parts."""
-    places: dict[Place, dict[str, int]] = {}
-    points: dict[Point, dict[str, int]] = {}
+    places: dict[ArrayDim, dict[str, int]] = {}
+    points: dict[WorkDim, dict[str, int]] = {}
     for k, operation in enumerate(graph.operations):
         if _is_annotation(operation):
             for axis, _, name in operation.pinned.cut if operation.pinned else ():
                 if axis in mesh.names:
-                    points.setdefault((k, name), {})[axis] = mesh.axis(axis).size
+                    points.setdefault(WorkDim(k, name), {})[axis] = mesh.axis(axis).size
+    ranks = {array.name: len(array.shape) for array in graph.inputs}
     for tactic in chain.from_iterable(together(schedule)):
-        if not isinstance(tactic, Along | Work) or tactic.axis not in mesh.names:
+        if tactic.axis not in mesh.names:
             continue  # refused when it is applied
         size = mesh.axis(tactic.axis).size
-        if isinstance(tactic, Along):
-            for pattern, dim in tactic.arrays:
-                if not isinstance(dim, int):
-                    continue
-                for array in matching(pattern, graph.inputs):
-                    if -len(array.shape) <= dim < len(array.shape):
-                        places.setdefault((array.name, dim % len(array.shape)), {})[tactic.axis] = size
-        else:
-            for pattern, name in tactic.operations:
-                for k in operations_of(pattern, graph.operations):
-                    if name in graph.operations[k].nest.position:
-                        points.setdefault((k, name), {})[tactic.axis] = size
+        cuts: Any = tactic.uneven(graph)  # of a class of a user, which may give anything
+        for cut in cuts if isinstance(cuts, Iterable) else (cuts,):
+            if isinstance(cut, ArrayDim):
+                if -(rank := ranks.get(cut.array, 0)) <= cut.dim < rank:
+                    places.setdefault(ArrayDim(cut.array, cut.dim % rank), {})[tactic.axis] = size
+            elif not isinstance(cut, WorkDim):
+                why = f"{shown(tactic)} asks for {shown(cut)} as an uneven cut; give ir.ArrayDim or ir.WorkDim"
+                raise CutError("", "", "Schedule", why)
+            elif 0 <= (k := cut.operation) < len(graph.operations) and cut.dim in graph.operations[k].nest.position:
+                points.setdefault(cut, {})[tactic.axis] = size
     return (
         {place: math.prod(axes.values()) for place, axes in places.items()},
         {point: math.prod(axes.values()) for point, axes in points.items()},
@@ -141,13 +140,13 @@ class _Rewriting:
 
     graph: Graph
     dims: dict[int, dict[str, _Class]] = field(default_factory=dict)
-    places: dict[Place, _Class] = field(default_factory=dict)
+    places: dict[ArrayDim, _Class] = field(default_factory=dict)
 
-    def begin(self, kind: _Class, place: Place) -> None:
+    def begin(self, kind: _Class, place: ArrayDim) -> None:
         """Cut a dimension of an input unevenly, as far as its readers may have tails."""
         self.spread(kind, self._linked(kind, place))
 
-    def spread(self, kind: _Class, points: Sequence[Point]) -> None:
+    def spread(self, kind: _Class, points: Sequence[WorkDim]) -> None:
         """Give tails to iteration dimensions, and to all that are linked with them."""
         waiting = [*points]
         while waiting:
@@ -164,7 +163,7 @@ class _Rewriting:
                 for place in _places_of(access, dim, name):
                     waiting += self._linked(kind, place)
 
-    def _linked(self, kind: _Class, place: Place) -> list[Point]:
+    def _linked(self, kind: _Class, place: ArrayDim) -> list[WorkDim]:
         """The iteration dimensions that an array dimension is made from, or read along."""
         name, i = place
         dims = []
@@ -173,7 +172,7 @@ class _Rewriting:
             dims += [(number, self._major(number, self.graph.operations[number].nest.writes[write], i))]
         for number, read in self.graph.readers.get(name, ()):
             dims += [(number, self._major(number, self.graph.operations[number].nest.reads[read], i))]
-        return [(number, dim) for number, dim in dims if dim]
+        return [WorkDim(number, dim) for number, dim in dims if dim]
 
     def _major(self, number: int, access: Access, i: int) -> str:
         """The most major factor of an array dimension that has more than one element; empty where there is none."""
@@ -202,7 +201,7 @@ class _Rewriting:
 
     # ------------------------------------------------------------------------------------- operations
 
-    def result(self, asked: Collection[Place]) -> Uneven:
+    def result(self, asked: Collection[ArrayDim]) -> Uneven:
         """The graph with tails."""
         writer, uneven = _Writer(self), {name for name, _ in self.places}
         firsts = {loop.first: loop.stop for loop in self.graph.loops if loop.parent is None}
@@ -217,8 +216,8 @@ class _Rewriting:
         loops = tuple(_moved(loop, numbers, ends) for loop in self.graph.loops)
         cutting = [(k, one) for k, one in enumerate(writer.operations) if one.kind == "uneven_tiles"]
         tiles = {
-            (name, dim): tuple(
-                (k, f"d{dim}") for k, one in cutting if one.ins == (name,) and not one.nest.reads[0].dims[dim]
+            ArrayDim(name, dim): tuple(
+                WorkDim(k, f"d{dim}") for k, one in cutting if one.ins == (name,) and not one.nest.reads[0].dims[dim]
             )
             for name, dim in asked
         }
@@ -229,8 +228,8 @@ def _moved(loop: LoopScope, numbers: Sequence[int], end: int) -> LoopScope:
     return replace(loop, first=numbers[loop.first], stop=numbers[loop.stop - 1] + 1)
 
 
-def _places_of(access: Access, dim: str, name: str) -> Iterator[Place]:
-    return ((name, i) for i, names in enumerate(access.dims) if dim in names)
+def _places_of(access: Access, dim: str, name: str) -> Iterator[ArrayDim]:
+    return (ArrayDim(name, i) for i, names in enumerate(access.dims) if dim in names)
 
 
 class _Writer:

@@ -17,6 +17,20 @@ from redistrib.programs.ir.pullback import ScheduledNest
 _MOST_READERS = 3  # that an error names
 
 
+class ArrayDim(NamedTuple):
+    """A dimension of an array, by the array's name and from 0 on."""
+
+    array: str
+    dim: int
+
+
+class WorkDim(NamedTuple):
+    """An iteration dimension, by its name, of an operation, by its number in the graph."""
+
+    operation: int
+    dim: str
+
+
 class Choice(NamedTuple):
     """A place where propagation had to choose.
 
@@ -46,6 +60,7 @@ class GraphCuts:
             are needed otherwise, and so never moved.
         uneven: for a dimension of an input that is cut unevenly the operations that cut it, by number, each with its
             iteration dimension; the input is whole.
+        names_operations: whether tactics cut operations, and not arguments alone.
         order: the axes as tactics came to them; the first is the most major where several cut one dimension.
         choices: where it had to choose.
     """
@@ -55,7 +70,8 @@ class GraphCuts:
     cuts: list[dict[str, str]] = field(init=False)
     pins: dict[str, dict[str, int | None]] = field(default_factory=dict)
     wants: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    uneven: Mapping[tuple[str, int], tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    uneven: Mapping[ArrayDim, tuple[WorkDim, ...]] = field(default_factory=dict)
+    names_operations: bool = False
     order: list[str] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
 

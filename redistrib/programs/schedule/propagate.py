@@ -16,7 +16,7 @@ from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Operation
 from redistrib.programs.ir.pullback import ScheduledNest, may_combine, uncut_above, windows_of
 from redistrib.programs.ir.windows import Reach, Stencil, refusal
-from redistrib.programs.schedule.decisions import Choice, GraphCuts, position_of
+from redistrib.programs.schedule.decisions import ArrayDim, Choice, GraphCuts, position_of
 
 
 class Propagation(GraphCuts):
@@ -47,7 +47,7 @@ class Propagation(GraphCuts):
                     f"dimension, or pad the array"
                 )
                 raise CutError(operation.name, "", "Schedule", why).at(operation.source)
-            self.cut_operation(number, axis, dim)
+            self._cut_operation(number, axis, dim)
 
     # ------------------------------------------------------------------------------------- tactics
 
@@ -63,10 +63,10 @@ class Propagation(GraphCuts):
             if not -len(array.shape) <= dim < len(array.shape):
                 raise CutError("", name, "Schedule", f"there is no dimension {dim}; its shape is {list(array.shape)}")
             dim %= len(array.shape)
-            if (tiles := self.uneven.get((name, dim))) is not None:
+            if (tiles := self.uneven.get(ArrayDim(name, dim))) is not None:
                 for number, point in tiles:
                     if self.cuts[number].get(axis) != point:
-                        self.cut_operation(number, axis, point)
+                        self._cut_operation(number, axis, point)
                 return
         into = self.wants if name in self.maker else self.pins
         dims = into.setdefault(name, {})
@@ -83,6 +83,10 @@ class Propagation(GraphCuts):
         Raises:
             CutError: if it has no such dimension, or the dimension cannot be cut so.
         """
+        self.names_operations = True
+        self._cut_operation(number, axis, dim)
+
+    def _cut_operation(self, number: int, axis: str, dim: str) -> None:
         operation = self.graph.operations[number]
         if dim not in operation.nest.position:
             has = ", ".join(operation.nest.position) or "none"

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from redistrib.errors import CutError
-from redistrib.programs.ir.graph import Array, Operation
+from redistrib.errors.base import shown
+from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.schedule.decisions import ArrayDim, WorkDim
 from redistrib.programs.schedule.propagate import Propagation
 
 Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"
+
+
+@runtime_checkable
+class Tactic(Protocol):
+    """What a schedule is made of: the first cuts along one mesh axis, from which propagation derives the others.
+
+    Every object with these three members is a tactic, in `rd.distribute`, `rd.search` and `rd.pipeline`.
+    """
+
+    @property
+    def axis(self) -> str:
+        """The mesh axis."""
+
+    def begin(self, propagation: Propagation) -> None:
+        """Make the first cuts, by `propagation.cut_array` and `propagation.cut_operation`; see `propagation.graph`."""
+
+    def uneven(self, graph: Graph) -> Iterable[ArrayDim | WorkDim]:
+        """The dimensions of inputs and operations that the axis need not divide; empty for none.
+
+        `rd.distribute` asks for them before `begin`, which gets a graph where tiles of these dimensions have tails.
+        Dimensions that are not there are passed over: `begin` refuses them.
+        """
 
 
 @dataclass(frozen=True)
@@ -33,6 +57,12 @@ class Along:
                 if taken is not None or dim is None:
                     self._require_one_way(array, taken, propagation)
                     propagation.cut_array(array.name, self.axis, taken)
+
+    def uneven(self, graph: Graph) -> Iterator[ArrayDim]:
+        """The dimensions that have a number."""
+        for pattern, dim in self.arrays:
+            if isinstance(dim, int):
+                yield from (ArrayDim(array.name, dim) for array in matching(pattern, graph.inputs))
 
     def _require_one_way(self, array: Array, dim: int | None, propagation: Propagation) -> None:
         other = propagation.pins.get(array.name, {}).get(self.axis)
@@ -58,6 +88,11 @@ class Work:
                 raise CutError(pattern, "", "Schedule", "there is no such operation, by name or by source line")
             for k in numbers:
                 propagation.cut_operation(k, self.axis, dim)
+
+    def uneven(self, graph: Graph) -> Iterator[WorkDim]:
+        """All that it cuts."""
+        for pattern, dim in self.operations:
+            yield from (WorkDim(k, dim) for k in operations_of(pattern, graph.operations))
 
 
 def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
@@ -139,29 +174,48 @@ def _some(arrays: Iterable[Array]) -> str:
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def together(schedule: Any) -> tuple[tuple[Any, ...], ...]:
-    """The tactics of a schedule in order, those that begin together in one tuple."""
-    entries = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
-    return tuple(tuple(entry) if isinstance(entry, list | tuple) else (entry,) for entry in entries)
+def together(schedule: Any) -> tuple[tuple[Tactic, ...], ...]:
+    """The tactics of a schedule in order, those that begin together in one tuple.
+
+    Raises:
+        CutError: if an entry is no tactic; with what it lacks, if it has a part of one.
+    """
+    if isinstance(schedule, Tactic) or not isinstance(schedule, Iterable):
+        schedule = (schedule,)
+    groups = (
+        tuple(entry) if isinstance(entry, list | tuple) and not isinstance(entry, Tactic) else (entry,)
+        for entry in schedule
+    )
+    return tuple(tuple(map(_tactic, group)) for group in groups)
 
 
-def names_no_operations(schedule: Any) -> bool:
-    """Whether a schedule cuts arguments alone."""
-    return all(isinstance(tactic, Along) for tactics in together(schedule) for tactic in tactics)
+def _tactic(entry: Any) -> Tactic:
+    lacks = [name for name in ("begin", "uneven") if not callable(getattr(entry, name, None))]
+    if not isinstance(getattr(entry, "axis", None), str):
+        lacks = ["axis", *lacks]
+    if not lacks and not isinstance(entry, type):
+        return entry  # type: ignore[no-any-return]
+    why = "it is a class" if not lacks else f"it lacks {' and '.join(lacks)}, see ir.Tactic" if len(lacks) < 3 else ""
+    why = f"{shown(entry)} is no tactic{': ' if why else ''}{why}"
+    raise CutError("", "", "Schedule", f"{why}; write rd.along(axis, {{argument: dimension}})")
 
 
-def apply(schedule: Any, propagation: Propagation) -> None:
+def apply(
+    schedule: Any, propagation: Propagation, uneven: Mapping[ArrayDim, tuple[WorkDim, ...]] | None = None
+) -> None:
     """Apply the tactics of a schedule in order; those of an inner list begin together, before anything spreads.
+
+    Args:
+        schedule: tactics.
+        propagation: of the graph; shardings that are given have cut their arrays already.
+        uneven: for dimensions of inputs that are cut unevenly the operations that cut them.
 
     Raises:
         CutError: if an entry is no tactic, or a tactic cannot be applied.
     """
+    propagation.uneven = uneven or {}
     for tactics in together(schedule):
         for tactic in tactics:
-            if not isinstance(tactic, Along | Work):
-                raise CutError(
-                    "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
-                )
             tactic.begin(propagation)
         for axis in dict.fromkeys(tactic.axis for tactic in tactics):
             propagation.spread(axis)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from redistrib.lang.types import DistType
-from redistrib.programs.search.candidates import Cut, Option, of_array, of_operation
+from redistrib.programs.search.candidates import OperationCut, Option, of_array, of_operation
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.isomorphism import IsomorphismClasses
@@ -205,7 +205,7 @@ class AxesProblem:
         """The choice that makes decisions."""
         choice = [0] * len(self.options)
         propagation = decisions.propagation
-        ends: list[tuple[int, Mapping[str, Cut]]] = []
+        ends: list[tuple[int, Mapping[str, OperationCut]]] = []
         ends += [
             (self.node_of_operation[k], {**propagation.cuts[k], **propagation.carries[k]})
             for k in range(len(propagation.cuts))

@@ -18,7 +18,8 @@ from redistrib.programs.time.kernels.fusion import Kernel
 from redistrib.programs.time.kernels.prices import seconds_of, stored_bytes
 from redistrib.programs.time.machine import Machine
 
-Cut: TypeAlias = "str | int | None"  # an iteration dimension; the group of linear reads that carry summands; or neither
+# An iteration dimension; the group of linear reads that carry summands; or neither.
+OperationCut: TypeAlias = "str | int | None"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Option:
     """One way to cut the work of an operation, or to lay an array out.
 
     Attributes:
-        cuts: for each axis to decide, the dimension, see `Cut`; of an array, its number.
+        cuts: for each axis to decide, the dimension, see `OperationCut`; of an array, its number.
         ins, outs: types of the operands and the results.
         seconds: on one device.
         share: of the work, or of the array, that one device has.
@@ -34,7 +35,7 @@ class Option:
             none.
     """
 
-    cuts: tuple[tuple[str, Cut], ...]
+    cuts: tuple[tuple[str, OperationCut], ...]
     ins: tuple[DistType, ...]
     outs: tuple[DistType, ...]
     seconds: float
@@ -104,7 +105,7 @@ def of_operation(
 
 def _ways(
     propagation: Propagation, number: int, axes: Sequence[str], fixed: Mapping[str, str], sums: set[str]
-) -> Iterator[tuple[tuple[str, Cut], ...]]:
+) -> Iterator[tuple[tuple[str, OperationCut], ...]]:
     if not axes:
         yield ()
         return
@@ -159,7 +160,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
 def _option(
     propagation: Propagation,
     number: int,
-    cuts: tuple[tuple[str, Cut], ...],
+    cuts: tuple[tuple[str, OperationCut], ...],
     machine: Machine | None,
     kernel: Kernel | None,
 ) -> Option | None:
@@ -198,7 +199,7 @@ def of_array(
     shape = propagation.arrays[name].shape
     options: list[Option] = []
 
-    def add(cuts: tuple[tuple[str, Cut], ...], at_dims: dict[str, int], left: Sequence[str]) -> None:
+    def add(cuts: tuple[tuple[str, OperationCut], ...], at_dims: dict[str, int], left: Sequence[str]) -> None:
         if left:
             axis, rest = left[0], left[1:]
             dims: list[int | None] = [fixed[axis]] if axis in fixed else [None, *range(len(shape))]

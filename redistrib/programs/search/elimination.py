@@ -20,7 +20,7 @@ from redistrib.programs.search.deadline import NEVER, Deadline
 
 LARGEST = 4_000_000  # entries of a table
 WHOLE = 500_000  # entries of the table of an edge that keeps all options
-MOST = 32  # nodes of a table besides the decided one; NumPy has arrays of 64 dimensions
+MOST_NODES = 32  # nodes of a table besides the decided one; NumPy has arrays of 64 dimensions
 
 
 class CostFactor(NamedTuple):
@@ -130,7 +130,7 @@ class Elimination:
             entries, node = heapq.heappop(heap)
             if weight.get(node) != entries:
                 continue  # it was put in again, with another weight
-            if entries > largest or len(around[node]) >= MOST:
+            if entries > largest or len(around[node]) >= MOST_NODES:
                 return None
             self.deadline.check()
             del weight[node]
@@ -148,7 +148,7 @@ class Elimination:
         self.deadline.check()
         edge = self.choices.edges[number]
         nodes = tuple(node for node in edge.nodes if node in options)
-        if len(edge.nodes) > MOST or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
+        if len(edge.nodes) > MOST_NODES or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
             return CostFactor(nodes, edge.table(options, choice))
         if number not in self._factors:
             self._factors[number] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 import jax
@@ -18,7 +19,7 @@ from redistrib.programs.run.devices import machine_on
 from redistrib.programs.run.entry import donated_by
 from redistrib.programs.run.prepared import Prepared, prepare
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.schedule.tactics import Along, Work
+from redistrib.programs.schedule.tactics import together
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.fitting import FeasibleResult, feasible_result
 from redistrib.programs.search.meshes import meshes_of
@@ -145,15 +146,17 @@ def search(
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
-    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": _platform(mesh)}
+    prepared_on = partial(prepare, rules=rules, exact=exact, platform=_platform(mesh), trip_count=trip_count)
     with status_shown("searching", progress, limit) as report_progress:
-        with raised_in_all("search", lambda: together.processes):
-            prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, **how)  # several: no shardings
 
         def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:
             problem = problem_of(prepared, candidate_mesh, pins, tied(fn, prepared, state or {}), way, objective)
             donated = donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs)
             return replace(problem, overlap=overlap, donated=donated)
+
+        with raised_in_all("search", lambda: together.processes):
+            prepared = prepared_on(fn, args, tried[0], in_shardings, out_shardings)  # several: no shardings
+            pinned = problem_on(*ways[0]) if together.is_between else None
 
         def searched() -> list[FeasibleResult | None]:
             results: list[FeasibleResult | None] = []
@@ -174,8 +177,9 @@ def search(
                 raise min(least, key=_proved_least)
             return results
 
-        if together.is_between:
-            options = (tried[0], most, limit, objective, overlap, flash, exact, trip_count, donate, state, pins)
+        if pinned is not None:
+            options = (tried[0], most, limit, objective, overlap, flash, exact, trip_count, donate, state, pinned.pins,
+                       pinned.work)  # fmt: skip
             call = call_digest(prepared.traced.graph, hardware.name, *options)
             problems = (problem_on(*way) for way in ways)
             results = searched_by_the_first(together, call, searched, problems, prepared.name)
@@ -186,7 +190,7 @@ def search(
                 listed.append(Candidate(result, prepared, candidate_mesh if mesh is None else mesh, most, limit))
         pipelines: Iterable[Staged] = ()
         if family and batch and devices:
-            opened = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=0, **how)
+            opened = prepared_on(fn, args, Mesh(()), None, None, opens_loops=False, unrolled_up_to=0)
             pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective, family)
         for pipeline_result in pipelines:
             report_progress(pipeline_result.name)
@@ -265,7 +269,7 @@ def problem_of(
     prepared: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], hardware: Machine, objective: Objective
 ) -> SearchProblem:
     """The search problem on a mesh."""
-    graph, tactics = prepared.traced.graph, [*_flat(pins)]
+    graph, tactics = prepared.traced.graph, [*chain.from_iterable(together(pins))]
     fixed: dict[str | int, Mapping[str, int | None]] = {}
     work: dict[int, dict[str, str]] = {}
     if tactics or any(operation.pinned for operation in graph.operations):
@@ -279,16 +283,6 @@ def problem_of(
     return SearchProblem(
         graph, hardware, Moves(mesh, hardware, objective), prepared.starts, prepared.ends, fixed, work, back
     )
-
-
-def _flat(pins: Any) -> Iterator[Along | Work]:
-    for tactic in (pins,) if isinstance(pins, Along | Work) else tuple(pins):
-        if isinstance(tactic, list | tuple):
-            yield from _flat(tactic)
-        elif isinstance(tactic, Along | Work):
-            yield tactic
-        else:
-            raise CutError("", "", "Schedule", f"{tactic!r} is no pin; write rd.along(axis, {{argument: dimension}})")
 
 
 def tied(function: Callable[..., Any], prepared: Prepared, state: Mapping[str, int]) -> dict[int, str]:

@@ -34,7 +34,7 @@ BUILT = 0.5  # of the remaining time, for their programs
 APART = 0.4  # of the time that there is, for the search without overlap where moves run beside operations
 STARTS = 3  # of which programs are built, where they fit
 FREE = 0.5  # of the whole time, for the fastest schedule without regard to memory
-NEAR = 0.8  # of the limit, above which all layers are counted; folded ones were seen to hold 0.846 of their bytes
+NEAR_LIMIT = 0.8  # of the limit, above which all layers are counted; folded ones were seen to hold 0.846 of their bytes
 HALVINGS = 4  # of the price of a byte, to come near the limit again
 
 
@@ -157,7 +157,7 @@ def _anytime(outcome: AnytimeResult, name: str) -> FeasibleResult:
 def _with_all_layers(
     problem: SearchProblem, name: str, most: int | None, deadline: Deadline, report_progress: Callable[[str], None]
 ) -> FeasibleResult:
-    """A schedule that fits with all its layers: those that stand for all may hold less, see `NEAR`.
+    """A schedule that fits with all its layers: those that stand for all may hold less, see `NEAR_LIMIT`.
 
     Where it does not, the search begins again with a limit that is lower by as much.
     """
@@ -185,7 +185,7 @@ def _with_all_layers(
 def _with_all(found: FeasibleResult, most: int) -> Evaluation:
     """Time and memory of a schedule; of its program, or of all its layers, if they may come near the limit."""
     assert found.evaluation is not None
-    if found.evaluation.memory < NEAR * most:
+    if found.evaluation.memory < NEAR_LIMIT * most:
         return found.evaluation
     if found.is_planned and found.figures is not None:
         return found.figures

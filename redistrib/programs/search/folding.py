@@ -21,7 +21,7 @@ from redistrib.programs.ir.graph import Graph, Operation
 from redistrib.programs.search.isomorphism import operation_keys
 from redistrib.programs.search.repetitions import Repetition, repetitions, turnings
 
-KEPT = 2  # layers before those that are taken out; the last of these stands for them
+LAYERS_KEPT = 2  # layers before those that are taken out; the last of these stands for them
 AFTER = 1  # layers after them
 AGREED = 0.5  # of the arrays that two runs have in common, that must say which layers go together
 WIDEST = 16  # operations that have an array in common, above which it says nothing of layers
@@ -198,7 +198,7 @@ def _removed(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int,
     for number, (sign, shift) in placed.items():
         first_layer, last_layer = shift, sign * (runs[number].layers - 1) + shift
         low, high = max(low, min(first_layer, last_layer)), min(high, max(first_layer, last_layer))
-    first, last = low + KEPT, high - AFTER
+    first, last = low + LAYERS_KEPT, high - AFTER
     if last - first < 1:
         return {}
     removed = {}

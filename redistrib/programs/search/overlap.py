@@ -17,7 +17,7 @@ from redistrib.programs.search.memory_by_time import Memory
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.streams import Item, Streams
 from redistrib.programs.search.walk_tasks import Beside, Buffer, Overlap, WalkTask, loop_of
-from redistrib.programs.time.two_streams import NEAR, Task, TaskTimes, overlapped
+from redistrib.programs.time.two_streams import SAME_TIME, Task, TaskTimes, overlapped
 
 LAID = 8  # layers of those that one stands for, that are laid out one after the other
 FEW = 2  # of them, where only bytes are counted and moves run between computations
@@ -209,7 +209,7 @@ class _Timed(LaidOut):
         computed = max((timeline.end[k] for k, task in enumerate(self.tasks) if not task.moves), default=0.0)
         for k, item in enumerate(self.item_of):
             result = None if item is None or item < 0 else self.streams.works[item].result
-            if result is not None and timeline.end[k] > computed * (1 + NEAR):
+            if result is not None and timeline.end[k] > computed * (1 + SAME_TIME):
                 self.streams.late[result[0]] = None
         free = 0.0
         for k in timeline.order:

@@ -29,9 +29,9 @@ from redistrib.programs.search.classes import classes_of
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.problem import SearchProblem
 
-Role: TypeAlias = Literal["sharded", "tensor", "data", "sequence", "context", "expert"]
-ROLES: tuple[Role, ...] = ("sharded", "tensor", "data", "sequence", "context", "expert")
-LATER: tuple[Role, ...] = ("sequence", "context", "expert")  # tried after the others
+AxisRole: TypeAlias = Literal["sharded", "tensor", "data", "sequence", "context", "expert"]
+ROLES: tuple[AxisRole, ...] = ("sharded", "tensor", "data", "sequence", "context", "expert")
+LATER: tuple[AxisRole, ...] = ("sequence", "context", "expert")  # tried after the others
 TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
 NEARLY = 0.9  # of the most work that a dimension cuts: by custom examples are the first dimension of those
 SOME = 0.1  # of the work that examples cut, that a dimension cuts to be their sequence
@@ -61,14 +61,14 @@ class Roles:
             whole = {array.name for array in graph.inputs if not cut.input_type(array.name).axes}
         self.weights = [array.name for array in graph.inputs if array.name in whole and array.shape]
 
-    def products(self, axes: Sequence[str]) -> Iterator[dict[str, Role]]:
+    def products(self, axes: Sequence[str]) -> Iterator[dict[str, AxisRole]]:
         """A role for each axis, in all ways that the program has a place for; those most often written first.
 
         The second is fully sharded data parallel over all axes: it holds little, and is often found late otherwise.
         On more than two axes one of them has a role of `LATER`. Whether there is a place for these is asked last.
         """
 
-        def later(chosen: Sequence[Role]) -> int:
+        def later(chosen: Sequence[AxisRole]) -> int:
             return sum(role in LATER for role in chosen)
 
         first = [role for role in ROLES if role not in LATER]
@@ -90,7 +90,7 @@ class Roles:
             if len(axes) <= 2 or later(chosen) <= 1:
                 yield dict(zip(axes, chosen, strict=True))
 
-    def propagated(self, roles: Mapping[str, Role]) -> Propagation | None:
+    def propagated(self, roles: Mapping[str, AxisRole]) -> Propagation | None:
         """The propagation of roles of all axes; None where one cannot be."""
         propagation = self.base.copy()
         for axis, role in roles.items():

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
 
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MachineLike, cost_model, preset_of
-from redistrib.errors import ProgramError
-from redistrib.lang.mesh import Mesh
+from redistrib.errors import CutError, ProgramError
+from redistrib.lang.mesh import Axis, Mesh
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.graph import Array, Graph
 from redistrib.programs.ir.program import Program
 from redistrib.programs.rules.inline import UNROLLED
 from redistrib.programs.run.prepared import Prepared, prepare
-from redistrib.programs.schedule.tactics import matching
+from redistrib.programs.schedule.propagate import Propagation
+from redistrib.programs.schedule.tactics import matching, together
+from redistrib.programs.stages.cuts import TENSOR
 from redistrib.programs.stages.examples import batch_of
 from redistrib.programs.stages.layout import Layout, Spread
 from redistrib.programs.stages.loops import require_loops
@@ -120,11 +123,20 @@ class FunctionInStages(NamedTuple):
     why: str = ""
 
     def placed(self, layout: Layout) -> Layout:
-        """A layout whose arrays have the names of their parts, and whose stages take runs."""
+        """A layout whose arrays have the names of their parts, and whose stages take runs.
+
+        Raises:
+            CutError: if tactics name no argument, operations, or another axis than that of tensor parts.
+        """
         inputs = self.prepared.traced.graph.inputs
         of_function = self.parts.inputs[: len(inputs)]  # results of the prologue come last
         pieces = {array.name: part.names for array, part in zip(inputs, of_function, strict=True)}
-        cuts = {name: dim for array, dim, _ in _named(layout.tensor_dims, inputs) for name in pieces[array]}
+        if isinstance(layout.tensor_dims, Mapping):
+            dims = {array: dim for array, dim, _ in _named(layout.tensor_dims, inputs)}
+        else:
+            propagation = Propagation(self.prepared.traced.graph, Mesh((Axis(TENSOR, layout.tensor),)))
+            dims = _cut_by(layout.tensor_dims, propagation)
+        cuts = {name: dim for array, dim in dims.items() for name in pieces[array]}
         return replace(layout, tensor_dims=cuts, starts=layout.starts or self.starts)
 
     def require_parts(self, layout: Layout) -> None:
@@ -223,6 +235,18 @@ def devices_of(chosen: Any, layout: Layout) -> list[Any]:
 def _examples(batch: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, int]:
     """The inputs with examples, each with the dimension that runs over them."""
     return {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, inputs)}
+
+
+def _cut_by(tactics: Any, propagation: Propagation) -> dict[str, int | None]:
+    """The inputs that tactics cut into tensor parts, or leave whole, each with the dimension."""
+    for tactic in chain.from_iterable(together(tactics)):
+        if tactic.axis != TENSOR:
+            why = f"a tactic of tensor_dims is along axis {tactic.axis!r}; tensor parts are along {TENSOR!r}"
+            raise CutError("", "", "Schedule", why)
+        tactic.begin(propagation)
+    if propagation.names_operations:
+        raise CutError("", "", "Schedule", "a tactic of tensor_dims cuts operations; those of a pipeline cut arguments")
+    return {name: dims[TENSOR] for name, dims in propagation.pins.items()}
 
 
 def _named(by_name: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:

@@ -10,9 +10,10 @@ from redistrib.programs.ir.graph import CountedStep
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Compute, Move, Program, Value
+from redistrib.programs.ir.value import fresh
 from redistrib.programs.stages.fission import fission, reads_complete_sums
 from redistrib.programs.stages.loops import loop_on_examples
-from redistrib.programs.stages.roles import BatchedLoop, BatchedProgram, BatchStep, Kind, Role, as_carried
+from redistrib.programs.stages.roles import BatchedLoop, BatchedProgram, BatchStep, Role, RoleKind, as_carried
 
 _WIDER = {"float32": ("bfloat16", "float16"), "float64": ("bfloat16", "float16", "float32")}
 
@@ -43,7 +44,7 @@ def batch_of(
     flat = inlined(program)
     roles: dict[str, Role] = {}
     for value in flat.inputs:
-        kind: Kind = "summed" if value.name in sums else "final" if value.name in finals else "constant"
+        kind: RoleKind = "summed" if value.name in sums else "final" if value.name in finals else "constant"
         roles[value.name] = Role("batched", batch[value.name]) if value.name in batch else Role(kind)
     size = _size(flat, batch) if batch or not finals else 1
     called: dict[str, str] = {}
@@ -146,14 +147,9 @@ class _Steps:
 
     def _new_value(self, like: Value) -> Value:
         """A value of another name."""
-        value = replace(like, name=self._unused(f"{like.name}.sums"))
+        value = replace(like, name=fresh(f"{like.name}.sums", {*self.values}))
         self.values[value.name] = value
         return value
-
-    def _unused(self, name: str) -> str:
-        while name in self.values:
-            name += "'"
-        return name
 
     def _step(self, op: Compute) -> BatchStep:
         over = dict.fromkeys(_examples(op, op.parts[0].nest, self.roles)) if len(op.parts) == 1 else {}
@@ -231,7 +227,7 @@ class _Steps:
         again = self._reading_rows(op, over[0]) if over and over[0] not in nest.whole else None
         if again is None:
             return None
-        new = self._unused(f"{name}.rows")
+        new = fresh(f"{name}.rows", {*self.values})
         value = replace(self.values[name], name=new)
         self.values[new], self.roles[new] = value, Role("rows", dim)
         self.steps.append(BatchStep(replace(again, outs=((array, value),)), over[0], "constant"))

@@ -16,7 +16,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Value
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.programs.stages.roles import BatchedLoop, BatchedProgram, BatchStep, Kind, Role
+from redistrib.programs.stages.roles import BatchedLoop, BatchedProgram, BatchStep, Role, RoleKind
 
 
 def reads_complete_sums(loop: BatchedLoop) -> bool:
@@ -112,7 +112,7 @@ def _half(
     part: _Part,
     carries: Sequence[int],
     ends: Sequence[tuple[str, Value]],
-    kind: Kind,
+    kind: RoleKind,
     stacks: Mapping[str, Value],
 ) -> BatchStep:
     """One of the two loops.

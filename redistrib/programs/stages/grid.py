@@ -35,7 +35,7 @@ class SimulatedLayout(NamedTuple):
     peak_bytes: int
 
 
-MOST = 128  # microbatches of a layout
+MOST_MICROBATCHES = 128  # microbatches of a layout
 
 Layouts: TypeAlias = Callable[[int, int, int], Iterable[Layout]]
 
@@ -58,7 +58,7 @@ def register_layouts(name: str) -> Callable[[Layouts], Layouts]:
 
 
 @register_layouts("powers of two")
-def layouts(devices: int, examples: int, most: int = MOST) -> Iterator[Layout]:
+def layouts(devices: int, examples: int, most: int = MOST_MICROBATCHES) -> Iterator[Layout]:
     """Powers of two D, T and P whose product is `devices`, with 2 to `most` microbatches where P > 1, else 1.
 
     Left out are those that leave a replica less than an example of a microbatch.
@@ -111,7 +111,7 @@ def grid(
     machine: Machine,
     devices: int = 16,
     family: Layouts | str = layouts,
-    most: int = MOST,
+    most: int = MOST_MICROBATCHES,
 ) -> list[SimulatedLayout]:
     """All layouts of a family for a program, the fastest first; none is left out for its memory.
 
@@ -158,7 +158,7 @@ def of_microbatches(
     simulated: dict[int, list[SimulatedLayout]] = {}
     same_stages: dict[tuple[int, int, int], list[tuple[int, Layout]]] = {}
     for size in sizes:
-        for layout in layouts(devices, size, MOST):
+        for layout in layouts(devices, size, MOST_MICROBATCHES):
             if size == seen.size * layout.microbatches:
                 same_stages.setdefault((layout.data, layout.tensor, layout.pipeline), []).append((size, layout))
     cutters: dict[tuple[int, int], Cutter] = {}

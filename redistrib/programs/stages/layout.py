@@ -13,6 +13,7 @@ from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.reference import Tile
+from redistrib.programs.schedule.tactics import Tactic
 from redistrib.programs.stages.orders import ORDERS, Order, PipelineTask, one_f_one_b
 from redistrib.programs.stages.roles import BatchedProgram
 
@@ -34,7 +35,8 @@ class Layout:
         zero: 0, every replica has all state; 1, the update and the state of the optimizer are cut over the replicas;
             2, the sums of gradients as well; 3, the parameters as well (Rajbhandari et al., 2020).
         starts: the value whose operation begins each stage but the first; by default stages of equal work.
-        tensor_dims: dimensions of inputs that tensor parts cut, None for none; by default derived from the accesses.
+        tensor_dims: dimensions of inputs that tensor parts cut, None for none; by default derived from the accesses. In
+            `rd.pipeline` tactics as well, along the axis `t`, which cut arguments.
 
     Raises:
         ProgramError: if a number is not an integer from 1 on, or `zero` not one from 0 to 3.
@@ -49,7 +51,7 @@ class Layout:
     order: Order | str = one_f_one_b
     zero: int = 0
     starts: tuple[str, ...] = ()
-    tensor_dims: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+    tensor_dims: Mapping[str, int | None] | Tactic | Sequence[Tactic] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "microbatches", "chunks"):
@@ -83,6 +85,18 @@ class Layout:
                 f"group of devices a list of ir.PipelineTask",
             )  # fmt: skip
         return rows
+
+    @property
+    def input_dims(self) -> Mapping[str, int | None]:
+        """The dimensions of inputs that tensor parts cut.
+
+        Raises:
+            ProgramError: if tactics say it, which are of a function and not of a program.
+        """
+        if not isinstance(self.tensor_dims, Mapping):
+            why = f"tensor_dims is {shown(self.tensor_dims)}; tactics are for functions, so give {{input: dimension}}"
+            raise ProgramError("", "", "Layout", why)
+        return self.tensor_dims
 
     def __str__(self) -> str:
         numbers = f"{self.data}/{self.tensor}/{self.pipeline}/{self.microbatches}"

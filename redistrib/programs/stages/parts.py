@@ -15,8 +15,9 @@ import jax
 
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.value import fresh
 from redistrib.programs.rules.equation import EquationBody, Primitive
-from redistrib.programs.stages.runs import GraphInRuns, bounds_of, combined, operation, resized, sliced, unused
+from redistrib.programs.stages.runs import GraphInRuns, bounds_of, combined, operation, resized, sliced
 
 _COMBINED = {"sum": jax.lax.add_p, "max": jax.lax.max_p, "min": jax.lax.min_p}
 
@@ -157,7 +158,7 @@ class _Parts:
         """New arrays for the parts of one that is made in parts."""
         dim, bounds = self.dims[array.name], self._bounds(array.name)
         sizes = [last - first for first, last in bounds]
-        pieces = [resized(array, unused(f"{array.name}.run{k}", self.taken), dim, size) for k, size in enumerate(sizes)]
+        pieces = [resized(array, fresh(f"{array.name}.run{k}", self.taken), dim, size) for k, size in enumerate(sizes)]
         self.arrays |= {part.name: part for part in pieces}
         self.parts[array.name] = [part.name for part in pieces]
         return pieces
@@ -166,7 +167,7 @@ class _Parts:
         """The name of an array, its parts joined."""
         if name in self.parts and name not in self.joined:
             parts = [self.arrays[part] for part in self.parts[name]]
-            out = replace(self.arrays[name], name=unused(f"{name}.joined", self.taken))
+            out = replace(self.arrays[name], name=fresh(f"{name}.joined", self.taken))
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": self.dims[name]}, parts, out))
             self.joined[name] = out.name
         return self.joined.get(name, name)
@@ -176,7 +177,7 @@ class _Parts:
         if name in self.parts and self.dims[name] == dim:
             return self.parts[name][number]
         if (name, dim, number) not in self.cut:
-            array, out = self.arrays[name], unused(f"{name}.run{number}", self.taken)
+            array, out = self.arrays[name], fresh(f"{name}.run{number}", self.taken)
             first, last = bounds_of(array.shape[dim], self.count)[number]
             self.operations.append(sliced(replace(array, name=self._whole(name)), out, dim, first, last))
             self.cut[name, dim, number] = out
@@ -222,7 +223,7 @@ class _Parts:
             if len(operands) == 1:
                 names.append(self._whole(operands[0]))
                 continue
-            part = resized(out, unused(f"{out.name}.run{number}", self.taken), dim, last - first)
+            part = resized(out, fresh(f"{out.name}.run{number}", self.taken), dim, last - first)
             self.arrays[part.name] = part
             arrays = [replace(self.arrays[name], name=self._whole(name)) for name in operands]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": dim}, arrays, part))
@@ -238,7 +239,7 @@ class _Parts:
                 pieces.append(self._new_parts(array))
             else:
                 pieces.append(
-                    [replace(array, name=unused(f"{array.name}.run{k}", self.taken)) for k in range(self.count)]
+                    [replace(array, name=fresh(f"{array.name}.run{k}", self.taken)) for k in range(self.count)]
                 )
         for number, (first, last) in enumerate(bounds):
             ins = tuple(

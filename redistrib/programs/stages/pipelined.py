@@ -23,7 +23,7 @@ from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import packed_bytes
-from redistrib.programs.ir.launches import Item, Launch, TransferLaunch, launches
+from redistrib.programs.ir.launches import AnyLaunch, Launch, TransferLaunch, launches
 from redistrib.programs.ir.program import Place, Program, Value
 from redistrib.programs.run.arguments import forms_of, leaves_like
 from redistrib.programs.run.jax.jitted import array_of, jitted, mesh_of, sharding_of
@@ -90,7 +90,7 @@ class Pipelined(Printed):
         self._prologue = prologue
         self._meshes: dict[Place, jax.sharding.Mesh] = {}
         self._compiled: dict[int, Callable[..., list[jax.Array]]] = {}
-        self._items: list[Item] = launches(self.program)
+        self._items: list[AnyLaunch] = launches(self.program)
         self._in_turn = quirks_of(devices[0].platform).one_at_a_time
 
     def __repr__(self) -> str:

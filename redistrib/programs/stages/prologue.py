@@ -13,11 +13,11 @@ from typing import NamedTuple
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Graph, Operation
 from redistrib.programs.ir.program import Program
+from redistrib.programs.ir.value import fresh
 from redistrib.programs.lower.build import build
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.stages.examples import sums_of
-from redistrib.programs.stages.runs import unused
 
 
 class Prologue(NamedTuple):
@@ -61,7 +61,7 @@ def prologue_of(graph: Graph, examples: Mapping[str, int], constants: Collection
     if not results:
         return None
     taken = set(graph.arrays)
-    given = {name: unused(f"{name}.before", taken) for name in results}
+    given = {name: fresh(f"{name}.before", taken) for name in results}
 
     def renamed(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(given.get(name, name) for name in names)

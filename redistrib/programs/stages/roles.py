@@ -12,7 +12,7 @@ from redistrib.lang.types import DimType, DistType
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Compute, Value
 
-Kind: TypeAlias = Literal["constant", "rows", "batched", "summed", "final"]
+RoleKind: TypeAlias = Literal["constant", "rows", "batched", "summed", "final"]
 
 
 class Role(NamedTuple):
@@ -25,7 +25,7 @@ class Role(NamedTuple):
         dim: the dimension of examples, for `"batched"` and `"rows"`.
     """
 
-    kind: Kind
+    kind: RoleKind
     dim: int = 0
 
 
@@ -47,7 +47,7 @@ class BatchStep(NamedTuple):
 
     op: Compute
     batch: str
-    kind: Kind
+    kind: RoleKind
     linear: int | None = None
     loop: BatchedLoop | ProgramError | None = None
 

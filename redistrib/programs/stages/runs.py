@@ -17,9 +17,10 @@ from jax.extend import core as jex
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Bounds
+from redistrib.programs.ir.value import fresh
 from redistrib.programs.rules.equation import RULES, Equation, EquationBody, Form, scan_counts
 from redistrib.programs.run import regions  # noqa: F401  # its rules are in the table
-from redistrib.programs.run.region import RULES as REGIONS
+from redistrib.programs.run.region import REGIONS
 from redistrib.programs.stages.loops import filled
 
 
@@ -58,17 +59,9 @@ def combined(primitive: Any, parts: Sequence[Array], total: Array, taken: set[st
     """The operations that combine the parts of an array one after the other, the last of them into the array."""
     so_far = parts[0]
     for k, part in enumerate(parts[1:], 2):
-        out = total if k == len(parts) else replace(total, name=unused(f"{total.name}.total", taken))
+        out = total if k == len(parts) else replace(total, name=fresh(f"{total.name}.total", taken))
         yield operation(primitive, {}, [so_far, part], out)
         so_far = out
-
-
-def unused(name: str, taken: set[str]) -> str:
-    """A name that is not taken, and from now on is."""
-    while name in taken:
-        name += "'"
-    taken.add(name)
-    return name
 
 
 @dataclass
@@ -177,7 +170,7 @@ class _Cutting:
             ends = {k for k in range(carried) if k not in sums and number == order[-1]}
             outs = tuple(
                 Array(
-                    array.name if k in ends else unused(f"{array.name}.run{number}", self.taken), form.shape, form.dtype
+                    array.name if k in ends else fresh(f"{array.name}.run{number}", self.taken), form.shape, form.dtype
                 )
                 for k, (array, form) in enumerate(zip(op.outs, run.outs, strict=True))
             )
@@ -203,14 +196,14 @@ class _Cutting:
             return self.result.stacks[name][number]
         entry = next((entry for entry, of in self.result.entries.items() if of == (name, number)), "")
         if not entry:
-            entry = unused(f"{name}.of_run{number}", self.taken)
+            entry = fresh(f"{name}.of_run{number}", self.taken)
             self.operations.append(sliced(self.arrays[name], entry, 0, *bounds[number]))
             self.result.entries[entry] = name, number
         return entry
 
     def _filled(self, form: Form, value: Any) -> str:
         """An array whose elements are all one number: it is an operand, so that it may be cut."""
-        out = Array(unused("constant", self.taken), form.shape, form.dtype)
+        out = Array(fresh("constant", self.taken), form.shape, form.dtype)
         self.operations.append(Operation(filled(out, value), "broadcast_in_dim", (), (out,)))
         if not np.any(value):
             self.zeros.add(out.name)

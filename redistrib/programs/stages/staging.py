@@ -29,7 +29,7 @@ def cutter_of(batch: BatchedProgram, layout: Layout, microbatches: int) -> Cutte
         layout.data,
         layout.tensor,
         microbatches,
-        layout.tensor_dims,
+        layout.input_dims,
         shard=layout.zero >= 1,
         sums_sharded=layout.zero >= 2,
         inputs_sharded=layout.zero >= 3,

@@ -11,7 +11,7 @@ import numpy as np
 from redistrib.cost.fit import solved
 from redistrib.errors import ProfileError
 from redistrib.programs.ir.work import CLASSES, UNITS
-from redistrib.programs.time.machine import Form, Rates
+from redistrib.programs.time.machine import Rates, RatesForm
 from redistrib.report import Printed, rendered
 
 _BY_MEMORY = 1.25  # times the seconds of its bytes, below which a class is bound by memory
@@ -88,7 +88,7 @@ class RatesFit(Printed):
         return f"{table}\n{figures}{types}{classes}\nmedian residual {100 * middle:.0f}%"
 
 
-def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
+def fit_rates(samples: Sequence[OperationSample], form: RatesForm = "sum") -> Rates:
     """The launch, bandwidth and flops that fit the samples best; every sample has the same weight at any size.
 
     The rate of a class, and of an element type, is the geometric mean over its own samples. A class that takes no

@@ -13,7 +13,7 @@ from redistrib.errors import DtypeError, ProfileError
 from redistrib.plans.dtypes import bits_of, packed_bytes
 from redistrib.programs.ir.work import CLASSES
 
-Form: TypeAlias = Literal["roofline", "sum"]
+RatesForm: TypeAlias = Literal["roofline", "sum"]
 RATES_FORMAT = "redistrib-rates"
 
 
@@ -34,13 +34,13 @@ class Rates:
     launch: float
     bandwidth: float
     flops: float
-    form: Form = "roofline"
+    form: RatesForm = "roofline"
     classes: Mapping[str, float] = field(default_factory=dict, hash=False)
     dtypes: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.form not in get_args(Form):
-            raise ProfileError(f"rates are combined as {' or '.join(get_args(Form))}, not as {self.form!r}")
+        if self.form not in get_args(RatesForm):
+            raise ProfileError(f"rates are combined as {' or '.join(get_args(RatesForm))}, not as {self.form!r}")
         if not (self.launch >= 0 and self.bandwidth > 0 and self.flops > 0):
             raise ProfileError(
                 f"rates are a launch of no less than 0 seconds and more than 0 bytes and operations per second, "

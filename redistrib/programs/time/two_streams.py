@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NEAR = 1e-12  # of all seconds, by which times that are equal may differ
+SAME_TIME = 1e-12  # of all seconds, by which times that are equal may differ
 
 
 class Task(NamedTuple):
@@ -84,7 +84,7 @@ def overlapped(tasks: Sequence[Task], window: int | None = None) -> TaskTimes:
     """
     order = [k for k, task in enumerate(tasks) if not task.moves]
     start, end = _listed(tasks, order, _windowed(tasks, order, window))
-    start, near = _late(tasks, start, end), NEAR * max(end, default=0.0)
+    start, near = _late(tasks, start, end), SAME_TIME * max(end, default=0.0)
     done, urgency = [end[k] for k in order], _urgency(tasks)
     turn = {number: k for k, number in enumerate(order)}
     after = {  # how many computations are issued before a move

@@ -23,7 +23,7 @@ from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Place, Program, Value
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.reference import run_by_rank, run_whole
-from redistrib.programs.lower.bind import MOST
+from redistrib.programs.lower.bind import MOST_CHOICES
 from redistrib.programs.lower.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
 from redistrib.programs.lower.versions import LayoutBuilder, MovePlanner, distance
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bind_axes
@@ -246,7 +246,7 @@ def test_larger_programs_receive_no_more_than_bound_one_by_one() -> None:
             continue
         program = case.program()
         place, kernels, _ = program_place(case)
-        more_than_most += math.prod(bounds_of(kernel, place)[0] for kernel in kernels) > MOST
+        more_than_most += math.prod(bounds_of(kernel, place)[0] for kernel in kernels) > MOST_CHOICES
         greedy = emitted(case, one_by_one(case), {})
         assert program.received_bytes <= greedy, seed
         better += program.received_bytes < greedy

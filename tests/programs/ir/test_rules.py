@@ -14,7 +14,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.nest import Access, Nest, reached
-from redistrib.programs.ir.pullback import RULES, ScheduledNest
+from redistrib.programs.ir.pullback import DERIVATION_RULES, ScheduledNest
 from redistrib.programs.ir.reference import run_by_rank, run_whole
 from redistrib.programs.ir.spec import nest
 from redistrib.programs.schedule.propagate import Propagation
@@ -97,7 +97,7 @@ def test_summands_pass_through_linear_groups(case: Case, mesh: Mesh) -> None:
 
 
 def test_a_table_of_five_rules() -> None:
-    assert [rule.name for rule in RULES] == ["Dim", "Whole", "Absent", "Combine", "Linear"]
+    assert [rule.name for rule in DERIVATION_RULES] == ["Dim", "Whole", "Absent", "Combine", "Linear"]
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_stages_as_even_as_can_be() -> None:
             "a pipeline needs devices=, and batch=, the arguments with examples",
         ),
         ({"mesh": {"d": 2}, "pins": rd.along("e", {"x": 0})}, CutError, "has no axis 'e'"),
-        ({"mesh": {"d": 2}, "pins": [3]}, CutError, "3 is no pin"),
+        ({"mesh": {"d": 2}, "pins": [3]}, CutError, "3 is no tactic"),
         (
             {"mesh": {"d": 2}, "pins": [rd.along("d", {"x": 0}), rd.along("d", {"x": 1})]},
             CutError,

@@ -23,7 +23,7 @@ from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import with_steps
-from redistrib.programs.ir.launches import Item, Launch, TransferLaunch, launches
+from redistrib.programs.ir.launches import AnyLaunch, Launch, TransferLaunch, launches
 from redistrib.programs.ir.program import Call, Compute, Loop, Place, Program, Value
 from redistrib.programs.ir.reference import cropped
 from redistrib.programs.run.jax.jitted import jitted, mesh_of, sharding_of
@@ -215,7 +215,7 @@ def _reads(program: ProgramData) -> Iterator[tuple[str, str, Place]]:
             yield from ((op.program.name, name, at.place) for name, at in zip(op.ins, op.program.inputs, strict=True))
 
 
-def require_places(program: Program) -> list[Item]:
+def require_places(program: Program) -> list[AnyLaunch]:
     """Refuse a program that JAX cannot run place by place, and return its launches.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from redistrib.programs.ir.data import Compute, Loop, Move, ProgramData
-from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation, Role
+from redistrib.programs.ir.graph import Array, Graph, LoopRole, LoopScope, Operation
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.value import Value
 
@@ -111,5 +111,5 @@ class _Walk:
             self._edge("leave", (start.name,), (self.made(program, out),))
         self.loops[number] = replace(self.loops[number], stop=len(self.operations))
 
-    def _edge(self, role: Role, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+    def _edge(self, role: LoopRole, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
         self.operations.append(Operation(EDGE, role, ins, outs, role=role))
