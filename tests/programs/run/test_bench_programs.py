@@ -68,6 +68,7 @@ def test_a_step_of_a_gpt_has_the_same_pins_by_both(name: str) -> None:
     equivalent(f.out_shardings, shardings(mesh, case.outs), jax.eval_shape(case.undistributed, *case.args))
 
 
+@pytest.mark.long
 def test_steps_of_a_gpt_run_in_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each result is compared with that of one device, and the table is of what was measured."""
     monkeypatch.setattr(results, "DIRECTORY", tmp_path)
