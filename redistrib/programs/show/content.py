@@ -115,7 +115,7 @@ def size(count: float) -> Cell:
 
 
 @singledispatch
-def content_of(value: Any) -> Content:
+def content_about(value: Any) -> Content:
     """The contents of the page about a value; a module registers a function for each class that has one.
 
     Raises:

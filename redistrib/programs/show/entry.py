@@ -8,7 +8,7 @@ from typing import Any
 
 import redistrib.programs.show.plans
 import redistrib.programs.show.programs  # noqa: F401
-from redistrib.programs.show.content import Content, content_of
+from redistrib.programs.show.content import Content, content_about
 from redistrib.programs.show.page import notebook, page
 
 
@@ -24,7 +24,7 @@ class Page:
     """
 
     def __init__(self, value: Any) -> None:
-        self._content = _content(value)
+        self._content = content_of(value)
 
     @property
     def html(self) -> str:
@@ -70,10 +70,15 @@ def view(value: Any) -> Page:
 
 def html_of(value: Any) -> str:
     """The short form of a page, for notebooks."""
-    return notebook(_content(value))
+    return notebook(content_of(value))
 
 
-def _content(value: Any) -> Content:
+def content_of(value: Any) -> Content:
+    """The contents of the page about a value.
+
+    Raises:
+        ViewError: if there is no page about such values.
+    """
     if "jax" in sys.modules:  # values that come with JAX have pages too; without JAX there are none
         import redistrib.programs.show.trees  # noqa: F401
-    return content_of(value)
+    return content_about(value)

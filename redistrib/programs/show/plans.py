@@ -10,7 +10,16 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import step_name
 from redistrib.programs.ir.program import Place
-from redistrib.programs.show.content import Content, Table, Timeline, TimelineBlock, content_of, duration, number, size
+from redistrib.programs.show.content import (
+    Content,
+    Table,
+    Timeline,
+    TimelineBlock,
+    content_about,
+    duration,
+    number,
+    size,
+)
 from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.prices import prices_between
@@ -22,7 +31,7 @@ MOST_DEVICES = 1024  # whose tiles are drawn
 MOST_MESSAGES = 20_000  # of a step, that are drawn
 
 
-@content_of.register(Plan)
+@content_about.register(Plan)
 def plan_content(plan: Plan, machine: Machine | str = "tpu") -> Content:
     """The page of a plan; `machine` says how long steps take where the plan's own cost is not in seconds."""
     chosen = machine_of(machine)

@@ -20,7 +20,7 @@ from redistrib.programs.show.content import (
     Table,
     Timeline,
     TimelineBlock,
-    content_of,
+    content_about,
     duration,
     number,
     size,
@@ -55,13 +55,13 @@ class OperationTime(NamedTuple):
     seconds: float
 
 
-@content_of.register(Program)
+@content_about.register(Program)
 def program_content(program: Program, machine: Machine | str = "tpu") -> Content:
     """The page of a program, timed on a machine."""
     return simulation_content(simulate(program, machine))
 
 
-@content_of.register(Simulation)
+@content_about.register(Simulation)
 def simulation_content(simulation: Simulation) -> Content:
     """The page of a simulation."""
     program = simulation.program

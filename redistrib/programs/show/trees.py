@@ -9,7 +9,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.run.distributed import Distributed
 from redistrib.programs.search.result import Candidate, Searched
 from redistrib.programs.search.timed import Timed
-from redistrib.programs.show.content import Cell, Content, Table, content_of, duration, number, size
+from redistrib.programs.show.content import Cell, Content, Table, content_about, duration, number, size
 from redistrib.programs.show.diagnosis import Diagnosis
 from redistrib.programs.show.plans import plan_data
 from redistrib.programs.show.programs import MOST_PLANS, program_content, simulation_content
@@ -18,13 +18,13 @@ from redistrib.report import bytes_text, counted
 from redistrib.resharding.value import TreePlan
 
 
-@content_of.register(Distributed)
+@content_about.register(Distributed)
 def distributed_content(distributed: Distributed) -> Content:
     """The page of a distributed function: that of its program."""
     return program_content(distributed.program)
 
 
-@content_of.register(TreePlan)
+@content_about.register(TreePlan)
 def tree_content(tree: TreePlan) -> Content:
     """The page of a `TreePlan`: its leaves by launch, and the plans that they share."""
     rows: list[list[Cell]] = []
@@ -60,7 +60,7 @@ def tree_content(tree: TreePlan) -> Content:
     return Content("Plan of a tree", lines, tables=[Table("Leaves", columns, rows)], plans=drawn)
 
 
-@content_of.register(Diagnosis)
+@content_about.register(Diagnosis)
 def diagnosis_content(diagnosis: Diagnosis) -> Content:
     """The page of a `Diagnosis`: XLA's collectives by source line, and the plans for its reshards."""
     rows: list[list[Cell]] = []
@@ -90,7 +90,7 @@ def diagnosis_content(diagnosis: Diagnosis) -> Content:
     )
 
 
-@content_of.register(Searched)
+@content_about.register(Searched)
 def search_content(result: Searched) -> Content:
     """The page of a search result: the candidates, and the program of the first."""
     rows: list[list[Cell]] = [
@@ -101,7 +101,7 @@ def search_content(result: Searched) -> Content:
     return Content("Search", best.lines, [table, *best.tables], best.plans, best.timeline, best.summary)
 
 
-@content_of.register(Timed)
+@content_about.register(Timed)
 def candidate_content(candidate: Timed) -> Content:
     """The page of a candidate of a search: how its arguments are cut, and its program."""
     content = simulation_content(simulate(candidate.program, candidate.machine))

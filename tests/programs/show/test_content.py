@@ -14,7 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
 from redistrib.errors import ViewError
-from redistrib.programs.show.content import Content, content_of
+from redistrib.programs.show.content import Content
+from redistrib.programs.show.entry import content_of
 from redistrib.programs.show.plans import drawn_dims, timeline_of
 from redistrib.programs.show.programs import MOVED
 from redistrib.programs.time.constants import machine
