@@ -31,7 +31,7 @@ from redistrib.programs.search.exact import runner_up, solved
 from redistrib.programs.search.folding import Folded, folded
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.memory import least_held
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.problem import Decisions, ProblemFacts, SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
 
 OPERATIONS = 2_000  # operations of a graph above which its repeated layers are decided once on every mesh
@@ -110,7 +110,7 @@ def fold(problem: SearchProblem) -> SearchProblem:
         donated=tuple(dict.fromkeys(folding.inputs[name] for name in problem.donated)),
         option_cache={},
         plans={},
-        facts={},
+        facts=ProblemFacts(),
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
@@ -22,10 +22,27 @@ from redistrib.programs.time.kernels.fusion import Kernel, kernels_on, mark, ren
 from redistrib.programs.time.kernels.prices import seconds_of
 from redistrib.programs.time.machine import Machine
 
-_T = TypeVar("_T")
-
 HEAVY = 100  # times the work of an operation that has little beside the largest
 TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which decides where nothing else does
+
+
+@dataclass
+class ProblemFacts:
+    """What is found once for all variants of a problem, when it is asked for; see the properties of `SearchProblem`.
+
+    Attributes:
+        decided: the options of operations that were decided, by kind and cuts.
+    """
+
+    sharing: dict[int, tuple[int, ...]] | None = None
+    unhurried: set[str] | None = None
+    sums: set[str] | None = None
+    marks: list[tuple[object, ...]] | None = None
+    kernels: list[Kernel] | None = None
+    pass_ends: dict[int, int] | None = None
+    kinds: tuple[int, ...] | None = None
+    heavy: list[bool] | None = None
+    decided: dict[tuple[object, ...], Option] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,7 @@ class SearchProblem:
     whole: SearchProblem | None = None
     option_cache: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
     plans: Plans = field(default_factory=dict, compare=False, repr=False)
-    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    facts: ProblemFacts = field(default_factory=ProblemFacts, compare=False, repr=False)
 
     @cached_property
     def copies(self) -> tuple[int, ...]:
@@ -100,7 +117,9 @@ class SearchProblem:
     @property
     def sharing(self) -> dict[int, tuple[int, ...]]:
         """For operations that read windows, by number, how many operations read windows of each of their arrays."""
-        return self._fact("sharing", self._sharing)
+        if self.facts.sharing is None:
+            self.facts.sharing = self._sharing()
+        return self.facts.sharing
 
     def _sharing(self) -> dict[int, tuple[int, ...]]:
         windowed = {
@@ -121,16 +140,12 @@ class SearchProblem:
         copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
         return copies * self.graph.times_of(name)
 
-    def _fact(self, name: str, find: Callable[[], _T]) -> _T:
-        """A fact about the graph, found once for all variants of the problem."""
-        if name not in self.facts:
-            self.facts[name] = find()
-        return cast("_T", self.facts[name])
-
     @property
     def unhurried(self) -> set[str]:
         """Values whose moves wait for no product, or no product for them: weights, and gradients on their way out."""
-        return self._fact("unhurried", self._unhurried)
+        if self.facts.unhurried is None:
+            self.facts.unhurried = self._unhurried()
+        return self.facts.unhurried
 
     def _unhurried(self) -> set[str]:
         graph, hurried, count = self.graph, list(self.heavy), -1
@@ -146,12 +161,16 @@ class SearchProblem:
     @property
     def sums(self) -> set[str]:
         """The values that may be made as summands."""
-        return self._fact("sums", lambda: summed(self.graph))
+        if self.facts.sums is None:
+            self.facts.sums = summed(self.graph)
+        return self.facts.sums
 
     @property
     def marks(self) -> list[tuple[object, ...]]:
         """For every operation a key, equal for those that do the same: summands that it reads, overridden rates."""
-        return self._fact("marks", self._marks)
+        if self.facts.marks is None:
+            self.facts.marks = self._marks()
+        return self.facts.marks
 
     def _marks(self) -> list[tuple[object, ...]]:
         rated, sums, sharing, kernels = self.machine.operations, self.sums, self.sharing, self.kernels
@@ -183,7 +202,9 @@ class SearchProblem:
         """For every operation its compiled kernel; None where each operation is a kernel."""
         if not self.machine.fuses:
             return None
-        return self._fact("kernels", self._kernels)
+        if self.facts.kernels is None:
+            self.facts.kernels = self._kernels()
+        return self.facts.kernels
 
     def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
@@ -193,7 +214,11 @@ class SearchProblem:
     @property
     def pass_ends(self) -> dict[int, int]:
         """For operations of flash kernels, by number, the last operation of their pass, whose operands are all held."""
-        return self._fact("pass ends", self._pass_ends) if self.machine.flash else {}
+        if not self.machine.flash:
+            return {}
+        if self.facts.pass_ends is None:
+            self.facts.pass_ends = self._pass_ends()
+        return self.facts.pass_ends
 
     def _pass_ends(self) -> dict[int, int]:
         passes = (numbers for attention in attentions(self.graph) for numbers in attention.passes)
@@ -216,7 +241,7 @@ class SearchProblem:
         Raises:
             ProgramError: if it cannot be cut so.
         """
-        options: dict[tuple[object, ...], Option] = self._fact("decided options", dict)
+        options = self.facts.decided
         cuts, carries = propagation.cuts[number], propagation.carries[number]
         key = (self.kinds[number], tuple(sorted(cuts.items())), tuple(sorted(carries.items())) if carries else ())
         option = options.get(key)
@@ -229,14 +254,17 @@ class SearchProblem:
     @property
     def kinds(self) -> tuple[int, ...]:
         """For every operation a number, the same for those that have the same options."""
-        return self._fact(
-            "kinds", lambda: isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
-        )
+        if self.facts.kinds is None:
+            classes = isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0)
+            self.facts.kinds = classes.operations
+        return self.facts.kinds
 
     @property
     def heavy(self) -> list[bool]:
         """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
-        return self._fact("heavy", self._heavy)
+        if self.facts.heavy is None:
+            self.facts.heavy = self._heavy()
+        return self.facts.heavy
 
     def _heavy(self) -> list[bool]:
         operations = enumerate(self.graph.operations)
