@@ -155,12 +155,9 @@ class Nest:
             )
 
     def _check_windows(self, access: Access) -> None:
-        if not access.windows:
-            return
-        if access in self.writes:
+        if access.windows and access in self.writes:
             raise self.error("Window", "an array is written one element at each point", access.array)
-        why = unfit(access.dims, access.windows)
-        if why:
+        if access.windows and (why := unfit(access.dims, access.windows)):
             raise self.error("Window", why, access.array)
 
     def _require_known(self, names: Iterable[str], array: str = "") -> None:

@@ -234,7 +234,7 @@ def test_sizes_that_do_not_divide_run_whole(
     found = distributed(lambda x, k: conv(x, k, stride, (padding, (1, 1)), **options), x, k)
     assert "h0" not in cut(found, "conv_general_dilated")
     start = "conv_general_dilated, axis 'd': dimension 1 of 'x' is cut, and the operation needs it whole"
-    assert f"{start}: {why}" in str(found)
+    assert f"{start}: {why}" in " ".join(str(found).split())
 
 
 def test_programs_with_halos_run_elsewhere_too() -> None:
