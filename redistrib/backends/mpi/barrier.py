@@ -4,7 +4,7 @@ An MPI barrier takes several rounds of messages, and a waiting rank may occupy a
 writes one word, and yields its core until it sees the words of all ranks.
 
 With `Allreduce` in its place, redistributions take 1.25 to 1.4 times as long on 4 and 8 ranks that share 2 cores
-(medians of paired ratios, docs/mpi.md).
+(medians of paired ratios).
 """
 
 from __future__ import annotations

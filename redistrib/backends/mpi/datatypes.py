@@ -2,7 +2,7 @@
 
 For counts beyond 31 bits mpi4py calls the large-count functions of MPI-4. Boxes are nested `Create_hvector`s and not
 `Create_subarray`s, because MPICH 5 then needs 0.2 to 0.4 of the time, or 0.7 for small tiles: medians of paired ratios
-over 21 pairs of one `Alltoallw` each, on 4 ranks of one host (docs/mpi.md).
+over 21 pairs of one `Alltoallw` each, on 4 ranks of one host.
 """
 
 from __future__ import annotations

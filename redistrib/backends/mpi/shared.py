@@ -5,7 +5,7 @@ staging, or copies inside the MPI library. Results are NumPy arrays over that me
 refers to it.
 
 On 4 and 8 ranks of one host it takes 0.4 to 0.6 of the time of the packed transport, and 0.7 to 0.8 of that of
-datatypes (medians of paired ratios, docs/mpi.md).
+datatypes (medians of paired ratios).
 """
 
 from __future__ import annotations
