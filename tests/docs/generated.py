@@ -9,12 +9,10 @@ from pathlib import Path
 
 from bench import front, report
 from redistrib.programs.ir.data import Call, Compute, Loop, Move, ProgramData
-from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.pullback import DERIVATION_RULES, ScheduledNest
-from redistrib.programs.ir.value import Place, Value
 
 ROOT = Path(__file__).parents[2]
-SHOWN = (Access, Nest, ScheduledNest, Place, Value, Compute, Move, Call, Loop, ProgramData)
+SHOWN = (ScheduledNest, Compute, Move, Call, Loop, ProgramData)
 
 
 def rules() -> str:
