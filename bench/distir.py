@@ -155,19 +155,17 @@ def figures(records: list[Record], memory: int) -> dict[str, int]:
 
 
 def differing(records: list[Record], memory: int) -> list[list[str]]:
-    """The rows whose winners differ: both, the simulated time of theirs over ours, what theirs receives over ours where
-    neither has stages, and the gigabytes of both."""
-    cells, rows = _cells(records), []
+    """The rows whose winners differ: both, the simulated time of theirs over ours, and what theirs receives over ours
+    where neither has stages."""
+    rows = []
     for model, batch, theirs, ours, ratio, _ in winners(records, memory):
         if theirs == ours:
             continue
-        group = cells[model, int(batch)]
         received = ""
         if model in MLP and theirs.endswith("/1/1") and ours.endswith("/1/1"):
             of_theirs, of_ours = (_received(layout, MLP[model][1], int(batch)) for layout in (theirs, ours))
             received = f"{of_theirs / of_ours:.3f}"
-        held = (f"{group[layout]['peak_bytes'] / 1e9:.1f}" if layout in group else "-" for layout in (theirs, ours))
-        rows.append([model, batch, theirs, ours, ratio, received, *held])
+        rows.append([model, batch, theirs, ours, ratio, received])
     return rows
 
 

@@ -63,7 +63,7 @@ def distir_rows(results: Results) -> str:
     """The rows of DistIR's tables whose winner is another than ours."""
     rows = differing(results.records("distir"), results.settings("distir").get("memory", 0))
     header = ["model", "batch", "theirs", "ours", "time of theirs / ours", "received by theirs / ours"]
-    return str(tables.Table([*header, "GB of theirs", "GB of ours"], rows))
+    return str(tables.Table(header, rows))
 
 
 def provenance(results: Results) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -198,17 +197,16 @@ def programs(results: Results, *_: str) -> Table:
 
 
 def gpu_programs(results: Results, name: str) -> Table:
-    """Programs under the GPU compiler: bytes over the prediction and over XLA's, and memory over XLA's."""
+    """Programs under the GPU compiler: bytes and memory over XLA's, and predicted memory over that."""
     rows = []
     for r in results.records(name):
         ours, xla = (r["full"].get(side, {}) for side in (OURS, XLA))
         if "received" not in ours:
-            rows.append([r["name"], str(ours.get("error", r["full"]["status"]))[:40], *["-"] * 3])
+            rows.append([r["name"], str(ours.get("error", r["full"]["status"]))[:40], *["-"] * 2])
             continue
-        row = [r["name"], _over(ours["received"], ours["predicted"])]
-        row += [_over(ours[key], xla[key]) if key in xla else "-" for key in ("received", "peak")]
-        rows.append([*row, f"{ours['predicted_peak'] / ours['peak']:.2f}"])
-    return Table(["program", "bytes / predicted", "bytes / XLA's", "memory / XLA's", "predicted memory / memory"], rows)
+        shares = (_over(ours[key], xla[key]) if key in xla else "-" for key in ("received", "peak"))
+        rows.append([r["name"], *shares, f"{ours['predicted_peak'] / ours['peak']:.2f}"])
+    return Table(["program", "bytes / XLA's", "memory / XLA's", "predicted memory / memory"], rows)
 
 
 def _over(ours: float, other: float) -> str:
@@ -284,19 +282,15 @@ def scale(results: Results, name: str) -> Table:
     rows = []
     for record in results.records(name):
         if "error" in record:
-            rows.append([record["name"], record["error"], *[""] * 7])
+            rows.append([record["name"], record["error"], *[""] * 5])
             continue
-        steps = [record["first_step_s"], record["step_s"], record.get("last_step_s", math.nan), record["joint_bound_s"]]
+        steps = [record["first_step_s"], record["step_s"], record["joint_bound_s"]]
         rows.append([
-            record["name"], f"{record['first_processor_s']:.1f}", f"{record['processor_s']:.0f}",
-            *("" if math.isnan(seconds) else f"{seconds:.3f}" for seconds in steps),
+            record["name"], f"{record['processor_s']:.0f}", *(f"{seconds:.3f}" for seconds in steps),
             f"{record['bytes'] / 1e9:.1f}", f"{record['rss'] / MEGABYTE:,.0f}",
         ])  # fmt: skip
-    return Table(
-        ["model", "s to the first schedule", "s of the search", "s of the first step", "of the best",
-         "of the best after four times as long", "bound", "GB on a device", "MB of the search"],
-        rows,
-    )  # fmt: skip
+    head = ["model", "s of the search", "first step, s", "best, s", "bound, s", "GB on a device", "MB of the search"]
+    return Table(head, rows)
 
 
 def answers(results: Results, name: str) -> Table:
@@ -316,58 +310,46 @@ def kernels(results: Results, name: str) -> Table:
     records = [r for r in results.records(name) if "ours" in r]
     tpus, listed = list(dict.fromkeys(r["tpu"] for r in records)), list(dict.fromkeys(r["name"] for r in records))
     found = {(r["tpu"], r["name"]): r for r in records}
-    ours = {r["name"]: f"{r['ours'] / MEGABYTE:,.0f}" for r in records}
-    rows = [[name, ours[name], *(_over_compiled(found.get((tpu, name), {})) for tpu in tpus)] for name in listed]
+    rows = [[name, *(_over_compiled(found.get((tpu, name), {})) for tpu in tpus)] for name in listed]
     within = (close_of((r for r in records if r["tpu"] == tpu), "ours", "theirs") for tpu in tpus)
-    rows.append([f"**within {CLOSE}, of {len(listed)}**", "", *map(str, within)])
-    return Table(["program", "ours, MB", *(f"ours / {tpu}" for tpu in tpus)], rows)
+    rows.append([f"**within {CLOSE}, of {len(listed)}**", *map(str, within)])
+    return Table(["program", *(f"ours / {tpu}" for tpu in tpus)], rows)
 
 
 def _over_compiled(r: Record) -> str:
-    """Our bytes over the compiler's; in parentheses over those of its kernels alone."""
-    if "theirs" not in r:
-        return str(r.get("status", "not measured"))
-    ratio = f"{r['ours'] / r['theirs']:.2f}"
-    if "copies" not in r:
-        return ratio
-    return f"{ratio} ({r['ours'] / (r['theirs'] - r['copies'] + r['custom_calls']):.2f})"
+    """Our bytes over the compiler's."""
+    return f"{r['ours'] / r['theirs']:.2f}" if "theirs" in r else str(r.get("status", "not measured"))
 
 
 def _seconds(results: Results, name: str, prices: Mapping[str, str]) -> tuple[list[str], list[Record], list[list[str]]]:
-    """Seconds of programs beside predictions, and how many are close; the first price's seconds are shown too.
+    """Seconds of programs, predictions over them, and how many are close.
 
     `prices` are columns by the name of the machine.
     """
-    records, rows = [r for r in results.records(name) if all(key in r for key in ("measured", *prices))], []
-    first = next(iter(prices))
-    for r in records:
-        rows.append([r["name"], *(f"{1e3 * r[key]:.2f}" for key in ("measured", first))])
-        rows[-1] += [f"{r[price] / r['measured']:.2f}" for price in prices]
+    records = [r for r in results.records(name) if all(key in r for key in ("measured", *prices))]
+    rows = [
+        [r["name"], f"{1e3 * r['measured']:.2f}", *(f"{r[price] / r['measured']:.2f}" for price in prices)]
+        for r in records
+    ]
     within = [close_of(records, price, "measured") for price in prices]
-    rows.append([f"**within {CLOSE}, of {len(records)}**", "", "", *map(str, within)])
-    return ["program", "measured, ms", f"{first}, ms", *prices.values()], records, rows
+    rows.append([f"**within {CLOSE}, of {len(records)}**", "", *map(str, within)])
+    return ["program", "measured, ms", *prices.values()], records, rows
 
 
 def _ranked(listed: Sequence[Record], what: str, prices: Iterable[str]) -> list[str]:
     """How well predictions rank."""
     order = [spearman([s["measured"] for s in listed], [s[price] for s in listed]) for price in prices]
-    return [f"**Spearman, {len(listed)} {what}**", "", "", *(f"{one:.2f}" for one in order)]
+    return [f"**Spearman, {len(listed)} {what}**", "", *(f"{one:.2f}" for one in order)]
 
 
 def cpu_seconds(results: Results, name: str) -> Table:
-    """Processor seconds of programs beside predictions; below, how well predictions rank programs and schedules.
-
-    The last column has the bytes of kernels over those that the compiler counts.
-    """
-    prices = {"kernels": "kernels / measured", "unfused": "unfused / measured", "preset": "preset"}
+    """Processor seconds of programs beside predictions; below, how well predictions rank programs and schedules."""
+    prices = {"kernels": "kernels / measured", "unfused": "unfused / measured"}
     header, records, rows = _seconds(results, name, prices)
-    ratios = [f"{r['ours'] / r['theirs']:.2f}" if "theirs" in r else "-" for r in records]
-    ratios.append(str(close_of(records, "ours", "theirs")))
-    rows = [[*row, ratio] for row, ratio in zip(rows, ratios, strict=True)]
     schedules = [s for r in results.records(name) for s in r.get("schedules", ())]
     for what, listed in (("programs", records), ("schedules", schedules)):
-        rows.append([*_ranked(listed, what, prices), ""])
-    return Table([*header, "bytes / XLA's"], rows)
+        rows.append(_ranked(listed, what, prices))
+    return Table(header, rows)
 
 
 def accelerator_seconds(results: Results, name: str) -> Table:
