@@ -67,12 +67,10 @@ def distir_rows(results: Results) -> str:
 
 
 def provenance(results: Results) -> str:
-    """Dates of the results; their files have the commits."""
-    by_date: dict[str, list[str]] = {}
-    for name, file in sorted(results.files.items()):
-        cut_short = " (cut short)" if file["settings"].get("unfinished") else ""
-        by_date.setdefault(file["machine"]["date"], []).append(f"{name}{cut_short}")
-    return "\n".join(f"- {date}: {', '.join(names)}." for date, names in sorted(by_date.items())) + "\n"
+    """First and last date of the results, and which of them were cut short; their files have the commits."""
+    dates = sorted({file["machine"]["date"] for file in results.files.values()})
+    cut_short = [name for name, file in sorted(results.files.items()) if file["settings"].get("unfinished")]
+    return f"Measured from {dates[0]} to {dates[-1]}. Cut short: {', '.join(cut_short) or 'none'}.\n" if dates else ""
 
 
 def not_run(results: Results) -> str:
