@@ -99,7 +99,7 @@ def _head(plan: PlanData) -> list[str]:
         f"{plan.source} -> {target}",
         f"{plan.dtype} over {counted(plan.devices, 'device', 'devices')}, "
         f"mesh {plan.source_mesh}{_order(plan.source_mesh)}; algorithm {plan.algorithm}, "
-        f"cost in {plan.unit} by the model {plan.cost_model}",
+        f"cost in {plan.unit} by machine={plan.cost_model!r}",
     ]
 
 

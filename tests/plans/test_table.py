@@ -17,7 +17,7 @@ from tests.plans.hand import GOOD, place, plan
 
 THREE_PHASES = """\
 [4{x}8, 8] -> [8, 4{x}8]
-float32 over 8 devices, mesh {x:2, y:2, z:2}; algorithm by hand, cost in elements by the model exact
+float32 over 8 devices, mesh {x:2, y:2, z:2}; algorithm by hand, cost in elements by machine='exact'
 
 #   step            groups          type after           tile   received per device   cost
 ------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ height: 32 (128 B), the largest tile on the way; predicted peak 512 B per device
 
 FOUR_TO_SIX = """\
 [3{x}12] -> [2{y}12]
-float32 over 24 devices, mesh {x:4, y:6}; algorithm by hand, cost in elements by the model exact
+float32 over 24 devices, mesh {x:4, y:6}; algorithm by hand, cost in elements by machine='exact'
 
 #   step         groups                  type after       tile       received per device   cost
 -----------------------------------------------------------------------------------------------

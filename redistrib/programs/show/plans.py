@@ -53,7 +53,7 @@ def plan_content(plan: Plan, machine: Machine | str = "tpu") -> Content:
     columns = ["#", "step", "groups", "tile", "most received", "received in all", "time"]
     bound = plan.least_received
     model = plan.cost_model if plan.unit == "seconds" else chosen.name
-    time = f"; {seconds_text(sum(seconds))} by the model {model}" if seconds else ""
+    time = f"; {seconds_text(sum(seconds))} on {model}" if seconds else ""
     ratio = f", {sum(plan.received) / bound:.2f} times the lower bound" if bound else ""
     lines = [
         f"{plan.dtype} over {plan.devices} devices, mesh {plan.source_mesh}"
