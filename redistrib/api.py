@@ -131,6 +131,11 @@ def to_jax(plan: Plan | Program, mesh: Any, **options: Any) -> Any:
     """A function of one global `jax.Array` that carries out a plan, or of several that runs a program.
 
     See `redistrib.backends.jax.to_jax` and `redistrib.programs.run.jax.placed_function.program_to_jax`.
+
+    >>> import jax
+    >>> move = to_jax(synthesize("[8{x}8]", "[8]", {"x": 1}), jax.make_mesh((1,), ("x",)))
+    >>> move(jax.numpy.ones(8)).shape
+    (8,)
     """
     need("jax")
     if _is_program(plan):
@@ -156,6 +161,10 @@ def verify(plan: _Verified, bound: int | None = None) -> _Verified:
         TypeFormError: if a type of a plan is not well-formed over its mesh.
         ProgramError: for the first rule that a program breaks; names the operation. And for anything else than the two,
             or a bound for a program.
+
+    >>> plan = synthesize("[2{x}8, 8]", "[8, 2{x}8]", {"x": 4})
+    >>> verify(plan) is plan
+    True
     """
     if _is_program(plan):
         from redistrib.programs.ir.verify import verify_program
@@ -185,6 +194,12 @@ def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = 
     """A persistent executor of a plan or a program on an `mpi4py` communicator.
 
     See `redistrib.backends.mpi.to_mpi` and `redistrib.programs.run.mpi.program.program_to_mpi`.
+
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> with to_mpi(synthesize("[8{x}8]", "[8]", {"x": 1}), MPI.COMM_SELF) as move:
+    ...     print(move(np.ones(8, np.float32)).shape)
+    (8,)
     """
     need("mpi4py")
     if _is_program(plan):

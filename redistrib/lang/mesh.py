@@ -25,6 +25,9 @@ class Axis:
     Attributes:
         name: any non-empty string.
         size: number of devices along the axis, from 1 to 2**20.
+
+    >>> Mesh((Axis("data", 2), Axis("model", 4))) == Mesh.of({"data": 2, "model": 4})
+    True
     """
 
     name: str

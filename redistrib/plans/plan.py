@@ -13,7 +13,13 @@ _Plan = TypeVar("_Plan", bound="Plan")
 
 
 class Plan(PlanData, ShownInNotebooks):
-    """A sequence of collectives from one distributed type to another; `PlanData` lists its fields and figures."""
+    """A sequence of collectives from one distributed type to another; `PlanData` lists its fields and figures.
+
+    >>> import redistrib as rd
+    >>> plan = rd.synthesize("[2{x}8, 8]", "[8, 2{x}8]", {"x": 4})
+    >>> [step.kind for step in plan.steps], plan.received == plan.lower_bound
+    (['alltoall'], True)
+    """
 
     def to_json(self) -> str:
         """The plan as JSON, sealed with a digest; `from_json` reads it back.

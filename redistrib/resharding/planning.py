@@ -52,7 +52,11 @@ _LEAST: Cache[int] = Cache(2048)
 
 
 def cache_info() -> dict[str, CacheInfo]:
-    """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`."""
+    """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`.
+
+    >>> sorted(cache_info())
+    ['plans', 'programs', 'routes', 'trees']
+    """
     return {"trees": TREES.info, "routes": ROUTES.info, "plans": PLANS.info, "programs": PROGRAMS.info}
 
 

@@ -20,7 +20,13 @@ from redistrib.report import ShownInNotebooks
 
 
 class Program(ProgramData, ShownInNotebooks):
-    """Operations over devices, in order; `ProgramData` lists its fields and figures."""
+    """Operations over devices, in order; `ProgramData` lists its fields and figures.
+
+    >>> import redistrib as rd
+    >>> program = rd.partition(rd.nest("ij,jk->ik", (4, 6, 4), name="product"), {"product": (2, 1, 1)})
+    >>> [op.name for op in program.ops], program.received_bytes
+    (['product'], 0)
+    """
 
     def _text(self) -> str:
         """A table of the operations, in plain text; see `redistrib.programs.ir.table`."""

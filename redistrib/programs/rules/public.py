@@ -54,6 +54,16 @@ def rule(
 
     Raises:
         ProgramError: if the spec has no arrow, a dimension of a result is in no operand, or no class has the name.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> scaled = jax.jit(lambda x, by: x * by)
+    >>> rules = {"<lambda>": rd.rule("rows columns, columns -> rows columns", run=scaled)}
+    >>> x, by = jnp.ones((8, 4)), jnp.arange(4.0)
+    >>> f = rd.distribute(scaled, (x, by), {"d": 4}, schedule=[rd.along("d", {"x": 0})], rules=rules)
+    >>> f.program.received_bytes
+    0
     """
     sides = [[operand.split() for operand in side.split(",")] for side in spec.split("->")]
     if len(sides) != 2:

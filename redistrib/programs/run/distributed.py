@@ -49,6 +49,13 @@ class Cost(NamedTuple):
             compiler moves them: XLA for CPUs adds bfloat16 in float32 (`program.received_bytes` counts elements as they
             are).
         seconds: on the machine of `Distributed.machine`.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((8, 4)), jnp.ones((4, 2))
+    >>> f = rd.distribute(lambda x, w: x @ w, args, {"d": 4}, schedule=[rd.along("d", {"x": 0})])
+    >>> f.cost.received_bytes, f.cost.flops
+    (0, 32)
     """
 
     flops: int

@@ -32,6 +32,12 @@ class Schedule(Printed):
         ends: types of the results, by number.
         sources: for an array and a needed type, the type of the layout version to move, where that is not the
             first version.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> found = rd.search(lambda x, w: x @ w, (jnp.ones((64, 8)), jnp.ones((8, 8))), {"d": 4}, progress=False)
+    >>> Schedule.from_json(found.schedule.to_json()) == found.schedule
+    True
     """
 
     mesh: Mesh

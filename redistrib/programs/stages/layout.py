@@ -41,6 +41,10 @@ class Layout:
     Raises:
         ProgramError: if a number is not an integer from 1 on, or `zero` not one from 0 to 3.
         ChoiceError: if no order has the name.
+
+    >>> layout = Layout(data=2, tensor=2, pipeline=2, microbatches=4)
+    >>> layout.devices
+    8
     """
 
     data: int = 1

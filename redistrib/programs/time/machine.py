@@ -107,6 +107,11 @@ class Machine:
         flash: whether each pass of an attention is one kernel, see `redistrib.programs.time.kernels.attention`.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
+
+    >>> from redistrib.programs.time.constants import machine
+    >>> h100 = machine("h100")
+    >>> h100.fuses, h100.memory
+    (True, 80000000000)
     """
 
     name: str

@@ -22,6 +22,11 @@ class Event(NamedTuple):
         start, end: seconds since the program started.
         stages: its parts in time.
         during, after: bytes that each device holds while it runs, and when it is done.
+
+    >>> import redistrib as rd
+    >>> found = rd.simulate(rd.synthesize("[4{x}8, 8]", "[8, 4{x}8]", {"x": 2}))
+    >>> [(event.kind, event.clock, event.start) for event in found.events]
+    [('move', 0, 0.0)]
     """
 
     name: str
