@@ -142,18 +142,17 @@ class _Build(Lowering[_Made, _Cut]):
         if scope is None:
             return self._main
         if (scope, tests) not in self._parts:
-            loop = self.graph.loops[scope]
-            builder = self._builder(f"{loop.name}.{'test' if tests else 'step'}")
-            self._parts[scope, tests] = _Part(builder, scope, self._part_at(loop.parent, loop.first))
+            builder = self._builder(f"{self.graph.loops[scope].name}.{'test' if tests else 'step'}")
+            self._parts[scope, tests] = _Part(builder, scope, self._around(scope))
         return self._parts[scope, tests]
 
     def _part_at(self, scope: int | None, number: int) -> _Part:
         """The part of a loop in which an operation runs."""
         return self._part(scope, scope is not None and number <= self.graph.conditions.get(scope, -1))
 
-    def _around(self, number: int) -> _Part:
-        """The part in which the loop of an operation stands."""
-        loop = self.graph.loops[self.graph.scopes[number] or 0]
+    def _around(self, scope: int) -> _Part:
+        """The part in which a loop stands."""
+        loop = self.graph.loops[scope]
         return self._part_at(loop.parent, loop.first)
 
     def _inside(self, name: str, value: Value, part: _Part) -> Value:
@@ -191,18 +190,18 @@ class _Build(Lowering[_Made, _Cut]):
         operation, scope = self.graph.operations[number], self.graph.scopes[number]
         outs = [self._value(array, form) for array, form in zip(operation.outs, cut.outs, strict=True)]
         if operation.role and scope is not None:
-            self._edge(number, self._loops[scope], read, outs)
+            self._edge(number, scope, read, outs)
         else:
             part = self._part_at(scope, number)
             ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=True)]
             self._add(part, operation, cut.part, ins, outs)
         return [self._made(value, number) for value in outs]
 
-    def _edge(self, number: int, ends: _Ends, read: Sequence[_Made], outs: Sequence[Value]) -> None:
+    def _edge(self, number: int, scope: int, read: Sequence[_Made], outs: Sequence[Value]) -> None:
         """Note a value at the edge of a loop."""
-        operation, scope = self.graph.operations[number], self.graph.scopes[number]
+        operation, ends = self.graph.operations[number], self._loops[scope]
         outside = operation.role in ("carry", "entry")
-        part = self._around(number) if outside else self._part_at(scope, number)
+        part = self._around(scope) if outside else self._part_at(scope, number)
         ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=False)]
         match operation.role:
             case "carry":
@@ -236,7 +235,7 @@ class _Build(Lowering[_Made, _Cut]):
         self._results[output] = version.value
 
     def close(self, loop: int) -> None:
-        scope, ends, around = self.graph.loops[loop], self._loops[loop], self._around(self.graph.loops[loop].first)
+        scope, ends, around = self.graph.loops[loop], self._loops[loop], self._around(loop)
         carried, entries = [inner for _, inner in ends.carry.values()], [inner for _, inner in ends.entry.values()]
         handed_on = [ends.handed_on[k] for k in ends.carry]
         results = [(self._part(loop), [*handed_on, *(inner for inner, _ in ends.stack.values())])]

@@ -555,3 +555,18 @@ def test_examples_that_a_reshape_splits_for_the_steps_of_a_loop_stay_cut(steps: 
     to_microbatches, sums = 64 * 16 * 4 * 7 // 8, 2 * 7 * 16 * 32 * 4
     assert f.program.received_bytes == to_microbatches * (1 if steps == 8 else 2) + sums
     same(f, accumulated, *args)
+
+
+def test_a_loop_that_begins_with_another_one() -> None:
+    """It carries nothing and reads no entry, so that its first operation is one of the loop inside."""
+
+    def f(x: Any, start: Any) -> Any:
+        def outer(_: None, __: None) -> Any:
+            return None, jax.lax.scan(lambda total, row: (total + row, None), start, x)[0]
+
+        return jax.lax.scan(outer, None, None, length=40)[1]
+
+    x, start = jnp.arange(320.0).reshape(40, 8), jnp.zeros(8)
+    g = rd.distribute(f, (x, start), {"d": 4}, schedule=[rd.along("d", {"x": 1})])
+    assert len(loops_of(g.program)) == 1 and len(loops_of(loops_of(g.program)[0].program)) == 1
+    np.testing.assert_array_equal(g(x, start), f(x, start))
