@@ -306,19 +306,40 @@ def test_two_writers_and_a_reader_of_a_file(tmp_path: Path, seconds: float) -> N
 
 @pytest.mark.parametrize("seconds", SECONDS)
 def test_a_file_that_others_rewrite_in_its_place_is_of_one_version_or_refused(tmp_path: Path, seconds: float) -> None:
+    """What a program wrote before it pauses for longer than a tick is what the file holds: nothing tells it apart."""
     path = tmp_path / "weights.safetensors"
     save_file(tree(1), path)
+    pauses: list[tuple[float, float]] = []
 
     def rewritten(count: int) -> None:
         whole = _bytes_of(tmp_path / "other", count % 5)
         with path.open("r+b", buffering=0) as file:  # of one size, or shorter for a while
+            last = time.monotonic()
             if count % 3 == 0:
                 file.truncate(len(whole) // 2)
             for k in range(0, len(whole), 16):
                 file.write(whole[k : k + 16])
+                now = time.monotonic()
+                if now - last >= open_files.TICK / 2e9:
+                    pauses.append((last, now))
+                last = now
         time.sleep(0.03 if count % 2 else 0)
 
-    assert reads_during(path, seconds, rewritten)
+    mixed: list[tuple[float, float]] = []
+    checked = 0
+    end = time.monotonic() + seconds
+    with repeated(rewritten) as errors:
+        while time.monotonic() < end or checked < 10:
+            begin = time.monotonic()
+            try:
+                loaded(path)
+            except AssertionError:
+                mixed.append((begin, time.monotonic()))
+            checked += 1
+    assert not errors, errors
+    unexplained = [read for read in mixed if not any(a < read[1] and read[0] < b for a, b in pauses)]
+    assert not unexplained, f"mixed trees, in {checked} loads: {unexplained}"
+    assert len(mixed) < checked / 2
 
 
 def _bytes_of(path: Path, version: int) -> bytes:
