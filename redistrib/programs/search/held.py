@@ -1,73 +1,34 @@
-"""Live bytes of tasks that are laid out: the buffers of values by the tasks that make and read them."""
+"""The buffers of tasks that are laid out: of each value those of the tasks that make and read it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from redistrib.programs.search.buffers import TaskBuffer, changes_of, in_turn, live_bytes
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.streams import Item
 from redistrib.programs.search.walk_tasks import Buffer, leaving
-from redistrib.programs.time.timeline import levels_of
+from redistrib.programs.time.blocks import RepeatedBuffers, TaskBuffer
 
 ItemTasks: TypeAlias = tuple[Item, list[int]]  # an item, and its tasks in the layers that are laid out
 
 
-class Memory:
-    """The live bytes of tasks that are laid out.
+def add_buffers(laid: LaidOut) -> None:
+    """Add the buffers of values to the block of tasks that are laid out, and to those of its loops."""
+    for parts in laid.parts.values():
+        for part in parts:
+            add_buffers(part)
+    _Buffers(laid).add_all()
 
-    Attributes:
-        laid: the tasks.
-        buffers: of the tasks.
-        scratch, in_turn: bytes that every task needs while it runs; of loops by time, and if tasks ran in turn.
-        fullest_part: of every loop, by its task, the part of it that needs the most.
-        beyond: buffers of layers that are not laid out: their bytes, and when they are live in two ways, see
-            `_add_beyond`.
-    """
+
+class _Buffers:
+    """The buffers of values, where tasks are laid out."""
 
     def __init__(self, laid: LaidOut) -> None:
-        self.laid, self.buffers = laid, [*laid.buffers]
-        self.beyond: list[tuple[int, tuple[float, float], tuple[float, float]]] = []
-        self.scratch, self.in_turn = [*laid.scratch], [*laid.scratch]
-        self.fullest_part: dict[int, Memory] = {}
-        for task, parts in laid.parts.items():
-            inside = [Memory(part) for part in parts]
-            needs = [memory.needs() for memory in inside]
-            self.scratch[task], self.in_turn[task] = (max(sizes) for sizes in zip(*needs, strict=True))
-            self.fullest_part[task] = inside[needs.index(max(needs))]
+        self.laid, self.buffers = laid, laid.block.buffers
         self._is_plain = not laid.runs and not laid.picks  # each item has one task
-        self._add_all()
 
-    def needs(self) -> tuple[int, int]:
-        """Bytes that a step needs besides the values that the loop holds: by time, and if its tasks ran in turn."""
-        alone = max(0, live_bytes(self.buffers, self.in_turn, in_turn(self.laid.timeline.order)).worst()[0])
-        if self.laid.streams.is_apart:
-            return alone, alone
-        return max(live_bytes(self.buffers, self.scratch, self.laid.timeline).worst()[0], alone), alone
-
-    def peak(self) -> tuple[int, int]:
-        """The most bytes that are live at once, and the operation that runs then, by number."""
-        changes = changes_of(self.buffers, self.scratch, self.laid.timeline)
-        most, when = max(levels_of([*changes, *more]).worst() for more in self._beyond())
-        return most, self._running(when)
-
-    def _running(self, when: float) -> int:
-        """The operation that runs at a time, by number; of a loop that of the step at its worst moment."""
-        laid = self.laid
-        count = len(laid.streams.problem.graph.operations)
-        for k in reversed(laid.timeline.order):
-            item = laid.item_of[k]
-            is_counted = laid.streams.is_apart or not laid.tasks[k].moves
-            if item is not None and is_counted and laid.timeline.start[k] <= when:
-                if k in self.fullest_part:
-                    part = self.fullest_part[k]
-                    return part._running(live_bytes(part.buffers, part.scratch, part.laid.timeline).worst()[1])
-                return min(laid.streams.number(item), max(0, count - 1))
-        return 0
-
-    def _add_all(self) -> None:
+    def add_all(self) -> None:
         """The buffers of the tasks; each layer that is laid out has its own."""
         laid, streams, scope = self.laid, self.laid.streams, self.laid.scope
         ahead = set(streams.entries.get(scope, ())) if scope is not None else set()
@@ -166,22 +127,15 @@ class Memory:
         self._add_beyond(buffer.size, buffer.copies - layers, None, [last], False)
 
     def _add_beyond(self, size: int, times: int, run: int | None, readers: Sequence[ItemTasks], stays: bool) -> None:
-        """The buffers of layers that are not laid out: as the first of them run, and as the last."""
+        """The buffers of layers that are not laid out."""
         if times <= 0:
             return
-        begin, end = (0.0, 0.0) if run is None else self.laid.seconds_of(run), (math.inf, math.inf)
+        makers, tasks, read = () if run is None else self.laid.computations_of(run), None, None
         if not stays:
             item, tasks = max(readers, key=lambda pair: pair[1][-1])
-            read, done = self.laid.run(item), max(self.laid.timeline.end[k] for k in tasks)
-            end = (done, done) if read is None else self.laid.seconds_of(read)
-        self.beyond.append((times * size, (begin[1], end[1]), (begin[0], end[0])))
-
-    def _beyond(self) -> Iterator[list[tuple[float, int]]]:
-        """When buffers of layers that are not laid out are taken and given up, in two ways."""
-        for way in range(2 if self.beyond else 1):
-            stretches = ((size, ways[way]) for size, *ways in self.beyond)
-            live = [(size, start, end) for size, (start, end) in stretches if start < end]
-            yield [(at, change) for size, start, end in live for at, change in ((start, size), (end, -size))]
+            read = self.laid.run(item)
+            tasks = tasks if read is None else self.laid.computations_of(read)
+        self.laid.block.beyond.append(RepeatedBuffers(times * size, makers, tasks, read is not None))
 
     def _readers(self, buffer: Buffer) -> Sequence[int]:
         """The works that read a buffer, but for loops whose steps read a copy of it in its place."""
