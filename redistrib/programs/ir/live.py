@@ -172,19 +172,26 @@ def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, 
     """
     first_names = dict(first)
     for k, op in enumerate(program.ops):
-        if not isinstance(op, Loop):
-            continue
-        start = op.ins[op.constants : op.constants + op.carried]
-        reads = [first_names[name] for name in op.ins]
-        for name, out in zip(start, op.outs, strict=False):
-            first_name, before = first_names[name], program.values[first_names[name]]
-            is_free = last.get(first_name) == k and reads.count(first_name) == 1 and first_names[out.name] == out.name
-            if is_free and (before.tile_bytes, before.place.devices) == (out.tile_bytes, out.place.devices):
+        for first_name, out in carries_on(op, program, first_names) if isinstance(op, Loop) else ():
+            if last.get(first_name) == k:
                 first_names = {one: first_name if same == out.name else same for one, same in first_names.items()}
                 last.pop(first_name)
                 if out.name in last:
                     last[first_name] = last.pop(out.name)
     return first_names
+
+
+def carries_on(op: Loop, program: ProgramData, first: Mapping[str, str]) -> list[tuple[str, Value]]:
+    """The carried results of a loop that can take the bytes of their initial values, by the first names of these."""
+    pairs = zip(op.ins[op.constants : op.constants + op.carried], op.outs, strict=False)
+    reads = [first[name] for name in op.ins]
+    return [
+        (first[name], out)
+        for name, out in pairs
+        for before in (program.values[first[name]],)
+        if reads.count(first[name]) == 1 and first[out.name] == out.name
+        if (before.tile_bytes, before.place.devices) == (out.tile_bytes, out.place.devices)
+    ]
 
 
 def _context(op: Call, first: Mapping[str, str], ended: Collection[str]) -> Context:

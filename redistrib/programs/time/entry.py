@@ -16,6 +16,7 @@ from redistrib.programs.time.issue import issued
 from redistrib.programs.time.kernels.compiled import compiled
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation, program_of
+from redistrib.programs.time.single import is_single, run_once
 from redistrib.renamed import renamed
 
 
@@ -77,6 +78,8 @@ def simulate(
     if window is not None:
         raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
     kernels = compiled(to_run, named)
+    if streams is None and is_single(kernels):
+        return Simulation(to_run, named, run_once(kernels, named, record=record))
     return Simulation(to_run, named, run(kernels, named, by_kind if streams == "moves" else streams, record=record))
 
 
@@ -94,6 +97,8 @@ def simulated_issued(program: Program, machine: Machine, window: int | None = No
         window: see `redistrib.programs.time.issue.issued`.
     """
     kernels = compiled(program, machine)
+    if is_single(kernels):
+        return Simulation(program, machine, run_once(kernels, machine, overlap=True, window=window, record=record))
     runs = (
         run(ordered, machine, by_kind, record=record, in_order=True)
         for ordered in (issued(kernels, machine, window), kernels)

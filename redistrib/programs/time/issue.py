@@ -1,23 +1,131 @@
-"""The order in which a program's operations are issued where moves run beside computations, see `two_streams`."""
+"""Programs as blocks of tasks, and the order in which their operations are issued where moves run beside computations.
+
+Devices are taken as one, which has all operations: so the times are those of programs whose operations run on all
+devices, as those of `rd.distribute` do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramData, made_by, used_by
-from redistrib.programs.ir.live import Liveness, renames
+from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramData, held_by, made_by, stored_by, used_by
+from redistrib.programs.ir.live import Liveness, carries_on, renames, steps_of
 from redistrib.programs.ir.program import Program
+from redistrib.programs.time.blocks import Block, TaskBuffer, TimedBlock, timed
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.prices import compute_stages, move_stages
-from redistrib.programs.time.two_streams import Task, overlapped
+from redistrib.programs.time.prices import PricedStage, compute_stages, move_stages
+from redistrib.programs.time.two_streams import Task
+
+
+@dataclass(eq=False)
+class ProgramBlock:
+    """A program as the tasks of one device.
+
+    Attributes:
+        program: the program.
+        block: its tasks and buffers.
+        ops: of every task its operation; moves that only give another name are left out.
+        stages: of every task its parts in time; of loops and calls none.
+        names: the moves that only give another name.
+        parts: of loops and calls, by task, their programs.
+    """
+
+    program: ProgramData
+    block: Block = field(default_factory=Block)
+    ops: list[Op] = field(default_factory=list)
+    stages: list[Sequence[PricedStage]] = field(default_factory=list)
+    names: list[Op] = field(default_factory=list)
+    parts: dict[int, Sequence[ProgramBlock]] = field(default_factory=dict)
+
+
+@dataclass
+class ProgramTasks:
+    """The tasks of programs on a machine.
+
+    Attributes:
+        machine: the rates of devices and links.
+    """
+
+    machine: Machine
+    _prices: dict[tuple[object, ...], Sequence[PricedStage]] = field(default_factory=dict)
+    _programs: dict[int, ProgramBlock] = field(default_factory=dict)
+    _liveness: Liveness = field(default_factory=Liveness)
+
+    def block_of(self, program: ProgramData, outside: int = 0) -> ProgramBlock:
+        """A program, of which the bytes of the first inputs are counted elsewhere, as many as `outside`."""
+        if id(program) in self._programs:
+            return self._programs[id(program)]
+        own = self._programs[id(program)] = ProgramBlock(program)
+        lives = self._liveness.lifetimes(program)
+        task_of: dict[int, int] = {}
+        makers: dict[str, tuple[int, ...]] = {}  # the tasks that a value waits for; several where it has other names
+        for number, (op, change) in enumerate(zip(program.ops, lives.changes, strict=True)):
+            reads = tuple(dict.fromkeys(k for name in used_by(op) for k in makers.get(name, ())))
+            if isinstance(op, Move) and renames(op, program):
+                makers[op.out.name] = reads
+                own.names.append(op)
+                continue
+            freed = sum(value.tile_bytes for value in change.died)
+            grows = isinstance(op, Move) and op.out.tile_bytes > freed
+            stages, is_whole = self._stages(op, program), isinstance(op, Loop | Call)
+            task = Task(sum(stage.seconds for stage in stages), reads, isinstance(op, Move), grows, is_whole)
+            task_of[number] = own.block.add(task, 0 if is_whole else change.scratch)
+            own.ops.append(op)
+            own.stages.append(stages)
+            for value in made_by(op):
+                makers[value.name] = (task_of[number],)
+            if isinstance(op, Loop | Call):
+                self._add_parts(own, task_of[number], op)
+        own.block.buffers += self._buffers(program, task_of, outside)
+        return own
+
+    def _add_parts(self, own: ProgramBlock, task: int, op: Loop | Call) -> None:
+        """The programs that an operation runs."""
+        if isinstance(op, Loop):
+            steps, parts = op.steps, [self.block_of(step, op.constants + op.carried) for step in steps_of(op)]
+        else:
+            steps, parts = 1, [self.block_of(op.program)]
+        own.parts[task], own.block.loops[task] = parts, (steps, [part.block for part in parts])
+
+    def _buffers(self, program: ProgramData, task_of: Mapping[int, int], outside: int) -> Iterator[TaskBuffer]:
+        """The buffers of values, each with the operations that make and read its bytes under any name."""
+        first = self._liveness.aliases(program)
+        stays = {first[value.name] for value in program.inputs if value.name not in program.donated}
+        stays |= {first[name] for name in program.outputs}
+        readers, begins = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+        latest = -1
+        for number, op in enumerate(program.ops):
+            latest = task_of.get(number, latest)
+            taken_over = {name for name, _ in carries_on(op, program, first)} if isinstance(op, Loop) else ()
+            for name in dict.fromkeys(first[name] for name in held_by(op)) if latest >= 0 else ():
+                (begins if name in taken_over else readers)[name].append(latest)
+        born = [(value, (), number < outside) for number, value in enumerate(program.inputs)]
+        made = [(value, (k,), False) for number, k in task_of.items() for value in stored_by(program.ops[number])]
+        for value, makers, is_counted in (*born, *made):
+            name = value.name
+            if first[name] == name and not (is_counted and name in stays):
+                uses = (*readers[name],), (*begins[name],)
+                yield TaskBuffer(value.tile_bytes, makers, *uses, name in stays, is_counted)
+
+    def _stages(self, op: Op, program: ProgramData) -> Sequence[PricedStage]:
+        """The parts of an operation in time."""
+        if isinstance(op, Compute):
+            return compute_stages(op, program, self.machine)
+        if not isinstance(op, Move):
+            return ()
+        value = program.values[op.value]
+        key: tuple[object, ...] = (id(op.plan), value.place)
+        if op.plan is None:
+            key = (value.type, value.windows, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
+        if key not in self._prices:
+            self._prices[key] = move_stages(op, program, self.machine)
+        return self._prices[key]
 
 
 def issued(program: Program, machine: Machine, window: int | None = None) -> Program:
     """The program with its moves where a device should issue them, in loops and called programs too.
-
-    Devices are taken as one, which has all operations: so the order is that of a list schedule where all of them run
-    on all devices, as those of `rd.distribute` do.
 
     Args:
         program: to be reordered.
@@ -25,66 +133,28 @@ def issued(program: Program, machine: Machine, window: int | None = None) -> Pro
         window: computations by which a move that takes memory may be issued earlier than the program has it; None for
             any number.
     """
-    return _Issue(machine, window).reordered(program)
+    own = ProgramTasks(machine).block_of(program)
+    return replace(program, ops=tuple(_in_order(own, timed(own.block, window), {})))
 
 
-@dataclass
-class _Issue:
-    machine: Machine
-    window: int | None
-    prices: dict[tuple[object, ...], float] = field(default_factory=dict)
-    programs: dict[int, tuple[ProgramData, ProgramData, float]] = field(default_factory=dict)
+def _in_order(own: ProgramBlock, block: TimedBlock, done: dict[int, ProgramData]) -> Iterator[Op]:
+    """The operations of a program as they are issued; `done` has the programs that were reordered, by their blocks."""
+    ops = [*own.ops]
+    for task, parts in own.parts.items():
+        inner = [_reordered(*pair, done) for pair in zip(parts, block.parts[task], strict=True)]
+        match ops[task]:
+            case Loop() as op:
+                step = replace(inner[0], donated=op.program.donated)
+                ops[task] = replace(op, program=step, condition=inner[1] if op.condition is not None else None)
+            case Call() as op:
+                ops[task] = replace(op, program=inner[0])
+    return _with_names(ops, block.times.order, own.names, own.program)
 
-    def reordered(self, program: Program) -> Program:
-        return replace(program, ops=tuple(self._ops(program)[0]))
 
-    def _called(self, program: ProgramData) -> tuple[ProgramData, float]:
-        """A called program, reordered, and the seconds of its operations on one device."""
-        if id(program) not in self.programs:
-            ops, seconds = self._ops(program)
-            self.programs[id(program)] = (program, replace(program, ops=tuple(ops)), seconds)
-        return self.programs[id(program)][1:]
-
-    def _ops(self, program: ProgramData) -> tuple[list[Op], float]:
-        died = [change.died for change in Liveness().lifetimes(program).changes]
-        ops: list[Op] = []
-        tasks: list[Task] = []
-        makers: dict[str, tuple[int, ...]] = {}  # the tasks that a value waits for; several where it has other names
-        names: list[Op] = []  # moves that only give another name
-        for op, ended in zip(program.ops, died, strict=True):
-            reads = tuple(dict.fromkeys(k for name in used_by(op) for k in makers.get(name, ())))
-            if isinstance(op, Move) and renames(op, program):
-                makers[op.out.name] = reads
-                names.append(op)
-                continue
-            op, seconds = self._timed(op, program)
-            freed = sum(value.tile_bytes for value in ended)
-            grows = isinstance(op, Move) and op.out.tile_bytes > freed
-            for value in made_by(op):
-                makers[value.name] = (len(tasks),)
-            ops.append(op)
-            tasks.append(Task(seconds, reads, isinstance(op, Move), grows, isinstance(op, Loop | Call)))
-        timeline = overlapped(tasks, self.window)
-        return [*_with_names(ops, timeline.order, names, program)], timeline.seconds
-
-    def _timed(self, op: Op, program: ProgramData) -> tuple[Op, float]:
-        """An operation, reordered inside, and its seconds."""
-        if isinstance(op, Compute):
-            return op, sum(stage.seconds for stage in compute_stages(op, program, self.machine))
-        if isinstance(op, Move):
-            value = program.values[op.value]
-            key: tuple[object, ...] = (id(op.plan), value.place)
-            if op.plan is None:
-                key = (value.type, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
-            if key not in self.prices:
-                self.prices[key] = sum(stage.seconds for stage in move_stages(op, program, self.machine))
-            return op, self.prices[key]
-        inner, seconds = self._called(op.program)
-        if isinstance(op, Loop):
-            condition = None if op.condition is None else self._called(op.condition)
-            steps = op.steps * (seconds + (condition[1] if condition else 0.0))
-            return replace(op, program=inner, condition=condition[0] if condition else None), steps
-        return replace(op, program=inner), seconds
+def _reordered(own: ProgramBlock, block: TimedBlock, done: dict[int, ProgramData]) -> ProgramData:
+    if id(own) not in done:
+        done[id(own)] = replace(own.program, ops=tuple(_in_order(own, block, done)))
+    return done[id(own)]
 
 
 def _with_names(ops: list[Op], order: tuple[int, ...], names: list[Op], program: ProgramData) -> Iterator[Op]:
