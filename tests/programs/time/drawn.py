@@ -51,10 +51,10 @@ def plan_between(source: str, target: str, mesh: Mesh) -> Any:
 
 
 @st.composite
-def programs(draw: st.DrawFn, most: int = 9) -> Program:
-    """A program on at most four devices, on integers."""
+def programs(draw: st.DrawFn, most: int = 9, everywhere: bool = False) -> Program:
+    """A program on at most four devices, on integers; `everywhere`, all operations on all of them."""
     b = Builder("drawn")
-    kinds = st.sampled_from(list(PLACES))
+    kinds = st.sampled_from(["xy"] if everywhere else list(PLACES))
 
     def somewhere() -> tuple[Place, str]:
         kind = draw(kinds)

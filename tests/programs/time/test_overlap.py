@@ -7,13 +7,19 @@ from random import Random
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import redistrib as rd
 from redistrib.errors import ProfileError
 from redistrib.programs.ir.builder import Builder
+from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.program import Move, Place, Program
 from redistrib.programs.ir.reference import run_by_rank
+from redistrib.programs.time.clocks import run
+from redistrib.programs.time.entry import by_kind
 from redistrib.programs.time.issue import issued
+from redistrib.programs.time.single import is_single, run_once
+from redistrib.programs.time.timeline import Run
 from redistrib.programs.time.two_streams import Task, in_order, overlapped
 from tests.programs.time.drawn import arrays_for, programs
 from tests.programs.time.test_laws import HOSTS, critical_path
@@ -133,6 +139,29 @@ def test_a_program_takes_no_longer_than_without(program: Program) -> None:
     assert max(two.peak_bytes.values()) >= max(
         sum(v.tile_bytes for v in program.inputs if d in v.place.devices) for d in program.devices
     )
+
+
+@given(programs(most=16, everywhere=True), st.sampled_from([None, 2, 0]))
+@settings(max_examples=200, deadline=None)
+def test_a_block_and_clocks_agree(drawn_program: Program, window: int | None) -> None:
+    """Where all devices do the same, one block of tasks takes as long as their clocks, and holds as much."""
+    program = inlined(drawn_program)
+    assert is_single(program)
+    require_as_clocks(run_once(program, HOSTS), run(program, HOSTS))
+    ordered = run(issued(program, HOSTS, window), HOSTS, by_kind, in_order=True)
+    require_as_clocks(run_once(program, HOSTS, overlap=True, window=window), ordered)
+
+
+def require_as_clocks(one: Run, two: Run) -> None:
+    """Two runs of a program are equal, seconds to rounding."""
+    assert (one.clock_of, one.peak, one.height, one.met) == (two.clock_of, two.peak, two.height, two.met)
+    for each, other in ((one.now, two.now), (one.busy, two.busy)):
+        assert {key: seconds for key, seconds in each.items() if seconds} == pytest.approx(
+            {key: seconds for key, seconds in other.items() if seconds}
+        )
+    for event, same in zip(one.events, two.events, strict=True):
+        assert event._replace(start=0.0, end=0.0) == same._replace(start=0.0, end=0.0)
+        assert (event.start, event.end) == pytest.approx((same.start, same.end))
 
 
 @few
