@@ -22,7 +22,7 @@ from redistrib.programs.search.moves import Objective, Price
 from redistrib.programs.search.overlap import apart, clamped, variants
 from redistrib.programs.search.problem import Decisions, SearchProblem
 from redistrib.programs.search.recording import PricedVersion, Recorder
-from redistrib.programs.search.walk_tasks import Overlap
+from redistrib.programs.search.works import Overlap
 
 
 class Evaluation(NamedTuple):

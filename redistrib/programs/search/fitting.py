@@ -23,7 +23,7 @@ from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.moves import PLANNED
 from redistrib.programs.search.problem import Decisions, SearchProblem
 from redistrib.programs.search.starting import estimate, is_spread, starting
-from redistrib.programs.search.walk_tasks import Overlap
+from redistrib.programs.search.works import Overlap
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.result import Simulation
 

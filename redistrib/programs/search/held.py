@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.streams import Item
-from redistrib.programs.search.walk_tasks import Buffer, leaving
+from redistrib.programs.search.works import WorkBuffer, leaving
 from redistrib.programs.time.blocks import RepeatedBuffers, TaskBuffer
 
 ItemTasks: TypeAlias = tuple[Item, list[int]]  # an item, and its tasks in the layers that are laid out
@@ -63,14 +63,14 @@ class _Buffers:
             else:
                 self._add_layers(buffer)
 
-    def _add(self, buffer: Buffer, makers: tuple[int, ...]) -> None:
+    def _add(self, buffer: WorkBuffer, makers: tuple[int, ...]) -> None:
         """A buffer where each item has one task."""
         size, _, _, readers, begins, stays, role, _ = buffer
         loops = self.laid.first_tasks_of(map(leaving, begins)) if begins else ()
         reads = self.laid.first_tasks_of(readers)
         self.buffers.append(TaskBuffer(size, makers, reads, loops, stays, role == "carry"))
 
-    def _add_layers(self, buffer: Buffer) -> None:
+    def _add_layers(self, buffer: WorkBuffer) -> None:
         """A buffer, or one for each layer that is laid out."""
         laid = self.laid
         makers, readers = laid.tasks_of(buffer.makers), laid.tasks_of(self._readers(buffer))
@@ -112,7 +112,7 @@ class _Buffers:
             elif len(tasks) > 1:
                 yield tasks[min(layer, len(tasks) - 1)]
 
-    def _add_inputs(self, buffer: Buffer, readers: Sequence[ItemTasks]) -> None:
+    def _add_inputs(self, buffer: WorkBuffer, readers: Sequence[ItemTasks]) -> None:
         """An input that stands for those of several layers."""
         last = max(readers, key=lambda pair: pair[1][-1], default=None)
         layers = 1 if last is None else len(last[1])
@@ -137,7 +137,7 @@ class _Buffers:
             tasks = tasks if read is None else self.laid.computations_of(read)
         self.laid.block.beyond.append(RepeatedBuffers(times * size, makers, tasks, read is not None))
 
-    def _readers(self, buffer: Buffer) -> Sequence[int]:
+    def _readers(self, buffer: WorkBuffer) -> Sequence[int]:
         """The works that read a buffer, but for loops whose steps read a copy of it in its place."""
         loops, works, unread = self.laid.streams.problem.graph.loops, self.laid.streams.works, self.laid.streams.unread
         if not unread:

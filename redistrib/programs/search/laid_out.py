@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from redistrib.programs.search.streams import Item, Streams
-from redistrib.programs.search.walk_tasks import loop_of
+from redistrib.programs.search.works import loop_of
 from redistrib.programs.time.blocks import Block, Repeated, TaskBuffer
 from redistrib.programs.time.two_streams import Task
 

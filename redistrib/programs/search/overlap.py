@@ -13,7 +13,7 @@ from redistrib.programs.search.held import add_buffers
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.streams import Streams
-from redistrib.programs.search.walk_tasks import Beside, Buffer, Overlap, WalkTask
+from redistrib.programs.search.works import Beside, Overlap, PricedWork, WorkBuffer
 from redistrib.programs.time.blocks import TimedBlock, timed
 from redistrib.programs.time.two_streams import SAME_TIME
 
@@ -21,7 +21,7 @@ WINDOWS = (None, 8, 1)  # computations by which moves are issued early, tried in
 
 
 def variants(
-    problem: SearchProblem, works: Sequence[WalkTask], buffers: Sequence[Buffer], is_short: bool
+    problem: SearchProblem, works: Sequence[PricedWork], buffers: Sequence[WorkBuffer], is_short: bool
 ) -> Iterator[Beside]:
     """Ways to run moves beside computations: of the earliest issue those with and without entries ahead and results
     behind, and where memory is short later and later ones."""
@@ -37,7 +37,7 @@ def variants(
             yield _beside(Streams(problem, works, buffers, Overlap(window, ahead, behind)))
 
 
-def apart(problem: SearchProblem, works: Sequence[WalkTask], buffers: Sequence[Buffer]) -> tuple[int, int]:
+def apart(problem: SearchProblem, works: Sequence[PricedWork], buffers: Sequence[WorkBuffer]) -> tuple[int, int]:
     """The most bytes that are live at once where moves run between computations, and the operation that runs then."""
     laid = LaidOut(Streams(problem, works, buffers, Overlap(None), is_apart=True), None)
     return _peak(laid, timed(laid.block, is_apart=True))

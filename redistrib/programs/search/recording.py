@@ -11,7 +11,7 @@ from redistrib.programs.ir.windows import held_shape
 from redistrib.programs.lower.walk import Version
 from redistrib.programs.search.moves import Price
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.walk_tasks import Buffer, WalkTask, leaving
+from redistrib.programs.search.works import PricedWork, WorkBuffer, leaving
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Recorder:
     problem: SearchProblem
     arrays: Mapping[str, Array]
     versions: Mapping[str, list[PricedVersion]]
-    works: list[WalkTask] = field(default_factory=list)
+    works: list[PricedWork] = field(default_factory=list)
     moved_from: dict[int, tuple[str, PricedVersion]] = field(default_factory=dict)
     in_pass: dict[int, tuple[list[int], list[PricedVersion]]] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class Recorder:
                     _begin(read[0], scope)
                 else:
                     read[0].read_by(len(self.works))
-                self.works.append(WalkTask(number, 1, scope, 0.0, before))
+                self.works.append(PricedWork(number, 1, scope, 0.0, before))
                 return ()
             case "stack" if scope is not None:
                 read[0].kept()
@@ -103,7 +103,7 @@ class Recorder:
             own, operands = self.in_pass.setdefault(end, ([], []))
             own.append(len(self.works))
             operands += read
-        self.works.append(WalkTask(number, 1, scope, seconds, before))
+        self.works.append(PricedWork(number, 1, scope, seconds, before))
         if number == end:
             self._pass(*self.in_pass.pop(number))
         return (len(self.works) - 1,)
@@ -144,7 +144,7 @@ class Recorder:
         if is_stacked and price.received and source is self.versions[name][0] and not moved.windows:
             result = name, self._bytes(name, source.size), size, self.arrays[name].dtype
         self.keep_in_step(source.works, scope)
-        task = WalkTask(at, phase, scope, price.cost, source.works, True, size, entry=entry, result=result)
+        task = PricedWork(at, phase, scope, price.cost, source.works, True, size, entry=entry, result=result)
         self.works.append(task._replace(scratch=price.scratch))
 
     def keep_in_step(self, works: tuple[int, ...], scope: int | None) -> None:
@@ -153,7 +153,7 @@ class Recorder:
             if k >= 0 and self.works[k].result is not None and self.works[k].scope == scope:
                 self.works[k] = self.works[k]._replace(result=None)
 
-    def freed(self) -> list[WalkTask]:
+    def freed(self) -> list[PricedWork]:
         """The works, and for each move the bytes of the operands whose last reader it is."""
         works = [*self.works]
         for k, (name, source) in self.moved_from.items():
@@ -163,12 +163,12 @@ class Recorder:
                 works[k] = works[k]._replace(freed=self._bytes(name, source.size))
         return works
 
-    def buffers(self) -> list[Buffer]:
+    def buffers(self) -> list[WorkBuffer]:
         """The buffers of all versions."""
         problem, graph = self.problem, self.problem.graph
         inputs = {array.name for array in graph.inputs}
         left = {op.ins[0] for op in graph.operations if op.role == "leave"}
-        buffers: list[Buffer] = []
+        buffers: list[WorkBuffer] = []
         for name, versions in self.versions.items():
             if name in problem.unstored and len(versions) == 1:
                 continue
@@ -184,7 +184,7 @@ class Recorder:
                     works = tuple(sorted(version.readers, key=lambda work: self.works[work].place)[:1])
                     if not works:
                         continue
-                buffer = Buffer(size, scope, works, tuple(version.readers), tuple(version.begins), stays)
+                buffer = WorkBuffer(size, scope, works, tuple(version.readers), tuple(version.begins), stays)
                 if first and name in inputs and problem.folded is not None:
                     buffer = buffer._replace(copies=problem.folded.input_times[name])
                 elif name in inputs and problem.folded is not None and problem.copies[version.born :][:1] == (1,):
@@ -192,7 +192,7 @@ class Recorder:
                 if first and role in ("carry", "entry"):
                     buffer = buffer._replace(role=role, makers=())
                 if first and role == "carry" and name not in left and scope is not None:
-                    buffers.append(Buffer(size, graph.loops[scope].parent, (leaving(scope),), ()))
+                    buffers.append(WorkBuffer(size, graph.loops[scope].parent, (leaving(scope),), ()))
                 buffers.append(buffer)
         return buffers
 

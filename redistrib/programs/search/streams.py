@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.walk_tasks import Buffer, Overlap, WalkTask, leaving, loop_of
+from redistrib.programs.search.works import Overlap, PricedWork, WorkBuffer, leaving, loop_of
 
 Item: TypeAlias = int  # the number of a work; of a loop as one, `leaving(loop)`
 
@@ -35,8 +35,8 @@ class Streams:
     """
 
     problem: SearchProblem
-    works: Sequence[WalkTask]
-    buffers: Sequence[Buffer]
+    works: Sequence[PricedWork]
+    buffers: Sequence[WorkBuffer]
     overlap: Overlap
     is_apart: bool = False
     items: dict[int | None, list[Item]] = field(default_factory=lambda: defaultdict(list))
@@ -44,7 +44,7 @@ class Streams:
     results: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     entry_works: dict[str, int] = field(default_factory=dict)
     unread: set[int] = field(default_factory=set)
-    buffers_of: dict[int | None, list[Buffer]] = field(default_factory=lambda: defaultdict(list))
+    buffers_of: dict[int | None, list[WorkBuffer]] = field(default_factory=lambda: defaultdict(list))
     late: dict[str, None] = field(default_factory=dict)
     exposed: dict[str, None] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.fitting import FeasibleResult
 from redistrib.programs.search.problem import Decisions, SearchProblem
 from redistrib.programs.search.starting import cuts_of
-from redistrib.programs.search.walk_tasks import Overlap
+from redistrib.programs.search.works import Overlap
 
 _FIGURES = ("price", "complete", "bound", "axis", "by_class", "stopped")  # of a search result
 

@@ -26,7 +26,7 @@ from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.fitting import FeasibleResult, feasible_result
 from redistrib.programs.search.problem import Decisions, SearchProblem
 from redistrib.programs.search.starting import starting
-from redistrib.programs.search.walk_tasks import Overlap
+from redistrib.programs.search.works import Overlap
 from redistrib.programs.time import clocks
 from redistrib.programs.time.entry import by_kind, simulate, simulated_issued
 from redistrib.programs.time.issue import issued

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class WalkTask(NamedTuple):
+class PricedWork(NamedTuple):
     """A computation of a walk, or a move.
 
     Attributes:
@@ -42,7 +42,7 @@ class WalkTask(NamedTuple):
         return self.number, self.phase
 
 
-class Buffer(NamedTuple):
+class WorkBuffer(NamedTuple):
     """Bytes of a device that hold a value, from the start of its maker until all its readers are done.
 
     Attributes:
