@@ -241,9 +241,14 @@ class Builder:
 
     def moved(self, key: Hashable, source: Value, target: Value) -> Value:
         """A new layout version of an array, moved from the version `source`."""
-        out = replace(target, name=self.new_name(self.versions[key][0].name))
-        self.ops.append(Move(source.name, out, self.plan(source, out)))
+        out = self.moved_to(source, replace(target, name=self.versions[key][0].name))
         self.versions[key].append(out)
+        return out
+
+    def moved_to(self, source: Value, target: Value) -> Value:
+        """A value moved to what `target` means, under a new name like its own."""
+        out = replace(target, name=self.new_name(target.name))
+        self.ops.append(Move(source.name, out, self.plan(source, out)))
         return out
 
     def add(

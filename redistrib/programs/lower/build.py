@@ -13,10 +13,10 @@ from redistrib.programs.ir.check import check
 from redistrib.programs.ir.graph import Array, Operation
 from redistrib.programs.ir.groups import Group, group_of
 from redistrib.programs.ir.nest import Nest
-from redistrib.programs.ir.program import Compute, Loop, Move, Place, Program, Value, used_by
+from redistrib.programs.ir.program import Compute, Loop, Place, Program, Value, used_by
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import Held
-from redistrib.programs.lower.versions import MovePlanner, distance, still_read
+from redistrib.programs.lower.versions import MovePlanner, nearest, still_read
 from redistrib.programs.lower.walk import Lowering, Version
 from redistrib.programs.schedule.propagate import Propagation
 
@@ -275,8 +275,8 @@ class _Build(Lowering[_Made, _Cut]):
         if self.sources is not None:
             return super().origin(name, form, usable, at, reader)
         target = replace(usable[0].value, type=form, windows=())
-        plain = (version for version in usable if not version.windows)
-        return min(plain, key=lambda version: (distance(version.value, target), len(version.form.partial)))
+        plain = [version for version in usable if not version.windows]
+        return plain[nearest([version.value for version in plain], target)]
 
     def move(
         self, name: str, source: _Made, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
@@ -287,8 +287,7 @@ class _Build(Lowering[_Made, _Cut]):
         again = not windows and self.sources is None
         value = self._again(part, out, at, until, reader) if again else None
         if value is None:
-            value = replace(out, name=part.builder.new_name(out.name))
-            part.builder.ops.append(Move(source.value.name, value, self.plan(source.value, value)))
+            value = part.builder.moved_to(source.value, out)
         return _Made(form, at, until, tested, windows, value=value)
 
     def _again(self, part: _Part, target: Value, at: int, until: int, reader: int) -> Value | None:

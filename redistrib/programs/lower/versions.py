@@ -52,15 +52,20 @@ class LayoutBuilder(Builder):
         if target.has_halos and not any(value.means(target) for value in self.versions[key]):
             self.moved(key, self.needed(key, replace(target, windows=())), target)
         usable = [value for value in self.versions[key] if not value.windows or value.means(target)]
-        nearest = min(usable, key=lambda value: (distance(value, target), len(value.type.partial)))
-        if nearest.means(target):
-            return nearest
-        elsewhere = nearest.place.devices != target.place.devices or bool(target.windows)
-        if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
-            self.moved(key, nearest, replace(nearest, type=_reduced(nearest.type, nearest.place.mesh)))
+        source = usable[nearest(usable, target)]
+        if source.means(target):
+            return source
+        elsewhere = source.place.devices != target.place.devices or bool(target.windows)
+        if elsewhere and source.type.partial:  # reduced where the summands are, before anything leaves
+            self.moved(key, source, replace(source, type=_reduced(source.type, source.place.mesh)))
         else:
-            self.moved(key, nearest, target)
+            self.moved(key, source, target)
         return self.needed(key, target)
+
+
+def nearest(values: Sequence[Value], target: Value) -> int:
+    """The number of the value from which a move to `target` receives least, of equal ones with fewest summands."""
+    return min(range(len(values)), key=lambda k: (distance(values[k], target), len(values[k].type.partial)))
 
 
 def has_plan(value: Value, out: Value) -> bool:
