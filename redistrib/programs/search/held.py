@@ -8,7 +8,7 @@ from typing import TypeAlias
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.streams import Item
 from redistrib.programs.search.works import WorkBuffer, leaving
-from redistrib.programs.time.blocks import RepeatedBuffers, TaskBuffer
+from redistrib.programs.time.task_blocks import RepeatedBuffers, TaskBuffer
 
 ItemTasks: TypeAlias = tuple[Item, list[int]]  # an item, and its tasks in the layers that are laid out
 

@@ -1,6 +1,6 @@
 """The tasks of a schedule's works, laid out one after the other; of several layers that one stands for, a few.
 
-They make a block, which is timed as those of programs are (`redistrib.programs.time.blocks`).
+They make a block, which is timed as those of programs are (`redistrib.programs.time.task_blocks`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 
 from redistrib.programs.search.streams import Item, Streams
 from redistrib.programs.search.works import loop_of
-from redistrib.programs.time.blocks import Block, Repeated, TaskBuffer
+from redistrib.programs.time.task_blocks import RepeatedLayers, TaskBlock, TaskBuffer
 from redistrib.programs.time.two_streams import Task
 
 LAID = 8  # layers of those that one stands for, that are laid out one after the other
@@ -35,7 +35,7 @@ class LaidOut:
 
     def __init__(self, streams: Streams, scope: int | None, *, tests: bool = False) -> None:
         self.streams, self.scope, self.tests = streams, scope, tests
-        self.block = Block()
+        self.block = TaskBlock()
         self.item_of: list[Item | None] = []
         self.tasks_by_item: dict[Item, list[int]] = {}
         self.parts: dict[int, Sequence[LaidOut]] = {}
@@ -124,7 +124,7 @@ class LaidOut:
                 for item in in_run:
                     self._add(item, layer, cells)
                 ends.append(len(self.block.tasks))
-            self.block.repeated.append(Repeated(times, ends))
+            self.block.repeated.append(RepeatedLayers(times, ends))
 
     def _computes(self, item: Item) -> bool:
         return item < 0 or not self.streams.works[item].moves

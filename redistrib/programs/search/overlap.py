@@ -14,7 +14,7 @@ from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.streams import Streams
 from redistrib.programs.search.works import Beside, Overlap, PricedWork, WorkBuffer
-from redistrib.programs.time.blocks import TimedBlock, timed
+from redistrib.programs.time.task_blocks import TimedTasks, timed
 from redistrib.programs.time.two_streams import SAME_TIME
 
 WINDOWS = (None, 8, 1)  # computations by which moves are issued early, tried in turn where memory is short
@@ -50,14 +50,14 @@ def _beside(streams: Streams) -> Beside:
     return Beside(streams.overlap, whole.seconds, lambda: _peak(laid, whole))
 
 
-def _peak(laid: LaidOut, whole: TimedBlock) -> tuple[int, int]:
+def _peak(laid: LaidOut, whole: TimedTasks) -> tuple[int, int]:
     """The most bytes that are live at once, and the operation that runs then, by number."""
     add_buffers(laid)
     most, when = whole.peak()
     return most, _running(laid, whole, when)
 
 
-def _running(laid: LaidOut, block: TimedBlock, when: float) -> int:
+def _running(laid: LaidOut, block: TimedTasks, when: float) -> int:
     """The operation that runs at a time, by number; of a loop that of the step at its worst moment."""
     count, times = len(laid.streams.problem.graph.operations), block.counted_by
     for k in reversed(times.order):
@@ -71,7 +71,7 @@ def _running(laid: LaidOut, block: TimedBlock, when: float) -> int:
     return 0
 
 
-def _expose(laid: LaidOut, block: TimedBlock) -> None:
+def _expose(laid: LaidOut, block: TimedTasks) -> None:
     """Name the entries whose gathers computations of a step wait for, and the results moved after all of them."""
     for task, parts in laid.parts.items():
         for part, timed_part in zip(parts, block.parts[task], strict=True):

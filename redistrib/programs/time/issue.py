@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramData, held_by, made_by, stored_by, used_by
 from redistrib.programs.ir.live import Liveness, carries_on, renames, steps_of
 from redistrib.programs.ir.program import Program
-from redistrib.programs.time.blocks import Block, TaskBuffer, TimedBlock, timed
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.prices import PricedStage, compute_stages, move_stages
+from redistrib.programs.time.task_blocks import TaskBlock, TaskBuffer, TimedTasks, timed
 from redistrib.programs.time.two_streams import Task
 
 
@@ -33,7 +33,7 @@ class ProgramBlock:
     """
 
     program: ProgramData
-    block: Block = field(default_factory=Block)
+    block: TaskBlock = field(default_factory=TaskBlock)
     ops: list[Op] = field(default_factory=list)
     stages: list[Sequence[PricedStage]] = field(default_factory=list)
     names: list[Op] = field(default_factory=list)
@@ -136,7 +136,7 @@ def issued(program: Program, machine: Machine, window: int | None = None) -> Pro
     return replace(program, ops=tuple(_in_order(own, timed(own.block, window), {})))
 
 
-def _in_order(own: ProgramBlock, block: TimedBlock, done: dict[int, ProgramData]) -> Iterator[Op]:
+def _in_order(own: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]) -> Iterator[Op]:
     """The operations of a program as they are issued; `done` has the programs that were reordered, by their blocks."""
     ops = [*own.ops]
     for task, parts in own.parts.items():
@@ -150,7 +150,7 @@ def _in_order(own: ProgramBlock, block: TimedBlock, done: dict[int, ProgramData]
     return _with_names(ops, block.times.order, own.names, own.program)
 
 
-def _reordered(own: ProgramBlock, block: TimedBlock, done: dict[int, ProgramData]) -> ProgramData:
+def _reordered(own: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]) -> ProgramData:
     if id(own) not in done:
         done[id(own)] = replace(own.program, ops=tuple(_in_order(own, block, done)))
     return done[id(own)]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from redistrib.programs.ir.data import Call, Move, ProgramData, name_of
-from redistrib.programs.time.blocks import TimedBlock, in_turn, live_bytes, timed
 from redistrib.programs.time.issue import ProgramBlock, ProgramTasks
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.sharing import shared_clocks
+from redistrib.programs.time.task_blocks import TimedTasks, in_turn, live_bytes, timed
 from redistrib.programs.time.timeline import Event, Run
 
 
@@ -46,7 +46,7 @@ def run_once(
     return run
 
 
-def _streams(own: ProgramBlock, block: TimedBlock, task: int) -> set[str]:
+def _streams(own: ProgramBlock, block: TimedTasks, task: int) -> set[str]:
     """The streams that a task keeps busy."""
     if task not in own.parts:
         return {"moves" if block.tasks[task].moves and not block.is_apart else ""}
@@ -54,7 +54,7 @@ def _streams(own: ProgramBlock, block: TimedBlock, task: int) -> set[str]:
     return {"", *(stream for part in parts for k in range(len(part[0].ops)) for stream in _streams(*part, k))}
 
 
-def _busy(own: ProgramBlock, block: TimedBlock) -> Mapping[str, float]:
+def _busy(own: ProgramBlock, block: TimedTasks) -> Mapping[str, float]:
     """Seconds in which each stream works."""
     busy: dict[str, float] = defaultdict(float)
     for task, timed_task in enumerate(block.tasks):
@@ -84,7 +84,7 @@ def _met(own: ProgramBlock) -> int:
     return sum(sum(map(_met, own.parts[task])) if task in own.parts else 1 for task in range(len(own.ops)))
 
 
-def _events(own: ProgramBlock, block: TimedBlock, clock: int) -> Iterator[Event]:
+def _events(own: ProgramBlock, block: TimedTasks, clock: int) -> Iterator[Event]:
     """The operations with their times, as they are issued, but for those that take none."""
     order, start, end = times = block.times
     counted = in_turn(order, 0.5) if block.is_apart else times

@@ -37,7 +37,7 @@ class TaskBuffer(NamedTuple):
     is_counted: bool = False
 
 
-class Repeated(NamedTuple):
+class RepeatedLayers(NamedTuple):
     """Layers of which a few are laid out one after the other; each further one takes as long as the last of these.
 
     Attributes:
@@ -74,7 +74,7 @@ class RepeatedBuffers(NamedTuple):
 
 
 @dataclass(eq=False)
-class Block:
+class TaskBlock:
     """What runs once, or in each step of a loop, or in its condition.
 
     Attributes:
@@ -89,8 +89,8 @@ class Block:
     tasks: list[Task] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
     buffers: list[TaskBuffer] = field(default_factory=list)
-    loops: dict[int, tuple[int, Sequence[Block]]] = field(default_factory=dict)
-    repeated: list[Repeated] = field(default_factory=list)
+    loops: dict[int, tuple[int, Sequence[TaskBlock]]] = field(default_factory=dict)
+    repeated: list[RepeatedLayers] = field(default_factory=list)
     beyond: list[RepeatedBuffers] = field(default_factory=list)
 
     def add(self, task: Task, scratch: int = 0) -> int:
@@ -101,20 +101,20 @@ class Block:
 
 
 @dataclass(eq=False)
-class TimedBlock:
+class TimedTasks:
     """A block, and when its tasks run.
 
     Attributes:
         block: the block.
         tasks: with the seconds of loops.
-        parts: of loops, by task, those of `Block.loops`, timed.
+        parts: of loops, by task, those of `TaskBlock.loops`, timed.
         times: of the tasks.
         is_apart: whether moves run between computations, so that buffers are counted by order.
     """
 
-    block: Block
+    block: TaskBlock
     tasks: Sequence[Task]
-    parts: dict[int, Sequence[TimedBlock]]
+    parts: dict[int, Sequence[TimedTasks]]
     times: TaskTimes
     is_apart: bool
 
@@ -123,7 +123,7 @@ class TimedBlock:
         """Until all is done."""
         return self.times.seconds + sum(self._further(layers) for layers in self.block.repeated)
 
-    def _further(self, layers: Repeated) -> float:
+    def _further(self, layers: RepeatedLayers) -> float:
         """Seconds of the layers that are not laid out."""
         times, ends = layers
         first = ends[-2] if len(ends) > 1 else 0
@@ -151,7 +151,7 @@ class TimedBlock:
             scratch[task] = max(part._needs[0] for part in parts)
         return scratch
 
-    def fullest_part(self, loop: int) -> TimedBlock:
+    def fullest_part(self, loop: int) -> TimedTasks:
         """The part of a loop that needs most."""
         return max(self.parts[loop], key=lambda part: part._needs)
 
@@ -178,7 +178,7 @@ class TimedBlock:
         return max(worst)
 
 
-def timed(block: Block, window: int | None = None, *, is_apart: bool = False) -> TimedBlock:
+def timed(block: TaskBlock, window: int | None = None, *, is_apart: bool = False) -> TimedTasks:
     """When the tasks of a block run.
 
     Args:
@@ -187,12 +187,12 @@ def timed(block: Block, window: int | None = None, *, is_apart: bool = False) ->
             number.
         is_apart: whether moves run between computations, in the order of the tasks.
     """
-    tasks, parts = [*block.tasks], dict[int, Sequence[TimedBlock]]()
+    tasks, parts = [*block.tasks], dict[int, Sequence[TimedTasks]]()
     for task, (steps, blocks) in block.loops.items():
         parts[task] = [timed(part, window, is_apart=is_apart) for part in blocks]
         tasks[task] = tasks[task]._replace(seconds=steps * sum(part.seconds for part in parts[task]))
     times = one_by_one(tasks) if is_apart else overlapped(tasks, window)
-    return TimedBlock(block, tasks, parts, times, is_apart)
+    return TimedTasks(block, tasks, parts, times, is_apart)
 
 
 def one_by_one(tasks: Sequence[Task]) -> TaskTimes:
