@@ -1,19 +1,6 @@
 """Operations before anything is cut: nests joined by the values that they read and make.
 
-The body of a loop stands in the list once, between the operations that lead into it and out of it. These compute
-nothing, and each is an identity of its operand:
-
-==========  ====================================================================================================
-role        its operand and its result
-==========  ====================================================================================================
-`"carry"`   the value before the loop, and the one at the end of a step; makes the value at the start of a step
-`"entry"`   an array with one entry for each step along dimension 0; makes the entry of a step
-`"test"`    the condition of a `while`, before each step
-`"stack"`   a value of a step; makes an array of those of all steps along dimension 0
-`"leave"`   the value at the start of a step; makes the value after the last step
-==========  ====================================================================================================
-
-A value from before a loop that an operation of the body reads is there at every step.
+Loops are flat: their bodies stand in the list, between operations at the edge of the loop, see `ir.loops`.
 """
 
 from __future__ import annotations
@@ -22,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from redistrib.programs.ir.loops import INNER, LEAVE, STACK, Edge
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
-
-LoopRole: TypeAlias = Literal["", "carry", "entry", "test", "stack", "leave"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class Operation:
         source: where it comes from, `file:line`.
         opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
         pinned: the cut that it must have and the dimensions that any other axis may cut; None where all is free.
-        role: its place at the edge of a loop; empty for all other operations.
+        edge: what it does at the edge of a loop.
     """
 
     nest: Nest
@@ -87,12 +73,17 @@ class Operation:
     source: str = ""
     opaque: str = ""
     pinned: Pinned | None = None
-    role: LoopRole = ""
+    edge: Edge = INNER
 
     @property
     def name(self) -> str:
         """Of the nest."""
         return self.nest.name
+
+    @property
+    def role(self) -> str:
+        """The name of its edge."""
+        return self.edge.kind
 
     @property
     def record(self) -> Record:
@@ -152,7 +143,7 @@ class LoopScope:
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations in order, each after the makers of its operands, except the second read of a `"carry"`.
+    """Operations in order, each after the makers of its operands, except the second read of a `CARRY`.
 
     Attributes:
         inputs: the values it starts from.
@@ -219,7 +210,7 @@ class Graph:
 
     @cached_property
     def closing(self) -> dict[int, tuple[int, ...]]:
-        """For the last operation of a step the `"carry"` operations whose second read is needed after it.
+        """For the last operation of a step the `CARRY` operations whose second read is needed after it.
 
         Results of the loop are stacked and left behind when the step has handed on what it carries.
         """
@@ -229,7 +220,7 @@ class Graph:
                 last[scope] = k - 1
         inside: dict[int, list[int]] = {}
         for k, operation in enumerate(self.operations):
-            if operation.role == "carry":
+            if operation.edge.carries:
                 inside.setdefault(last[self.scopes[k] or 0], []).append(k)
         return {k: tuple(numbers) for k, numbers in inside.items()}
 
@@ -243,18 +234,18 @@ class Graph:
 
     def leaves_loop(self, number: int) -> bool:
         """Whether the result of an operation is one of the loop that it stands in."""
-        return self.operations[number].role in ("stack", "leave")
+        return self.operations[number].edge.leaves
 
     def results_of(self, loop: int) -> list[Array]:
         """The results of a loop: those that it carries, then those that it stacks."""
         numbers = range(self.loops[loop].first, self.loops[loop].stop)
         inside = [self.operations[k] for k in numbers if self.scopes[k] == loop]
-        return [op.outs[0] for role in ("leave", "stack") for op in inside if op.role == role]
+        return [op.outs[0] for edge in (LEAVE, STACK) for op in inside if op.edge is edge]
 
     @cached_property
     def conditions(self) -> dict[int, int]:
-        """For every loop, by number, that a condition ends, the number of its `"test"` operation."""
-        tests = (k for k, operation in enumerate(self.operations) if operation.role == "test")
+        """For every loop, by number, that a condition ends, the number of its `TEST` operation."""
+        tests = (k for k, operation in enumerate(self.operations) if operation.edge.tests)
         return {scope: k for k in tests if (scope := self.scopes[k]) is not None}
 
     def tests_with(self, name: str, number: int) -> bool:
@@ -271,16 +262,10 @@ class Graph:
         if name not in self.makers:
             return -1
         number = self.makers[name][0]
-        loop = self.loops[self.scopes[number] or 0] if self.operations[number].role else None
-        match self.operations[number].role:
-            case "carry":
-                return number + 1
-            case "stack" if loop:
-                return loop.first
-            case "leave" if loop:
-                return loop.stop
-            case _:
-                return number
+        edge, scope = self.operations[number].edge, self.scopes[number]
+        if edge.leaves and scope is not None:
+            return self.loops[scope].stop if edge.renames else self.loops[scope].first
+        return number + edge.carries
 
     def begins_at(self, name: str, number: int) -> int:
         """The operation before which a value is moved for a reader: before the loop, where it comes from outside."""
@@ -290,14 +275,14 @@ class Graph:
     def held_until(self, number: int, read: int) -> int:
         """The operation until which a value is kept for a reader.
 
-        Values from outside are live while the loop runs, and carried values until its steps end. A `"leave"` allocates
+        Values from outside are live while the loop runs, and carried values until its steps end. A `LEAVE` allocates
         nothing: it has the bytes of the carried value.
         """
         operation, scope = self.operations[number], self.scopes[number]
         name = operation.ins[read]
-        if scope is not None and operation.role == "carry":
+        if scope is not None and operation.edge.carries:
             return self.loops[scope].stop - 1 if read else number
-        if operation.role == "leave":
+        if operation.edge.renames:
             return self.makers[name][0]
         loop = self._outermost(name, number)
         return number if loop is None else loop.stop - 1
@@ -314,10 +299,10 @@ class Graph:
 
     @cached_property
     def accumulators(self) -> tuple[int, ...]:
-        """The `"carry"` operations whose values a loop may carry as summands: the next value is linear in the last."""
+        """The `CARRY` operations whose values a loop may carry as summands: the next value is linear in the last."""
         numbers = []
         for k, operation in enumerate(self.operations):
-            if operation.role == "carry" and operation.nest.linear and self._is_linear(operation):
+            if operation.edge.carries and operation.nest.linear and self._is_linear(operation):
                 numbers.append(k)
         return tuple(numbers)
 
@@ -347,7 +332,7 @@ class Graph:
         waiting += [self.makers[name][0] for name in self.outputs if name in self.makers]
         tests: list[list[int]] = [[] for _ in self.loops]
         for k, (operation, scope) in enumerate(zip(self.operations, self.scopes, strict=True)):
-            if operation.role == "test" and scope is not None:
+            if operation.edge.tests and scope is not None:
                 tests[scope].append(k)
         needed = set[int]()
         while waiting:

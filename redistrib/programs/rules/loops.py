@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.programs.ir.graph import Array, LoopRole, LoopScope, Operation
+from redistrib.programs.ir.graph import Array, LoopScope, Operation
+from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.rules.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
@@ -124,7 +125,7 @@ class _Loop:
         for k in range(first, len(operations)):
             operation, nest = operations[k], operations[k].nest
             read_of = {maker[name] for name in operation.ins if name in maker}
-            if operation.role or nest.effectful or k in inside or not read_of <= steady:
+            if not operation.edge.computes or nest.effectful or k in inside or not read_of <= steady:
                 continue
             steady.add(k)
             read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
@@ -151,7 +152,7 @@ class _Loop:
     def carry(self, name: str, form: Form) -> str:
         """Add a carried value with its initial value; `close_carries` adds its value at the end of a step."""
         self.carries.append(len(self.tracer.operations))
-        return self._add("carry", (name, name), form.shape, form.shape, form.dtype)
+        return self._add(CARRY, (name, name), form.shape, form.shape, form.dtype)
 
     def close_carries(self, ends: Sequence[str]) -> None:
         """Set the value of each carried value at the end of a step."""
@@ -161,26 +162,24 @@ class _Loop:
 
     def entry(self, name: str, form: Form) -> str:
         """The entry of a step in an array with an entry for each step."""
-        return self._add("entry", (name,), form.shape, form.shape[1:], form.dtype)
+        return self._add(ENTRY, (name,), form.shape, form.shape[1:], form.dtype)
 
     def stack(self, name: str, form: Form) -> str:
         """The array of the results of all steps."""
-        return self._add("stack", (name,), form.shape[1:], form.shape, form.dtype)
+        return self._add(STACK, (name,), form.shape[1:], form.shape, form.dtype)
 
     def leave(self, name: str) -> str:
         """A carried value after the last step."""
         arrays = (self.tracer.operations[k].outs[0] for k in self.carries)
         array = next(array for array in arrays if array.name == name)
-        return self._add("leave", (name,), array.shape, array.shape, array.dtype)
+        return self._add(LEAVE, (name,), array.shape, array.shape, array.dtype)
 
     def test(self, name: str) -> None:
         """Add the condition under which another step follows."""
         nest = Nest("test", (), (Access("a0", ()),), (), flops=0)
-        self._append(nest, "test", (name,), ())
+        self._append(nest, TEST, (name,), ())
 
-    def _add(
-        self, role: LoopRole, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str
-    ) -> str:
+    def _add(self, edge: Edge, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
         """Add an operation that is the identity, of entries or between arrays of which one has another dimension."""
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
@@ -198,11 +197,11 @@ class _Loop:
             linear=(tuple(range(len(ins))),) if sums else (),
             flops=0,
         )
-        name = self.tracer.named(role)
-        self._append(nest, role, ins, (Array(name, tuple(written), dtype),))
+        name = self.tracer.named(edge.kind)
+        self._append(nest, edge, ins, (Array(name, tuple(written), dtype),))
         return name
 
-    def _append(self, nest: Nest, role: LoopRole, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
-        name = outs[0].name if outs else self.tracer.named(role)
-        operation = Operation(replace(nest, name=name), role, ins, outs, self.source, role=role)
+    def _append(self, nest: Nest, edge: Edge, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+        name = outs[0].name if outs else self.tracer.named(edge.kind)
+        operation = Operation(replace(nest, name=name), edge.kind, ins, outs, self.source, edge=edge)
         self.tracer.operations.append(operation)
