@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from redistrib.programs.ir.loops import INNER, LEAVE, STACK, Edge
+from redistrib.programs.ir.loops import INNER, Carried, Edge, GraphLoop, LoopScope, loops_of
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
@@ -81,11 +81,6 @@ class Operation:
         return self.nest.name
 
     @property
-    def role(self) -> str:
-        """The name of its edge."""
-        return self.edge.kind
-
-    @property
     def record(self) -> Record:
         """What is known of the operation besides its nest."""
         return self.nest.record or record_of(self.kind)
@@ -118,30 +113,6 @@ class CountedStep:
 
 
 @dataclass(frozen=True)
-class LoopScope:
-    """Operations that run once a step of a loop.
-
-    Attributes:
-        name: of the loop.
-        parent: number of the loop that it stands in, among the loops of the graph; None: in none.
-        first, stop: numbers of its operations, those of loops inside included: from `first` to before `stop`.
-        steps: how often it runs; of a `while` the steps that it is counted with.
-        reverse: whether the last entry comes first.
-        is_while: whether a condition ends it.
-        source: where it comes from, `file:line`.
-    """
-
-    name: str
-    parent: int | None
-    first: int
-    stop: int
-    steps: int
-    reverse: bool = False
-    is_while: bool = False
-    source: str = ""
-
-
-@dataclass(frozen=True)
 class Graph:
     """Operations in order, each after the makers of its operands, except the second read of a `CARRY`.
 
@@ -149,13 +120,13 @@ class Graph:
         inputs: the values it starts from.
         operations: in order.
         outputs: names of the values it ends with.
-        loops: the loops, each after the one that it stands in.
+        bodies: where the bodies of its loops stand, each after the one that it stands in.
     """
 
     inputs: tuple[Array, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[str, ...]
-    loops: tuple[LoopScope, ...] = ()
+    bodies: tuple[LoopScope, ...] = ()
 
     @cached_property
     def arrays(self) -> Mapping[str, Array]:
@@ -177,27 +148,32 @@ class Graph:
     # ------------------------------------------------------------------------------------------------ loops
 
     @cached_property
+    def loops(self) -> tuple[GraphLoop, ...]:
+        """The loops, each after the one that it stands in."""
+        return loops_of(self.bodies, self.operations, self.scopes)
+
+    @cached_property
     def scopes(self) -> tuple[int | None, ...]:
         """For every operation the innermost loop that it stands in, by number."""
         scopes: list[int | None] = [None] * len(self.operations)
-        for number, loop in enumerate(self.loops):
+        for number, loop in enumerate(self.bodies):
             scopes[loop.first : loop.stop] = [number] * (loop.stop - loop.first)
         return tuple(scopes)
 
     def scope_of(self, name: str) -> int | None:
         """The innermost loop in which a value exists; results of a loop are outside it."""
-        if not self.loops or name not in self.makers:
+        if not self.bodies or name not in self.makers:
             return None
         number = self.makers[name][0]
         scope = self.scopes[number]
-        return self.loops[scope].parent if scope is not None and self.leaves_loop(number) else scope
+        return self.bodies[scope].parent if scope is not None and self.operations[number].edge.leaves else scope
 
     def steps_of(self, scope: int | None) -> int:
         """How often the body of a loop runs in all; 1 outside of loops."""
         steps = 1
         while scope is not None:
-            steps *= self.loops[scope].steps
-            scope = self.loops[scope].parent
+            steps *= self.bodies[scope].steps
+            scope = self.bodies[scope].parent
         return steps
 
     def times(self, number: int) -> int:
@@ -210,43 +186,24 @@ class Graph:
 
     @cached_property
     def closing(self) -> dict[int, tuple[int, ...]]:
-        """For the last operation of a step the `CARRY` operations whose second read is needed after it.
-
-        Results of the loop are stacked and left behind when the step has handed on what it carries.
-        """
-        last = [loop.stop - 1 for loop in self.loops]
-        for k in reversed(range(len(self.operations))):
-            if (scope := self.scopes[k]) is not None and self.leaves_loop(k):
-                last[scope] = k - 1
+        """For the last operation of a step the `CARRY` operations whose second read is needed after it."""
         inside: dict[int, list[int]] = {}
-        for k, operation in enumerate(self.operations):
-            if operation.edge.carries:
-                inside.setdefault(last[self.scopes[k] or 0], []).append(k)
-        return {k: tuple(numbers) for k, numbers in inside.items()}
+        for loop in self.loops:
+            inside.setdefault(loop.last, []).extend(carried.number for carried in loop.carried)
+        return {k: tuple(sorted(numbers)) for k, numbers in inside.items()}
 
     @cached_property
     def ending(self) -> dict[int, tuple[int, ...]]:
         """For the last operation of a loop the loops that end with it, by number, the innermost first."""
         inside: dict[int, list[int]] = {}
-        for number in reversed(range(len(self.loops))):
-            inside.setdefault(self.loops[number].stop - 1, []).append(number)
+        for number in reversed(range(len(self.bodies))):
+            inside.setdefault(self.bodies[number].stop - 1, []).append(number)
         return {k: tuple(numbers) for k, numbers in inside.items()}
-
-    def leaves_loop(self, number: int) -> bool:
-        """Whether the result of an operation is one of the loop that it stands in."""
-        return self.operations[number].edge.leaves
-
-    def results_of(self, loop: int) -> list[Array]:
-        """The results of a loop: those that it carries, then those that it stacks."""
-        numbers = range(self.loops[loop].first, self.loops[loop].stop)
-        inside = [self.operations[k] for k in numbers if self.scopes[k] == loop]
-        return [op.outs[0] for edge in (LEAVE, STACK) for op in inside if op.edge is edge]
 
     @cached_property
     def conditions(self) -> dict[int, int]:
         """For every loop, by number, that a condition ends, the number of its `TEST` operation."""
-        tests = (k for k, operation in enumerate(self.operations) if operation.edge.tests)
-        return {scope: k for k in tests if (scope := self.scopes[k]) is not None}
+        return {number: loop.test for number, loop in enumerate(self.loops) if loop.test is not None}
 
     def tests_with(self, name: str, number: int) -> bool:
         """Whether an operation reads a carried value for the condition: a step does not see moves made for it."""
@@ -264,7 +221,7 @@ class Graph:
         number = self.makers[name][0]
         edge, scope = self.operations[number].edge, self.scopes[number]
         if edge.leaves and scope is not None:
-            return self.loops[scope].stop if edge.renames else self.loops[scope].first
+            return self.bodies[scope].stop if edge.renames else self.bodies[scope].first
         return number + edge.carries
 
     def begins_at(self, name: str, number: int) -> int:
@@ -281,7 +238,7 @@ class Graph:
         operation, scope = self.operations[number], self.scopes[number]
         name = operation.ins[read]
         if scope is not None and operation.edge.carries:
-            return self.loops[scope].stop - 1 if read else number
+            return self.bodies[scope].stop - 1 if read else number
         if operation.edge.renames:
             return self.makers[name][0]
         loop = self._outermost(name, number)
@@ -294,24 +251,21 @@ class Graph:
             return None
         own_scope = self.scope_of(name)
         while scope is not None and scope != own_scope:
-            outermost, scope = self.loops[scope], self.loops[scope].parent
+            outermost, scope = self.bodies[scope], self.bodies[scope].parent
         return outermost
 
     @cached_property
     def accumulators(self) -> tuple[int, ...]:
         """The `CARRY` operations whose values a loop may carry as summands: the next value is linear in the last."""
-        numbers = []
-        for k, operation in enumerate(self.operations):
-            if operation.edge.carries and operation.nest.linear and self._is_linear(operation):
-                numbers.append(k)
-        return tuple(numbers)
+        all_carried = (carried for loop in self.loops for carried in loop.carried)
+        return tuple(sorted(carried.number for carried in all_carried if self._is_linear(carried)))
 
-    def _is_linear(self, carry: Operation) -> bool:
+    def _is_linear(self, carried: Carried) -> bool:
         """Whether linear operations lead from the value at the start of a step to the one at its end."""
-        waiting, seen = [carry.ins[1]], set[str]()
+        waiting, seen = [carried.end] if self.operations[carried.number].nest.linear else [], set[str]()
         while waiting:
             name = waiting.pop()
-            if name == carry.outs[0].name:
+            if name == carried.start:
                 return True
             if name in seen or name not in self.makers:
                 continue
@@ -330,10 +284,6 @@ class Graph:
         """The graph without operations of which nothing is needed; operations with effects stay."""
         waiting = [k for k, operation in enumerate(self.operations) if operation.nest.effectful]
         waiting += [self.makers[name][0] for name in self.outputs if name in self.makers]
-        tests: list[list[int]] = [[] for _ in self.loops]
-        for k, (operation, scope) in enumerate(zip(self.operations, self.scopes, strict=True)):
-            if operation.edge.tests and scope is not None:
-                tests[scope].append(k)
         needed = set[int]()
         while waiting:
             number = waiting.pop()
@@ -343,24 +293,25 @@ class Graph:
             waiting += [self.makers[name][0] for name in self.operations[number].ins if name in self.makers]
             scope = self.scopes[number]
             while scope is not None:  # an operation in a loop runs as often as its condition says
-                waiting += tests[scope]
-                scope = self.loops[scope].parent
+                if scope in self.conditions:
+                    waiting.append(self.conditions[scope])
+                scope = self.bodies[scope].parent
         remaining = sorted(needed)
-        return replace(self, operations=tuple(self.operations[k] for k in remaining), loops=self.loops_of(remaining))
+        return replace(self, operations=tuple(self.operations[k] for k in remaining), bodies=self.bodies_of(remaining))
 
-    def loops_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
-        """The loops of a graph that has these operations alone; those of which none is left go."""
+    def bodies_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
+        """The bodies of a graph that has these operations alone; those of which none is left go."""
         left = {*kept}
         before = [0, *accumulate(int(k in left) for k in range(len(self.operations)))]
         number_of: dict[int, int] = {}
-        loops: list[LoopScope] = []
-        for number, loop in enumerate(self.loops):
+        bodies: list[LoopScope] = []
+        for number, loop in enumerate(self.bodies):
             first, stop = before[loop.first], before[loop.stop]
             if first < stop:
-                number_of[number] = len(loops)
+                number_of[number] = len(bodies)
                 parent = None if loop.parent is None else number_of[loop.parent]
-                loops.append(replace(loop, parent=parent, first=first, stop=stop))
-        return tuple(loops)
+                bodies.append(replace(loop, parent=parent, first=first, stop=stop))
+        return tuple(bodies)
 
 
 def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:

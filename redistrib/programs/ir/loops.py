@@ -20,7 +20,9 @@ Whoever makes a loop names these. All others ask an edge what it does, and a loo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,3 +60,130 @@ ENTRY = Edge("entry", begins=True, slices=True)
 TEST = Edge("test", tests=True)
 STACK = Edge("stack", leaves=True, stacks=True)
 LEAVE = Edge("leave", leaves=True, renames=True, reads=0)
+
+
+@dataclass(frozen=True)
+class LoopScope:
+    """Operations that run once a step of a loop.
+
+    Attributes:
+        name: of the loop.
+        parent: number of the loop that it stands in, among the loops of the graph; None: in none.
+        first, stop: numbers of its operations, those of loops inside included: from `first` to before `stop`.
+        steps: how often it runs; of a `while` the steps that it is counted with.
+        reverse: whether the last entry comes first.
+        source: where it comes from, `file:line`.
+    """
+
+    name: str
+    parent: int | None
+    first: int
+    stop: int
+    steps: int
+    reverse: bool = False
+    source: str = ""
+
+
+class Carried(NamedTuple):
+    """A value that a loop hands from each step to the next.
+
+    Attributes:
+        number: of its `CARRY`.
+        initial: the value before the loop.
+        start, end: the values at the start and at the end of a step.
+        result: the value after the last step; None where nothing reads it.
+    """
+
+    number: int
+    initial: str
+    start: str
+    end: str
+    result: str | None
+
+
+class Stacked(NamedTuple):
+    """An array with an entry for each step.
+
+    Attributes:
+        number: of its `ENTRY`, or of its `STACK`.
+        array: the array.
+        entry: the value of a step.
+    """
+
+    number: int
+    array: str
+    entry: str
+
+
+@dataclass(frozen=True)
+class GraphLoop(LoopScope):
+    """A loop of a graph.
+
+    Attributes:
+        carried: the values that it hands from step to step.
+        entries: the arrays of which each step takes an entry.
+        stacked: the arrays of values of all steps.
+        test: number of its `TEST`; None where its steps are counted.
+        last: number of the last operation of a step: it then hands on what it carries, and its results come after.
+    """
+
+    carried: tuple[Carried, ...] = ()
+    entries: tuple[Stacked, ...] = ()
+    stacked: tuple[Stacked, ...] = ()
+    test: int | None = None
+    last: int = -1
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        """Its operands besides those that are equal at every step: what it carries begins with, then arrays."""
+        return (*(one.initial for one in self.carried), *(one.array for one in self.entries))
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """Its results: what it carries, then what it stacks."""
+        left = (one.result for one in self.carried if one.result is not None)
+        return (*left, *(one.array for one in self.stacked))
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class _Operation(Protocol):
+    @property
+    def edge(self) -> Edge: ...
+    @property
+    def ins(self) -> tuple[str, ...]: ...
+    @property
+    def outs(self) -> Sequence[_Named]: ...
+
+
+def loops_of(
+    bodies: Sequence[LoopScope], operations: Sequence[_Operation], scopes: Sequence[int | None]
+) -> tuple[GraphLoop, ...]:
+    """The loops of operations, from those at their edges.
+
+    Args:
+        bodies: where the bodies of the loops stand.
+        operations: all of the graph.
+        scopes: for each operation the innermost loop that it stands in, by number.
+    """
+    at_edge: list[list[tuple[int, _Operation]]] = [[] for _ in bodies]
+    for number, (operation, scope) in enumerate(zip(operations, scopes, strict=True)):
+        if scope is not None and not operation.edge.computes:
+            at_edge[scope].append((number, operation))
+    return tuple(_loop(body, edges) for body, edges in zip(bodies, at_edge, strict=True))
+
+
+def _loop(body: LoopScope, edges: Sequence[tuple[int, _Operation]]) -> GraphLoop:
+    left = {op.ins[0]: op.outs[0].name for _, op in edges if op.edge.renames}
+    starts = ((k, op.outs[0].name, op.ins) for k, op in edges if op.edge.carries)
+    return GraphLoop(
+        **vars(body),
+        carried=tuple(Carried(k, ins[0], start, ins[1], left.get(start)) for k, start, ins in starts),
+        entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
+        stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
+        test=next((k for k, op in edges if op.edge.tests), None),
+        last=next((k for k, op in edges if op.edge.leaves), body.stop) - 1,
+    )

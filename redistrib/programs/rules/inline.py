@@ -15,7 +15,8 @@ from redistrib.backends.jax.memory_kinds import of_host
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.errors import ProgramError
-from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation
+from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.loops import LoopScope
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Fusion, Opens, Positions
 from redistrib.programs.rules import (  # noqa: F401  # they fill the table

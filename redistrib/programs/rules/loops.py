@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.programs.ir.graph import Array, LoopScope, Operation
-from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge
+from redistrib.programs.ir.graph import Array, Operation
+from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.rules.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
@@ -64,7 +64,7 @@ def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_
     start = len(ins) - len(eqn.outvars)
     forms = [form_of(var.aval) for var in eqn.outvars]
     starts = _materialized(tracer, ins[start:], forms)
-    loop = _Loop(tracer, "while", trip_count, source, is_while=True)
+    loop = _Loop(tracer, "while", trip_count, source)
     carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
     (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*ins[:tests], *carries], source)
     loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
@@ -87,12 +87,10 @@ def _materialized(tracer: Tracer, atoms: Sequence[Atom], forms: Sequence[Form]) 
 class _Loop:
     """A loop in the making: its operations are those that the tracer adds until `end`."""
 
-    def __init__(
-        self, tracer: Tracer, kind: str, steps: int, source: str, *, reverse: bool = False, is_while: bool = False
-    ) -> None:
+    def __init__(self, tracer: Tracer, kind: str, steps: int, source: str, *, reverse: bool = False) -> None:
         self.tracer, self.kind, self.source, self.outer = tracer, kind, source, tracer.scope
         self.number, first = len(tracer.loops), len(tracer.operations)
-        scope = LoopScope(tracer.named(kind), self.outer, first, first, steps, reverse, is_while, source)
+        scope = LoopScope(tracer.named(kind), self.outer, first, first, steps, reverse, source)
         tracer.loops.append(scope)
         tracer.scope = self.number
         self.carries: list[int] = []

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from redistrib.programs.ir.data import Compute, Loop, Move, ProgramData
-from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation
-from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge
+from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.value import Value
 
@@ -86,7 +86,7 @@ class _Walk:
 
     def _loop(self, program: ProgramData, op: Loop, scope: int | None) -> None:
         number, first = len(self.loops), len(self.operations)
-        self.loops.append(LoopScope(op.name, scope, first, first, op.steps, op.reverse, op.condition is not None))
+        self.loops.append(LoopScope(op.name, scope, first, first, op.steps, op.reverse))
         ins, inside = op.ins, op.program
         for inner in op.programs:
             for value, name in zip(inner.inputs[: op.constants], ins, strict=False):
