@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from redistrib.programs.ir.loops import INNER, Carried, Edge, GraphLoop, LoopScope, loops_of
+from redistrib.programs.ir.loops import INNER, Carried, Edge, GraphLoop, LoopForm, LoopScope, Stacked
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
@@ -91,25 +91,14 @@ class CountedStep:
     """One step of a counted loop that is a single operation.
 
     Attributes:
-        graph: the step on whole arrays. Its inputs stand for the operands of the loop, in this order: those that are
-            equal at every step, carried ones, and entries of stacked ones, which have an entry for each step along
-            dimension 0. Its outputs are the carried values, then the entries of stacked results.
-        consts, carried: how many operands are equal at every step, and how many are carried.
-        steps: how often it runs.
-        reverse: whether the last entry comes first.
+        graph: the step on whole arrays; its inputs stand for the operands of the loop, its outputs for the results.
+        form: of the loop.
         numbers: operands that are single numbers, by position.
     """
 
     graph: Graph
-    consts: int
-    carried: int
-    steps: int
-    reverse: bool
+    form: LoopForm
     numbers: Mapping[int, Any]
-
-    def is_stacked(self, operand: int) -> bool:
-        """Whether an operand has an entry for each step."""
-        return operand >= self.consts + self.carried
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,11 @@ class Graph:
     @cached_property
     def loops(self) -> tuple[GraphLoop, ...]:
         """The loops, each after the one that it stands in."""
-        return loops_of(self.bodies, self.operations, self.scopes)
+        at_edge: list[list[tuple[int, Operation]]] = [[] for _ in self.bodies]
+        for number, (operation, scope) in enumerate(zip(self.operations, self.scopes, strict=True)):
+            if scope is not None and not operation.edge.computes:
+                at_edge[scope].append((number, operation))
+        return tuple(_loop(body, edges) for body, edges in zip(self.bodies, at_edge, strict=True))
 
     @cached_property
     def scopes(self) -> tuple[int | None, ...]:
@@ -312,6 +305,20 @@ class Graph:
                 parent = None if loop.parent is None else number_of[loop.parent]
                 bodies.append(replace(loop, parent=parent, first=first, stop=stop))
         return tuple(bodies)
+
+
+def _loop(body: LoopScope, edges: Sequence[tuple[int, Operation]]) -> GraphLoop:
+    """A loop, from where its body stands and the operations at its edge."""
+    left = {op.ins[0]: op.outs[0].name for _, op in edges if op.edge.renames}
+    starts = ((k, op.outs[0].name, op.ins) for k, op in edges if op.edge.carries)
+    return GraphLoop(
+        **vars(body),
+        carried=tuple(Carried(k, ins[0], start, ins[1], left.get(start)) for k, start, ins in starts),
+        entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
+        stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
+        test=next((k for k, op in edges if op.edge.tests), None),
+        last=next((k for k, op in edges if op.edge.leaves), body.stop) - 1,
+    )
 
 
 def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:

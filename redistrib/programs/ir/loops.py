@@ -21,8 +21,77 @@ Whoever makes a loop names these. All others ask an edge what it does, and a loo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from redistrib.lang.types import DimType, DistType
+
+_T = TypeVar("_T")
+
+
+class LoopForm(NamedTuple):
+    """How often a loop runs, and how its operands and its results follow each other.
+
+    The operands are those that are equal at every step, then those that are carried, then arrays with an entry for each
+    step along dimension 0; a step reads an entry of each array in its place. The results are the carried values after
+    the last step, then the arrays of the values of all steps; a step makes its entry of each array in its place.
+
+    Attributes:
+        constants, carried: how many operands are equal at every step, and how many are carried.
+        steps: how often it runs; of a loop with a condition the steps that it is counted with.
+        reverse: whether the last entry comes first.
+    """
+
+    constants: int
+    carried: int
+    steps: int
+    reverse: bool = False
+
+    @property
+    def held(self) -> int:
+        """How many operands, the first, a step reads whole."""
+        return self.constants + self.carried
+
+    @property
+    def order(self) -> range:
+        """The numbers of the entries in the order of the steps."""
+        return range(self.steps)[:: -1 if self.reverse else 1]
+
+    def is_stacked(self, operand: int) -> bool:
+        """Whether an operand has an entry for each step."""
+        return operand >= self.held
+
+    def operands(self, each: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T], Sequence[_T]]:
+        """What there is for each operand, apart for those equal at every step, those carried, and arrays."""
+        return each[: self.constants], each[self.constants : self.held], each[self.held :]
+
+    def results(self, each: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T]]:
+        """What there is for each result, apart for those carried and for arrays."""
+        return each[: self.carried], each[self.carried :]
+
+    def stacked(self, entry: DistType) -> DistType:
+        """The type of an array with an entry of this type for each step."""
+        return replace(entry, dims=(DimType(self.steps, (), self.steps), *entry.dims))
+
+
+class WhileForm(NamedTuple):
+    """How the operands of a `while` follow each other: those of its condition, those of its step, carried values.
+
+    Attributes:
+        tested, constants: how many operands the condition, and the step, read besides the carried values.
+    """
+
+    tested: int
+    constants: int
+
+    @property
+    def held(self) -> int:
+        """How many operands are equal at every step."""
+        return self.tested + self.constants
+
+    def operands(self, each: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T], Sequence[_T]]:
+        """What there is for each operand, apart."""
+        return each[: self.tested], each[self.tested : self.held], each[self.held :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,56 +203,7 @@ class GraphLoop(LoopScope):
     last: int = -1
 
     @property
-    def ins(self) -> tuple[str, ...]:
-        """Its operands besides those that are equal at every step: what it carries begins with, then arrays."""
-        return (*(one.initial for one in self.carried), *(one.array for one in self.entries))
-
-    @property
     def outs(self) -> tuple[str, ...]:
         """Its results: what it carries, then what it stacks."""
         left = (one.result for one in self.carried if one.result is not None)
         return (*left, *(one.array for one in self.stacked))
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class _Operation(Protocol):
-    @property
-    def edge(self) -> Edge: ...
-    @property
-    def ins(self) -> tuple[str, ...]: ...
-    @property
-    def outs(self) -> Sequence[_Named]: ...
-
-
-def loops_of(
-    bodies: Sequence[LoopScope], operations: Sequence[_Operation], scopes: Sequence[int | None]
-) -> tuple[GraphLoop, ...]:
-    """The loops of operations, from those at their edges.
-
-    Args:
-        bodies: where the bodies of the loops stand.
-        operations: all of the graph.
-        scopes: for each operation the innermost loop that it stands in, by number.
-    """
-    at_edge: list[list[tuple[int, _Operation]]] = [[] for _ in bodies]
-    for number, (operation, scope) in enumerate(zip(operations, scopes, strict=True)):
-        if scope is not None and not operation.edge.computes:
-            at_edge[scope].append((number, operation))
-    return tuple(_loop(body, edges) for body, edges in zip(bodies, at_edge, strict=True))
-
-
-def _loop(body: LoopScope, edges: Sequence[tuple[int, _Operation]]) -> GraphLoop:
-    left = {op.ins[0]: op.outs[0].name for _, op in edges if op.edge.renames}
-    starts = ((k, op.outs[0].name, op.ins) for k, op in edges if op.edge.carries)
-    return GraphLoop(
-        **vars(body),
-        carried=tuple(Carried(k, ins[0], start, ins[1], left.get(start)) for k, start, ins in starts),
-        entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
-        stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
-        test=next((k for k, op in edges if op.edge.tests), None),
-        last=next((k for k, op in edges if op.edge.leaves), body.stop) - 1,
-    )

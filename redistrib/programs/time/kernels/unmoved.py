@@ -87,7 +87,7 @@ class _Walk:
     def _loop(self, program: ProgramData, op: Loop, scope: int | None) -> None:
         number, first = len(self.loops), len(self.operations)
         self.loops.append(LoopScope(op.name, scope, first, first, op.steps, op.reverse))
-        ins, inside = op.ins, op.program
+        ins, inside, form = op.ins, op.program, op.form
         for inner in op.programs:
             for value, name in zip(inner.inputs[: op.constants], ins, strict=False):
                 self.array_of[id(inner), value.name] = self.array_of[id(program), name]
@@ -103,12 +103,13 @@ class _Walk:
             (tested,) = op.condition.outputs
             self._edge(TEST, (self.array_of[id(op.condition), tested],), ())
         self.run(inside, number)
-        ends = [self.array_of[id(inside), name] for name in inside.outputs]
-        for k, end in zip(carries, ends[: op.carried], strict=True):
+        handed_on, made = form.results([self.array_of[id(inside), name] for name in inside.outputs])
+        left, stacked = form.results(op.outs)
+        for k, end in zip(carries, handed_on, strict=True):
             self.operations[k] = replace(self.operations[k], ins=(*self.operations[k].ins, end))
-        for end, out in zip(ends[op.carried :], op.outs[op.carried :], strict=True):
+        for end, out in zip(made, stacked, strict=True):
             self._edge(STACK, (end,), (self.made(program, out),))
-        for start, out in zip(starts, op.outs[: op.carried], strict=False):
+        for start, out in zip(starts, left, strict=False):
             self._edge(LEAVE, (start.name,), (self.made(program, out),))
         self.loops[number] = replace(self.loops[number], stop=len(self.operations))
 
