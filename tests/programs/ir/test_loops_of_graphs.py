@@ -169,6 +169,19 @@ def test_what_tells_them_apart_elsewhere_is_found(text: str) -> None:
     assert [*_compared(ast.parse(text))]
 
 
+def test_operands_of_loops_are_split_in_one_place() -> None:
+    """No other file adds the constants of a loop to what it carries, or reads from a jaxpr how many there are."""
+    added, counted = set(), set()
+    for path in ROOM.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                sides = {side.attr for side in (node.left, node.right) if isinstance(side, ast.Attribute)}
+                added |= {str(path.relative_to(ROOM))} if sides == {"constants", "carried"} else set()
+            if isinstance(node, ast.Constant) and node.value in ("cond_nconsts", "num_consts", "num_carry"):
+                counted.add(str(path.relative_to(ROOM)))
+    assert (added, counted) == ({PLACE}, {"rules/equation.py"})
+
+
 def test_an_edge_computes_nothing() -> None:
     for edge in (CARRY, ENTRY, TEST, STACK, LEAVE):
         assert not edge.computes and not (edge.begins and edge.leaves)
