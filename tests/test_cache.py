@@ -22,6 +22,7 @@ STATE = {
     "programs/rules/equation.py RULES": "filled when modules are imported",
     "backends/torch/world.py _ALL": "filled when modules are imported; what it lists ends with the process group",
     "programs/run/region.py REGIONS": "filled when modules are imported",
+    "programs/rules/loops.py LOOPS": "filled when modules are imported",
     "plans/step.py KINDS": "filled when modules are imported",
     "report.py _renderers": "one function",
     "resharding/sharing.py _RELATIONS": "arrays that are alive, by weak references that remove them",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from redistrib.errors import ProgramError
-from redistrib.lang.types import DimType
 from redistrib.programs.ir.data import Call, Compute, Loop, ProgramData
 from redistrib.programs.ir.inline import with_steps
+from redistrib.programs.ir.loops import LoopForm
 from redistrib.programs.ir.value import Value
 
 
@@ -34,17 +34,19 @@ def _check_call(op: Call, live: Mapping[str, Value]) -> None:
 
 
 def _check_loop(op: Loop, live: Mapping[str, Value]) -> None:
-    step, split = op.program, op.constants + op.carried
+    step, form, split = op.program, op.form, op.form.held
     if op.steps < 0 or min(op.constants, op.carried) < 0 or split > len(op.ins):
         why = f"{op.steps} steps, {op.constants} constants and {op.carried} carried are no loop of {len(op.ins)} values"
         raise ProgramError(op.name, "", "Loop", why)
-    at_end = [step.values[name] for name in step.outputs]
-    at_start = list(step.inputs)
+    (handed_on, made), (left, stacked) = (
+        form.results(values) for values in ([step.values[name] for name in step.outputs], op.outs)
+    )
+    at_start, (_, begin, entries) = list(step.inputs), form.operands(step.inputs)
     _require_fit(op, "at the start", [live[name] for name in op.ins[:split]], at_start[:split])
-    _require_fit(op, "from step to step", at_end[: op.carried], at_start[op.constants : split])
-    _require_fit(op, "at the end", list(op.outs[: op.carried]), at_end[: op.carried])
-    _require_fit(op, "as entries of", [live[name] for name in op.ins[split:]], _stacked(at_start[split:], op.steps))
-    _require_fit(op, "as entries of", list(op.outs[op.carried :]), _stacked(at_end[op.carried :], op.steps))
+    _require_fit(op, "from step to step", handed_on, begin)
+    _require_fit(op, "at the end", left, handed_on)
+    _require_fit(op, "as entries of", [live[name] for name in op.ins[split:]], _stacked(entries, form))
+    _require_fit(op, "as entries of", stacked, _stacked(made, form))
     if op.condition is not None:
         if len(op.ins) > split or len(op.outs) > op.carried:
             raise ProgramError(op.name, "", "Loop", "its steps are not counted, so nothing can have an entry for each")
@@ -55,12 +57,9 @@ def _check_loop(op: Loop, live: Mapping[str, Value]) -> None:
             raise ProgramError(op.name, "", "Loop", f"its condition makes {results}; it must make one boolean, whole")
 
 
-def _stacked(values: Sequence[Value], steps: int) -> list[Value]:
+def _stacked(values: Sequence[Value], form: LoopForm) -> list[Value]:
     """Arrays of which each step has an entry."""
-    return [
-        replace(value, type=replace(value.type, dims=(DimType(steps, (), steps), *value.type.dims)))
-        for value in values
-    ]  # fmt: skip
+    return [replace(value, type=form.stacked(value.type)) for value in values]
 
 
 def _require_fit(op: Loop, where: str, values: Sequence[Value], expected: Sequence[Value]) -> None:

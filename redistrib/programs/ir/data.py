@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.plans.plan import Plan
+from redistrib.programs.ir.loops import LoopForm
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.record import Record
@@ -130,6 +131,11 @@ class Loop:
     reverse: bool = False
     condition: ProgramData | None = None
     source: str = field(default="", compare=False)
+
+    @property
+    def form(self) -> LoopForm:
+        """How often it runs, and how its operands and results follow each other."""
+        return LoopForm(self.constants, self.carried, self.steps, self.reverse)
 
     @property
     def programs(self) -> tuple[ProgramData, ...]:

@@ -1,19 +1,6 @@
 """Operations before anything is cut: nests joined by the values that they read and make.
 
-The body of a loop stands in the list once, between the operations that lead into it and out of it. These compute
-nothing, and each is an identity of its operand:
-
-==========  ====================================================================================================
-role        its operand and its result
-==========  ====================================================================================================
-`"carry"`   the value before the loop, and the one at the end of a step; makes the value at the start of a step
-`"entry"`   an array with one entry for each step along dimension 0; makes the entry of a step
-`"test"`    the condition of a `while`, before each step
-`"stack"`   a value of a step; makes an array of those of all steps along dimension 0
-`"leave"`   the value at the start of a step; makes the value after the last step
-==========  ====================================================================================================
-
-A value from before a loop that an operation of the body reads is there at every step.
+Loops are flat: their bodies stand in the list, between operations at the edge of the loop, see `ir.loops`.
 """
 
 from __future__ import annotations
@@ -22,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from redistrib.programs.ir.loops import INNER, Carried, Edge, GraphLoop, LoopForm, LoopScope, Stacked
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
-
-LoopRole: TypeAlias = Literal["", "carry", "entry", "test", "stack", "leave"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class Operation:
         source: where it comes from, `file:line`.
         opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
         pinned: the cut that it must have and the dimensions that any other axis may cut; None where all is free.
-        role: its place at the edge of a loop; empty for all other operations.
+        edge: what it does at the edge of a loop.
     """
 
     nest: Nest
@@ -87,7 +73,7 @@ class Operation:
     source: str = ""
     opaque: str = ""
     pinned: Pinned | None = None
-    role: LoopRole = ""
+    edge: Edge = INNER
 
     @property
     def name(self) -> str:
@@ -105,66 +91,31 @@ class CountedStep:
     """One step of a counted loop that is a single operation.
 
     Attributes:
-        graph: the step on whole arrays. Its inputs stand for the operands of the loop, in this order: those that are
-            equal at every step, carried ones, and entries of stacked ones, which have an entry for each step along
-            dimension 0. Its outputs are the carried values, then the entries of stacked results.
-        consts, carried: how many operands are equal at every step, and how many are carried.
-        steps: how often it runs.
-        reverse: whether the last entry comes first.
+        graph: the step on whole arrays; its inputs stand for the operands of the loop, its outputs for the results.
+        form: of the loop.
         numbers: operands that are single numbers, by position.
     """
 
     graph: Graph
-    consts: int
-    carried: int
-    steps: int
-    reverse: bool
+    form: LoopForm
     numbers: Mapping[int, Any]
-
-    def is_stacked(self, operand: int) -> bool:
-        """Whether an operand has an entry for each step."""
-        return operand >= self.consts + self.carried
-
-
-@dataclass(frozen=True)
-class LoopScope:
-    """Operations that run once a step of a loop.
-
-    Attributes:
-        name: of the loop.
-        parent: number of the loop that it stands in, among the loops of the graph; None: in none.
-        first, stop: numbers of its operations, those of loops inside included: from `first` to before `stop`.
-        steps: how often it runs; of a `while` the steps that it is counted with.
-        reverse: whether the last entry comes first.
-        is_while: whether a condition ends it.
-        source: where it comes from, `file:line`.
-    """
-
-    name: str
-    parent: int | None
-    first: int
-    stop: int
-    steps: int
-    reverse: bool = False
-    is_while: bool = False
-    source: str = ""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Operations in order, each after the makers of its operands, except the second read of a `"carry"`.
+    """Operations in order, each after the makers of its operands, except the second read of a `CARRY`.
 
     Attributes:
         inputs: the values it starts from.
         operations: in order.
         outputs: names of the values it ends with.
-        loops: the loops, each after the one that it stands in.
+        bodies: where the bodies of its loops stand, each after the one that it stands in.
     """
 
     inputs: tuple[Array, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[str, ...]
-    loops: tuple[LoopScope, ...] = ()
+    bodies: tuple[LoopScope, ...] = ()
 
     @cached_property
     def arrays(self) -> Mapping[str, Array]:
@@ -186,27 +137,36 @@ class Graph:
     # ------------------------------------------------------------------------------------------------ loops
 
     @cached_property
+    def loops(self) -> tuple[GraphLoop, ...]:
+        """The loops, each after the one that it stands in."""
+        at_edge: list[list[tuple[int, Operation]]] = [[] for _ in self.bodies]
+        for number, (operation, scope) in enumerate(zip(self.operations, self.scopes, strict=True)):
+            if scope is not None and not operation.edge.computes:
+                at_edge[scope].append((number, operation))
+        return tuple(_loop(body, edges) for body, edges in zip(self.bodies, at_edge, strict=True))
+
+    @cached_property
     def scopes(self) -> tuple[int | None, ...]:
         """For every operation the innermost loop that it stands in, by number."""
         scopes: list[int | None] = [None] * len(self.operations)
-        for number, loop in enumerate(self.loops):
+        for number, loop in enumerate(self.bodies):
             scopes[loop.first : loop.stop] = [number] * (loop.stop - loop.first)
         return tuple(scopes)
 
     def scope_of(self, name: str) -> int | None:
         """The innermost loop in which a value exists; results of a loop are outside it."""
-        if not self.loops or name not in self.makers:
+        if not self.bodies or name not in self.makers:
             return None
         number = self.makers[name][0]
         scope = self.scopes[number]
-        return self.loops[scope].parent if scope is not None and self.leaves_loop(number) else scope
+        return self.bodies[scope].parent if scope is not None and self.operations[number].edge.leaves else scope
 
     def steps_of(self, scope: int | None) -> int:
         """How often the body of a loop runs in all; 1 outside of loops."""
         steps = 1
         while scope is not None:
-            steps *= self.loops[scope].steps
-            scope = self.loops[scope].parent
+            steps *= self.bodies[scope].steps
+            scope = self.bodies[scope].parent
         return steps
 
     def times(self, number: int) -> int:
@@ -219,43 +179,24 @@ class Graph:
 
     @cached_property
     def closing(self) -> dict[int, tuple[int, ...]]:
-        """For the last operation of a step the `"carry"` operations whose second read is needed after it.
-
-        Results of the loop are stacked and left behind when the step has handed on what it carries.
-        """
-        last = [loop.stop - 1 for loop in self.loops]
-        for k in reversed(range(len(self.operations))):
-            if (scope := self.scopes[k]) is not None and self.leaves_loop(k):
-                last[scope] = k - 1
+        """For the last operation of a step the `CARRY` operations whose second read is needed after it."""
         inside: dict[int, list[int]] = {}
-        for k, operation in enumerate(self.operations):
-            if operation.role == "carry":
-                inside.setdefault(last[self.scopes[k] or 0], []).append(k)
-        return {k: tuple(numbers) for k, numbers in inside.items()}
+        for loop in self.loops:
+            inside.setdefault(loop.last, []).extend(carried.number for carried in loop.carried)
+        return {k: tuple(sorted(numbers)) for k, numbers in inside.items()}
 
     @cached_property
     def ending(self) -> dict[int, tuple[int, ...]]:
         """For the last operation of a loop the loops that end with it, by number, the innermost first."""
         inside: dict[int, list[int]] = {}
-        for number in reversed(range(len(self.loops))):
-            inside.setdefault(self.loops[number].stop - 1, []).append(number)
+        for number in reversed(range(len(self.bodies))):
+            inside.setdefault(self.bodies[number].stop - 1, []).append(number)
         return {k: tuple(numbers) for k, numbers in inside.items()}
-
-    def leaves_loop(self, number: int) -> bool:
-        """Whether the result of an operation is one of the loop that it stands in."""
-        return self.operations[number].role in ("stack", "leave")
-
-    def results_of(self, loop: int) -> list[Array]:
-        """The results of a loop: those that it carries, then those that it stacks."""
-        numbers = range(self.loops[loop].first, self.loops[loop].stop)
-        inside = [self.operations[k] for k in numbers if self.scopes[k] == loop]
-        return [op.outs[0] for role in ("leave", "stack") for op in inside if op.role == role]
 
     @cached_property
     def conditions(self) -> dict[int, int]:
-        """For every loop, by number, that a condition ends, the number of its `"test"` operation."""
-        tests = (k for k, operation in enumerate(self.operations) if operation.role == "test")
-        return {scope: k for k in tests if (scope := self.scopes[k]) is not None}
+        """For every loop, by number, that a condition ends, the number of its `TEST` operation."""
+        return {number: loop.test for number, loop in enumerate(self.loops) if loop.test is not None}
 
     def tests_with(self, name: str, number: int) -> bool:
         """Whether an operation reads a carried value for the condition: a step does not see moves made for it."""
@@ -271,16 +212,10 @@ class Graph:
         if name not in self.makers:
             return -1
         number = self.makers[name][0]
-        loop = self.loops[self.scopes[number] or 0] if self.operations[number].role else None
-        match self.operations[number].role:
-            case "carry":
-                return number + 1
-            case "stack" if loop:
-                return loop.first
-            case "leave" if loop:
-                return loop.stop
-            case _:
-                return number
+        edge, scope = self.operations[number].edge, self.scopes[number]
+        if edge.leaves and scope is not None:
+            return self.bodies[scope].stop if edge.renames else self.bodies[scope].first
+        return number + edge.carries
 
     def begins_at(self, name: str, number: int) -> int:
         """The operation before which a value is moved for a reader: before the loop, where it comes from outside."""
@@ -290,14 +225,14 @@ class Graph:
     def held_until(self, number: int, read: int) -> int:
         """The operation until which a value is kept for a reader.
 
-        Values from outside are live while the loop runs, and carried values until its steps end. A `"leave"` allocates
+        Values from outside are live while the loop runs, and carried values until its steps end. A `LEAVE` allocates
         nothing: it has the bytes of the carried value.
         """
         operation, scope = self.operations[number], self.scopes[number]
         name = operation.ins[read]
-        if scope is not None and operation.role == "carry":
-            return self.loops[scope].stop - 1 if read else number
-        if operation.role == "leave":
+        if scope is not None and operation.edge.carries:
+            return self.bodies[scope].stop - 1 if read else number
+        if operation.edge.renames:
             return self.makers[name][0]
         loop = self._outermost(name, number)
         return number if loop is None else loop.stop - 1
@@ -309,24 +244,21 @@ class Graph:
             return None
         own_scope = self.scope_of(name)
         while scope is not None and scope != own_scope:
-            outermost, scope = self.loops[scope], self.loops[scope].parent
+            outermost, scope = self.bodies[scope], self.bodies[scope].parent
         return outermost
 
     @cached_property
     def accumulators(self) -> tuple[int, ...]:
-        """The `"carry"` operations whose values a loop may carry as summands: the next value is linear in the last."""
-        numbers = []
-        for k, operation in enumerate(self.operations):
-            if operation.role == "carry" and operation.nest.linear and self._is_linear(operation):
-                numbers.append(k)
-        return tuple(numbers)
+        """The `CARRY` operations whose values a loop may carry as summands: the next value is linear in the last."""
+        all_carried = (carried for loop in self.loops for carried in loop.carried)
+        return tuple(sorted(carried.number for carried in all_carried if self._is_linear(carried)))
 
-    def _is_linear(self, carry: Operation) -> bool:
+    def _is_linear(self, carried: Carried) -> bool:
         """Whether linear operations lead from the value at the start of a step to the one at its end."""
-        waiting, seen = [carry.ins[1]], set[str]()
+        waiting, seen = [carried.end] if self.operations[carried.number].nest.linear else [], set[str]()
         while waiting:
             name = waiting.pop()
-            if name == carry.outs[0].name:
+            if name == carried.start:
                 return True
             if name in seen or name not in self.makers:
                 continue
@@ -345,10 +277,6 @@ class Graph:
         """The graph without operations of which nothing is needed; operations with effects stay."""
         waiting = [k for k, operation in enumerate(self.operations) if operation.nest.effectful]
         waiting += [self.makers[name][0] for name in self.outputs if name in self.makers]
-        tests: list[list[int]] = [[] for _ in self.loops]
-        for k, (operation, scope) in enumerate(zip(self.operations, self.scopes, strict=True)):
-            if operation.role == "test" and scope is not None:
-                tests[scope].append(k)
         needed = set[int]()
         while waiting:
             number = waiting.pop()
@@ -358,24 +286,39 @@ class Graph:
             waiting += [self.makers[name][0] for name in self.operations[number].ins if name in self.makers]
             scope = self.scopes[number]
             while scope is not None:  # an operation in a loop runs as often as its condition says
-                waiting += tests[scope]
-                scope = self.loops[scope].parent
+                if scope in self.conditions:
+                    waiting.append(self.conditions[scope])
+                scope = self.bodies[scope].parent
         remaining = sorted(needed)
-        return replace(self, operations=tuple(self.operations[k] for k in remaining), loops=self.loops_of(remaining))
+        return replace(self, operations=tuple(self.operations[k] for k in remaining), bodies=self.bodies_of(remaining))
 
-    def loops_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
-        """The loops of a graph that has these operations alone; those of which none is left go."""
+    def bodies_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
+        """The bodies of a graph that has these operations alone; those of which none is left go."""
         left = {*kept}
         before = [0, *accumulate(int(k in left) for k in range(len(self.operations)))]
         number_of: dict[int, int] = {}
-        loops: list[LoopScope] = []
-        for number, loop in enumerate(self.loops):
+        bodies: list[LoopScope] = []
+        for number, loop in enumerate(self.bodies):
             first, stop = before[loop.first], before[loop.stop]
             if first < stop:
-                number_of[number] = len(loops)
+                number_of[number] = len(bodies)
                 parent = None if loop.parent is None else number_of[loop.parent]
-                loops.append(replace(loop, parent=parent, first=first, stop=stop))
-        return tuple(loops)
+                bodies.append(replace(loop, parent=parent, first=first, stop=stop))
+        return tuple(bodies)
+
+
+def _loop(body: LoopScope, edges: Sequence[tuple[int, Operation]]) -> GraphLoop:
+    """A loop, from where its body stands and the operations at its edge."""
+    left = {op.ins[0]: op.outs[0].name for _, op in edges if op.edge.renames}
+    starts = ((k, op.outs[0].name, op.ins) for k, op in edges if op.edge.carries)
+    return GraphLoop(
+        **vars(body),
+        carried=tuple(Carried(k, ins[0], start, ins[1], left.get(start)) for k, start, ins in starts),
+        entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
+        stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
+        test=next((k for k, op in edges if op.edge.tests), None),
+        last=next((k for k, op in edges if op.edge.leaves), body.stop) - 1,
+    )
 
 
 def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:

@@ -66,19 +66,20 @@ def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) 
 
 def _looped(op: Loop, ins: Sequence[A], semantics: Semantics[A]) -> list[A]:
     """The results of a loop, step by step."""
-    fixed, state, arrays = ins[: op.constants], [*ins[op.constants :]][: op.carried], ins[op.constants + op.carried :]
+    form = op.form
+    fixed, state, arrays = form.operands(ins)
 
     def run(program: ProgramData, entries: Sequence[A]) -> list[A]:
         results = interpret(program, [*fixed, *state, *entries], semantics)
         return [results[name] for name in program.outputs]
 
-    stacks: dict[int, list[A]] = {}
+    stacks: dict[int, Sequence[A]] = {}
     if op.condition is not None:
         while semantics.is_true(run(op.condition, ())[0]):
             state = run(op.program, ())
     else:
-        for step in reversed(range(op.steps)) if op.reverse else range(op.steps):
+        for step in form.order:
             results = run(op.program, [semantics.entry(array, step) for array in arrays])
-            state, stacks[step] = results[: op.carried], results[op.carried :]
-    stacked = enumerate(op.outs[op.carried :])
+            state, stacks[step] = form.results(results)
+    stacked = enumerate(form.results(op.outs)[1])
     return [*state, *(semantics.stack(out, [stacks[step][k] for step in range(op.steps)]) for k, out in stacked)]

@@ -185,7 +185,7 @@ def _carried_on(program: ProgramData, first: Mapping[str, str], last: dict[str, 
 
 def carries_on(op: Loop, program: ProgramData, first: Mapping[str, str]) -> list[tuple[str, Value]]:
     """The carried results of a loop that can take the bytes of their initial values, by the first names of these."""
-    pairs = zip(op.ins[op.constants : op.constants + op.carried], op.outs, strict=False)
+    pairs = zip(op.form.operands(op.ins)[1], op.outs, strict=False)
     reads = [first[name] for name in op.ins]
     return [
         (first[name], out)
@@ -257,7 +257,7 @@ def _needed_by(step: ProgramData, op: Loop) -> int:
 
     Both are held outside already. An entry of an array is a copy.
     """
-    outside = sum(value.tile_bytes for value in step.inputs[: op.constants + op.carried])
+    outside = sum(value.tile_bytes for value in step.inputs[: op.form.held])
     return max(0, max(peak_bytes(step).values(), default=0) - outside)
 
 

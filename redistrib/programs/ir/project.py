@@ -310,10 +310,12 @@ def _steps(rank: RankProgram, tiles: dict[str, Tile], post: _Post, within: _Ints
 
 def _loop_steps(loop: RankLoop, tiles: dict[str, Tile], post: _Post, at: _Ints) -> Generator[bool]:
     """Run the steps of a loop on one rank; leave its carried values and its stacked results."""
-    op, count = loop.op, loop.op.constants + loop.op.carried
+    op, form = loop.op, loop.op.form
     names = [value.name for value in op.program.inputs]
+    _, carried, arrays = form.operands(names)
     operands = dict(zip(names, op.ins, strict=True))
-    state = {name: tiles[operands[name]] for name in names[:count] if operands[name] in tiles}
+    state = {name: tiles[operands[name]] for name in names[: form.held] if operands[name] in tiles}
+    left, stacked = form.results(op.outs)
     stacks: dict[int, dict[str, Tile]] = {}
     number = 0
     while True:
@@ -324,16 +326,15 @@ def _loop_steps(loop: RankLoop, tiles: dict[str, Tile], post: _Post, at: _Ints) 
                 break
         elif number == op.steps:
             break
-        entry = op.steps - 1 - number if op.reverse else number
-        inner = state | {name: tiles[operands[name]][entry] for name in names[count:]}
+        entry = number if loop.condition is not None else form.order[number]
+        inner = state | {name: tiles[operands[name]][entry] for name in arrays}
         yield from _steps(loop.step, inner, post, (*at, 2 * number + 1))
-        results = [inner[name] for name in op.program.outputs]
-        state |= dict(zip(names[op.constants : count], results, strict=False))
-        stacks[entry] = dict(zip((out.name for out in op.outs[op.carried :]), results[op.carried :], strict=True))
+        handed_on, made = form.results([inner[name] for name in op.program.outputs])
+        state |= dict(zip(carried, handed_on, strict=True))
+        stacks[entry] = dict(zip((out.name for out in stacked), made, strict=True))
         number += 1
-    left = [state[name] for name in names[op.constants : count]]
-    tiles |= {out.name: tile for out, tile in zip(op.outs, left, strict=False)}
-    for out in op.outs[op.carried :]:
+    tiles |= {out.name: state[name] for out, name in zip(left, carried, strict=True)}
+    for out in stacked:
         entries = [stacks[k][out.name] for k in range(op.steps)]
         tiles[out.name] = np.stack(entries) if entries else np.zeros(out.tile, dtype=out.dtype)
 

@@ -129,10 +129,8 @@ class _Printer:
     def _loop(self, op: Loop) -> str:
         step = self._add(op.program)
         test = "" if op.condition is None else f" while {self._add(op.condition)}"
-        split = op.constants + op.carried
-        parts = op.ins[: op.constants], op.ins[op.constants : split], op.ins[split:]
-        ins = "; ".join(map(_names, parts))
-        outs = "; ".join(", ".join(map(self._value, part)) for part in (op.outs[: op.carried], op.outs[op.carried :]))
+        ins = "; ".join(map(_names, op.form.operands(op.ins)))
+        outs = "; ".join(", ".join(map(self._value, part)) for part in op.form.results(op.outs))
         order = " reverse" if op.reverse else ""
         return f"loop {quoted(op.name)} x {op.steps}{order} {step}{test} ({ins}) -> ({outs})"
 

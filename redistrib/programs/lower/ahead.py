@@ -44,7 +44,7 @@ def _ahead(program: ProgramData, names: Collection[str] | None) -> Iterator[Op]:
 
 def _entries_moved(op: Loop, names: Collection[str] | None) -> list[Move]:
     """The moves of entries that receive something; of each entry the first."""
-    entries = {value.name for value in op.program.inputs[op.constants + op.carried :]}
+    entries = {value.name for value in op.form.operands(op.program.inputs)[2]}
     entries = entries if names is None else entries.intersection(names)
     moves: dict[str, Move] = {}
     for inner in op.program.ops if op.steps else ():
@@ -73,7 +73,7 @@ def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) ->
         ins.append(turned.name)
     else:
         inputs[number], ins[number] = upcoming, turned.name
-    end = op.constants + op.carried
+    end = op.form.held
     inputs.insert(end, move.out)
     ins.insert(end, gathered.name)
     outputs, outs = list(step.outputs), list(op.outs)

@@ -51,16 +51,16 @@ def _results_moved(op: Loop, names: Collection[str] | None) -> list[Move]:
     """The moves that receive something, of stacked results that the step makes and that nothing else there reads."""
     if not op.steps:
         return []
-    step = op.program
+    step, (handed_on, stacked) = op.program, op.form.results(op.program.outputs)
     made = {value.name for inner in step.ops for value in made_by(inner)}
-    read = {name for inner in step.ops for name in used_by(inner)} | {*step.outputs[: op.carried]}
+    read = {name for inner in step.ops for name in used_by(inner)} | {*handed_on}
     return [
         inner
         for inner in step.ops
         if isinstance(inner, Move)
         and inner.plan is not None
         and any(inner.plan.received)
-        and step.outputs[op.carried :].count(inner.out.name) == 1
+        and stacked.count(inner.out.name) == 1
         and inner.out.name not in read
         and inner.value in made
         and not (step.values[inner.value].windows or inner.out.windows)
@@ -81,7 +81,7 @@ def _moved_behind(op: Loop, move: Move, taken: set[str]) -> tuple[Op, Loop, list
     last = replace(move.out, name=fresh(f"{move.out.name}.last", taken))
     late = replace(stacked, name=fresh(f"{stacked.name}.late", taken))
     inputs, ins = list(step.inputs), list(op.ins)
-    end = op.constants + op.carried
+    end = op.form.held
     inputs.insert(end, carried)
     ins.insert(end, zeros.name)
     outputs, outs = list(step.outputs), list(op.outs)

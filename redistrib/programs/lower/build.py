@@ -97,18 +97,6 @@ class _Part:
 
 
 @dataclass
-class _Ends:
-    """What a loop begins and ends with: by the number of the operation at its edge, a value outside and one inside."""
-
-    carry: dict[int, tuple[Value, Value]] = field(default_factory=dict)
-    entry: dict[int, tuple[Value, Value]] = field(default_factory=dict)
-    stack: dict[int, tuple[Value, Value]] = field(default_factory=dict)
-    handed_on: dict[int, Value] = field(default_factory=dict)
-    left: dict[str, Value] = field(default_factory=dict)  # by the name of the carried value
-    test: Value | None = None
-
-
-@dataclass
 class _Build(Lowering[_Made, _Cut]):
     plan: MovePlanner
     name: str
@@ -120,7 +108,8 @@ class _Build(Lowering[_Made, _Cut]):
         self.place = Place(self.propagation.mesh)
         self._main = _Part(self._builder(self.name))
         self._parts: dict[tuple[int, bool], _Part] = {}
-        self._loops = [_Ends() for _ in self.graph.loops]
+        self._at_edge: dict[int, list[Value]] = {}  # by operation, what it reads and what it makes
+        self._handed_on: dict[int, Value] = {}  # by the `CARRY`, at the end of a step
         self._results: dict[int, Value] = {}
 
     def program(self, donated: Iterable[str]) -> Program:
@@ -189,31 +178,15 @@ class _Build(Lowering[_Made, _Cut]):
     def compute(self, number: int, cut: _Cut, read: Sequence[_Made]) -> list[_Made]:
         operation, scope = self.graph.operations[number], self.graph.scopes[number]
         outs = [self._value(array, form) for array, form in zip(operation.outs, cut.outs, strict=True)]
-        if operation.role and scope is not None:
-            self._edge(number, scope, read, outs)
+        if not operation.edge.computes and scope is not None:
+            part = self._around(scope) if operation.edge.begins else self._part_at(scope, number)
+            ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=False)]
+            self._at_edge[number] = [*ins, *outs]
         else:
             part = self._part_at(scope, number)
             ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=True)]
             self._add(part, operation, cut.part, ins, outs)
         return [self._made(value, number) for value in outs]
-
-    def _edge(self, number: int, scope: int, read: Sequence[_Made], outs: Sequence[Value]) -> None:
-        """Note a value at the edge of a loop."""
-        operation, ends = self.graph.operations[number], self._loops[scope]
-        outside = operation.role in ("carry", "entry")
-        part = self._around(scope) if outside else self._part_at(scope, number)
-        ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=False)]
-        match operation.role:
-            case "carry":
-                ends.carry[number] = ins[0], outs[0]
-            case "entry":
-                ends.entry[number] = ins[0], outs[0]
-            case "stack":
-                ends.stack[number] = ins[0], outs[0]
-            case "test":
-                ends.test = ins[0]
-            case _:
-                ends.left[operation.ins[0]] = outs[0]
 
     def _add(
         self, part: _Part, operation: Operation, cut: ScheduledNest, ins: Sequence[Value], outs: Sequence[Value]
@@ -225,7 +198,7 @@ class _Build(Lowering[_Made, _Cut]):
 
     def hand_on(self, carry: int, version: _Made) -> None:
         scope, name = self.graph.scopes[carry], self.graph.operations[carry].ins[1]
-        self._loops[scope or 0].handed_on[carry] = self._inside(name, version.value, self._part(scope))
+        self._handed_on[carry] = self._inside(name, version.value, self._part(scope))
 
     def end_form(self, output: int, name: str) -> DistType:
         given = self.outputs.get(output)
@@ -235,33 +208,33 @@ class _Build(Lowering[_Made, _Cut]):
         self._results[output] = version.value
 
     def close(self, loop: int) -> None:
-        scope, ends, around = self.graph.loops[loop], self._loops[loop], self._around(loop)
-        carried, entries = [inner for _, inner in ends.carry.values()], [inner for _, inner in ends.entry.values()]
-        handed_on = [ends.handed_on[k] for k in ends.carry]
-        results = [(self._part(loop), [*handed_on, *(inner for inner, _ in ends.stack.values())])]
-        if ends.test is not None:
-            results.append((self._part(loop, tests=True), [ends.test]))
+        scope, at_edge, around = self.graph.loops[loop], self._at_edge, self._around(loop)
+        carried, entries, stacked = (
+            [at_edge[one.number] for one in side] for side in (scope.carried, scope.entries, scope.stacked)
+        )
+        handed_on = [self._handed_on[one.number] for one in scope.carried]
+        results = [(self._part(loop), [*handed_on, *(inner for inner, _ in stacked)])]
+        if scope.test is not None:
+            results.append((self._part(loop, tests=True), at_edge[scope.test]))
         read = (value for part, values in results for value in part.read(values))
         constants = list({value.name: value for value in read}.values())
-        begins = [[*constants, *carried, *entries], [*constants, *carried]]
+        begins = [[*constants, *(inner for _, inner in side)] for side in ([*carried, *entries], carried)]
         programs = [part.program(first, last) for (part, last), first in zip(results, begins, strict=False)]
-        starts = [outer for values in (ends.carry, ends.entry) for outer, _ in values.values()]
         outs = []
-        for value in carried:
-            left = ends.left.get(value.name)
-            outs.append(replace(value, name=left.name if left else around.builder.new_name(f"{value.name}.end")))
-        outs += [outer for _, outer in ends.stack.values()]
+        for one, (_, inner) in zip(scope.carried, carried, strict=True):
+            outs.append(replace(inner, name=one.result or around.builder.new_name(f"{inner.name}.end")))
+        outs += [outer for _, outer in stacked]
         around.builder.ops.append(
             Loop(
                 scope.name,
                 programs[0],
-                tuple(value.name for value in (*constants, *starts)),
+                tuple(value.name for value in (*constants, *(outer for outer, _ in (*carried, *entries)))),
                 tuple(outs),
                 len(constants),
                 len(carried),
                 scope.steps,
                 scope.reverse,
-                programs[1] if ends.test is not None else None,
+                programs[1] if scope.test is not None else None,
                 scope.source,
             )
         )

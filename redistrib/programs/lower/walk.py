@@ -111,7 +111,7 @@ class Lowering(ABC, Generic[V, C]):
 
     @abstractmethod
     def hand_on(self, carry: int, version: V) -> None:
-        """The value of a `"carry"` at the end of a step."""
+        """The value of a `CARRY` at the end of a step."""
 
     def close(self, loop: int) -> None:  # a price needs no notice
         """A loop, whose operations are all done."""
@@ -135,15 +135,13 @@ class Lowering(ABC, Generic[V, C]):
             made = self.compute(k, cut, self._operands(k, cut))
             for array, version in zip(operation.outs, made, strict=True):
                 self.versions[array.name] = [version]
-            if not graph.leaves_loop(
-                k
-            ):  # as soon as it is there: until then it may be held as summands, which are larger
+            if not operation.edge.leaves:  # as soon as it is there: it may be held as summands, which are larger
                 self._end(operation.outs, outputs, k)
             carries = graph.closing.get(k, ())
             for loop in graph.ending.get(k, ()):
                 self._hand_on((carry for carry in carries if graph.scopes[carry] == loop), k)
                 self.close(loop)
-                self._end(graph.results_of(loop), outputs, k)
+                self._end((graph.arrays[name] for name in graph.loops[loop].outs), outputs, k)
             self._hand_on((carry for carry in carries if graph.scopes[carry] not in graph.ending.get(k, ())), k)
         self._end(graph.inputs, outputs, len(graph.operations))
 
@@ -161,10 +159,8 @@ class Lowering(ABC, Generic[V, C]):
     def _operands(self, number: int, cut: C) -> list[V]:
         """The operands of an operation, moved if they must be. Results of a loop have its carried types."""
         graph, operation = self.graph, self.graph.operations[number]
-        if operation.role == "leave":
-            return []
         operands: list[V] = []
-        for read, name in enumerate(operation.ins[: 1 if operation.role == "carry" else None]):
+        for read, name in enumerate(operation.ins[: operation.edge.reads]):
             begins, until = graph.begins_at(name, number), graph.held_until(number, read)
             if cut.windows and cut.windows[read]:
                 operands.append(self._with_halos(name, cut.ins[read], cut.windows[read], begins, until, number))

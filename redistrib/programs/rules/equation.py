@@ -16,6 +16,7 @@ from jax.extend import core as jex
 from redistrib.backends.jax.private import bind
 from redistrib.cache import cached
 from redistrib.programs.ir.graph import CountedStep
+from redistrib.programs.ir.loops import LoopForm, WhileForm
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
@@ -272,21 +273,22 @@ def _element_of(dtype: Any) -> Form:
     return Form(data.shape, str(data.dtype), kinds[0])
 
 
-def scan_counts(body: Any, ins: Sequence[Form], outs: Sequence[Form]) -> tuple[int, int]:
-    """How many constants and how many carried values a scan has: its step has the other arrays without a dimension.
+def scan_form(params: Mapping[str, Any], ins: Sequence[Form], outs: Sequence[Form]) -> LoopForm:
+    """How operands and results of a scan follow each other: its step has arrays of entries without a dimension.
 
     The parameters that say so have other names from JAX 0.12 on.
 
     Args:
-        body: the closed jaxpr of a step.
-        ins, outs: forms of the operands and the results of the scan.
+        params: of the scan.
+        ins, outs: forms of its operands and results.
     """
+    body = params["jaxpr"]
     entries, stacked = (
         sum(len(form.shape) > len(form_of(aval).shape) for form, aval in zip(forms, avals, strict=True))
         for forms, avals in ((ins, body.in_avals), (outs, body.out_avals))
     )
     carried = len(outs) - stacked
-    return len(ins) - entries - carried, carried
+    return LoopForm(len(ins) - entries - carried, carried, params["length"], bool(params["reverse"]))
 
 
 def access(array: str, dims: Dims, shape: Sequence[int], windows: Sequence[Window] = ()) -> Access:
@@ -294,6 +296,11 @@ def access(array: str, dims: Dims, shape: Sequence[int], windows: Sequence[Windo
     names = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)
     extents = tuple(size for size, dim in zip(shape, names, strict=True) if not dim)
     return Access(array, names, extents, tuple(windows))
+
+
+def while_form(params: Mapping[str, Any]) -> WhileForm:
+    """How operands of a `while` follow each other."""
+    return WhileForm(params["cond_nconsts"], params["body_nconsts"])
 
 
 def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
@@ -306,11 +313,11 @@ def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any],
     shape = condition.out_avals[0].shape
     if not shape:
         return params, False
-    tests, consts = params["cond_nconsts"], params["body_nconsts"]
+    form = while_form(params)
     holds, change = jex.jaxpr_as_fun(condition), jex.jaxpr_as_fun(body)
 
     def step(*operands: Any) -> list[Any]:
-        of_condition, fixed, state = operands[:tests], operands[tests : tests + consts], operands[tests + consts :]
+        of_condition, fixed, state = form.operands(operands)
         (rows,) = holds(*of_condition, *state)
         after = change(*fixed, *state)
         return [
@@ -318,10 +325,10 @@ def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any],
             for new, old in zip(after, state, strict=True)
         ]
 
-    state = body.in_avals[consts:]
-    changed = jax.make_jaxpr(step)(*condition.in_avals[:tests], *body.in_avals)
-    any_holds = jax.make_jaxpr(lambda *operands: [holds(*operands)[0].any()])(*condition.in_avals[:tests], *state)
-    return {**params, "cond_jaxpr": any_holds, "body_jaxpr": changed, "body_nconsts": tests + consts}, True
+    of_condition, _, state = form.operands([*condition.in_avals[: form.tested], *body.in_avals])
+    changed = jax.make_jaxpr(step)(*of_condition, *body.in_avals)
+    any_holds = jax.make_jaxpr(lambda *operands: [holds(*operands)[0].any()])(*of_condition, *state)
+    return {**params, "cond_jaxpr": any_holds, "body_jaxpr": changed, "body_nconsts": form.held}, True
 
 
 Rule: TypeAlias = Callable[[Equation], Nest | None]

@@ -15,7 +15,8 @@ from redistrib.backends.jax.memory_kinds import of_host
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, source_line
 from redistrib.errors import ProgramError
-from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation
+from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.loops import LoopScope
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Fusion, Opens, Positions
 from redistrib.programs.rules import (  # noqa: F401  # they fill the table
@@ -264,8 +265,8 @@ class _Tracer:
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
             if len(others) < len(ins):
                 return others or ins[:1]
-        if self.opens_loops and record_of(kind).opens is Opens.LOOP and kind not in self.rules:
-            return self.loop(eqn, ins, source)
+        if self.opens_loops and kind in loops.LOOPS and kind not in self.rules:
+            return loops.LOOPS[kind](self, eqn, ins, source)
         if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
             if eqn.params["length"] > 1 and not loops.is_unrolled(eqn.params):
                 self.unrolled[source, eqn.params["length"]] = None
@@ -379,17 +380,6 @@ class _Tracer:
         value = jax.random.key_data(atom.value) if form.key is not None else atom.value
         copy = Equation(jax.lax.copy_p, {}, (plain,), (plain,), {0: np.asarray(value)})
         return self.add(copy, [], "")[0]
-
-    # ----------------------------------------------------------------------------------------- loops
-
-    def loop(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
-        """Add a loop as a loop, unless the user has asked to unroll it, or it has a single step."""
-        params = eqn.params
-        if eqn.primitive.name == "while":
-            return loops.while_loop(self, eqn, ins, source, self.trip_count)
-        if loops.is_unrolled(params):
-            return unrolled(self, eqn, ins, source)
-        return loops.scan(self, eqn, ins, source)
 
     def unary(
         self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str

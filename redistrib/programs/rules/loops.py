@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax
 
-from redistrib.programs.ir.graph import Array, LoopRole, LoopScope, Operation
+from redistrib.programs.ir.graph import Array, Operation
+from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import WorkClass
-from redistrib.programs.rules.equation import Atom, Equation, Form, form_of, scan_counts, with_scalar_condition
+from redistrib.programs.rules.equation import (
+    Atom,
+    Equation,
+    Form,
+    form_of,
+    scan_form,
+    while_form,
+    with_scalar_condition,
+)
 from redistrib.programs.rules.sums import passing
+from redistrib.programs.rules.unrolled import UnrollingTracer, unrolled
 
 
-class Tracer(Protocol):
+class Tracer(UnrollingTracer, Protocol):
     """The parts of the tracer that loops use."""
 
     operations: list[Operation]
     loops: list[LoopScope]
     scope: int | None
     exact: bool
+    trip_count: int
 
     def named(self, kind: str) -> str: ...
 
-    def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]: ...
 
-    def materialized(self, atom: Atom, form: Form) -> str: ...
+LoopRule: TypeAlias = Callable[[Tracer, Any, Sequence[Atom], str], list[Atom]]
+LOOPS: dict[str, LoopRule] = {}  # by the name of the primitive
+
+
+def kind_of_loop(kind: str) -> Callable[[LoopRule], LoopRule]:
+    """Register how a loop of a jaxpr becomes one of the graph, by the name of its primitive.
+
+    The rule takes the tracer, the equation, its operands and where it stands, and returns its results. It adds what
+    the loop carries, enters, tests, stacks and leaves to an `OpenLoop`, and the body between; no other room needs to
+    be told of the kind.
+    """
+
+    def add(rule: LoopRule) -> LoopRule:
+        LOOPS[kind] = rule
+        return rule
+
+    return add
 
 
 def is_unrolled(params: Mapping[str, Any]) -> bool:
@@ -36,38 +62,44 @@ def is_unrolled(params: Mapping[str, Any]) -> bool:
     return bool(params["length"] == 1 or params["unroll"] >= params["length"] > 0)
 
 
-def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+@kind_of_loop("scan")
+def _scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
     """Add a scan; returns the carried values at the end, then the stacked arrays."""
-    params = eqn.params
-    forms, left_forms = ([form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars))
-    consts, carried = scan_counts(params["jaxpr"], forms, left_forms)
-    starts = _materialized(tracer, ins[consts:], forms[consts:])
-    loop = _Loop(tracer, "scan", params["length"], source, reverse=params["reverse"])
-    carries = [loop.carry(*pair) for pair in zip(starts[:carried], forms[consts:], strict=False)]
-    entries = [loop.entry(*pair) for pair in zip(starts[carried:], forms[consts + carried :], strict=True)]
-    results = tracer.inlined(params["jaxpr"], [*ins[:consts], *carries, *entries], source)
-    ends = _materialized(tracer, results, [*forms[consts : consts + carried], *_entries_of(left_forms[carried:])])
-    loop.close_carries(ends[:carried])
-    stacked = [loop.stack(name, form) for name, form in zip(ends[carried:], left_forms[carried:], strict=True)]
+    if is_unrolled(eqn.params):
+        return unrolled(tracer, eqn, ins, source)
+    sides = [[form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars)]
+    form = scan_form(eqn.params, *sides)
+    fixed, starts, arrays = form.operands(ins)
+    _, carried, stacks = form.operands(sides[0])
+    _, left_stacks = form.results(sides[1])
+    starts, arrays = _materialized(tracer, starts, carried), _materialized(tracer, arrays, stacks)
+    loop = OpenLoop(tracer, "scan", form.steps, source, reverse=form.reverse)
+    carries = [loop.carry(*pair) for pair in zip(starts, carried, strict=True)]
+    entries = [loop.entry(*pair) for pair in zip(arrays, stacks, strict=True)]
+    results = tracer.inlined(eqn.params["jaxpr"], [*fixed, *carries, *entries], source)
+    ends, made = form.results(_materialized(tracer, results, [*carried, *_entries_of(left_stacks)]))
+    loop.close_carries(ends)
+    stacked = [loop.stack(*pair) for pair in zip(made, left_stacks, strict=True)]
     left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
     return [*left, *stacked]
 
 
-def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_count: int) -> list[Atom]:
+@kind_of_loop("while")
+def _while(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
     """Add a `while`; returns the carried values at the end."""
     params, is_other = with_scalar_condition(eqn.params)
-    tests, consts = params["cond_nconsts"], params["body_nconsts"]
+    form = while_form(params)
     if is_other:  # its step reads the constants of the condition too
-        ins = [*ins[:tests], *ins]
-    start = len(ins) - len(eqn.outvars)
+        ins = [*ins[: form.tested], *ins]
+    tested, fixed, starts = form.operands(ins)
     forms = [form_of(var.aval) for var in eqn.outvars]
-    starts = _materialized(tracer, ins[start:], forms)
-    loop = _Loop(tracer, "while", trip_count, source, is_while=True)
+    starts = _materialized(tracer, starts, forms)
+    loop = OpenLoop(tracer, "while", tracer.trip_count, source)
     carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
-    (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*ins[:tests], *carries], source)
+    (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*tested, *carries], source)
     loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
-    results = tracer.inlined(params["body_jaxpr"], [*ins[tests : tests + consts], *carries], source)
+    results = tracer.inlined(params["body_jaxpr"], [*fixed, *carries], source)
     loop.close_carries(_materialized(tracer, results, forms))
     left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
@@ -83,15 +115,13 @@ def _materialized(tracer: Tracer, atoms: Sequence[Atom], forms: Sequence[Form]) 
     return [tracer.materialized(atom, form) for atom, form in zip(atoms, forms, strict=True)]
 
 
-class _Loop:
+class OpenLoop:
     """A loop in the making: its operations are those that the tracer adds until `end`."""
 
-    def __init__(
-        self, tracer: Tracer, kind: str, steps: int, source: str, *, reverse: bool = False, is_while: bool = False
-    ) -> None:
+    def __init__(self, tracer: Tracer, kind: str, steps: int, source: str, *, reverse: bool = False) -> None:
         self.tracer, self.kind, self.source, self.outer = tracer, kind, source, tracer.scope
         self.number, first = len(tracer.loops), len(tracer.operations)
-        scope = LoopScope(tracer.named(kind), self.outer, first, first, steps, reverse, is_while, source)
+        scope = LoopScope(tracer.named(kind), self.outer, first, first, steps, reverse, source)
         tracer.loops.append(scope)
         tracer.scope = self.number
         self.carries: list[int] = []
@@ -124,7 +154,7 @@ class _Loop:
         for k in range(first, len(operations)):
             operation, nest = operations[k], operations[k].nest
             read_of = {maker[name] for name in operation.ins if name in maker}
-            if operation.role or nest.effectful or k in inside or not read_of <= steady:
+            if not operation.edge.computes or nest.effectful or k in inside or not read_of <= steady:
                 continue
             steady.add(k)
             read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
@@ -151,7 +181,7 @@ class _Loop:
     def carry(self, name: str, form: Form) -> str:
         """Add a carried value with its initial value; `close_carries` adds its value at the end of a step."""
         self.carries.append(len(self.tracer.operations))
-        return self._add("carry", (name, name), form.shape, form.shape, form.dtype)
+        return self._add(CARRY, (name, name), form.shape, form.shape, form.dtype)
 
     def close_carries(self, ends: Sequence[str]) -> None:
         """Set the value of each carried value at the end of a step."""
@@ -161,26 +191,24 @@ class _Loop:
 
     def entry(self, name: str, form: Form) -> str:
         """The entry of a step in an array with an entry for each step."""
-        return self._add("entry", (name,), form.shape, form.shape[1:], form.dtype)
+        return self._add(ENTRY, (name,), form.shape, form.shape[1:], form.dtype)
 
     def stack(self, name: str, form: Form) -> str:
         """The array of the results of all steps."""
-        return self._add("stack", (name,), form.shape[1:], form.shape, form.dtype)
+        return self._add(STACK, (name,), form.shape[1:], form.shape, form.dtype)
 
     def leave(self, name: str) -> str:
         """A carried value after the last step."""
         arrays = (self.tracer.operations[k].outs[0] for k in self.carries)
         array = next(array for array in arrays if array.name == name)
-        return self._add("leave", (name,), array.shape, array.shape, array.dtype)
+        return self._add(LEAVE, (name,), array.shape, array.shape, array.dtype)
 
     def test(self, name: str) -> None:
         """Add the condition under which another step follows."""
         nest = Nest("test", (), (Access("a0", ()),), (), flops=0)
-        self._append(nest, "test", (name,), ())
+        self._append(nest, TEST, (name,), ())
 
-    def _add(
-        self, role: LoopRole, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str
-    ) -> str:
+    def _add(self, edge: Edge, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
         """Add an operation that is the identity, of entries or between arrays of which one has another dimension."""
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
@@ -198,11 +226,11 @@ class _Loop:
             linear=(tuple(range(len(ins))),) if sums else (),
             flops=0,
         )
-        name = self.tracer.named(role)
-        self._append(nest, role, ins, (Array(name, tuple(written), dtype),))
+        name = self.tracer.named(edge.kind)
+        self._append(nest, edge, ins, (Array(name, tuple(written), dtype),))
         return name
 
-    def _append(self, nest: Nest, role: LoopRole, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
-        name = outs[0].name if outs else self.tracer.named(role)
-        operation = Operation(replace(nest, name=name), role, ins, outs, self.source, role=role)
+    def _append(self, nest: Nest, edge: Edge, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+        name = outs[0].name if outs else self.tracer.named(edge.kind)
+        operation = Operation(replace(nest, name=name), edge.kind, ins, outs, self.source, edge=edge)
         self.tracer.operations.append(operation)

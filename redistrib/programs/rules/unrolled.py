@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.programs.rules.equation import Atom, Equation, Form, Lit, form_of, scan_counts
+from redistrib.programs.rules.equation import Atom, Equation, Form, Lit, form_of, scan_form
 
 
 class UnrollingTracer(Protocol):
@@ -29,24 +29,20 @@ class UnrollingTracer(Protocol):
 
 def unrolled(tracer: UnrollingTracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
     """Add the steps of a scan one after the other; returns its last carried values, then its stacked results."""
-    params = eqn.params
-    length, before, after = (
-        params["length"],
-        *([form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars)),
-    )
-    consts, carried = scan_counts(params["jaxpr"], before, after)
-    fixed, carry, stacked = ins[:consts], ins[consts : consts + carried], ins[consts + carried :]
-    forms = before[consts + carried :]
-    slices: list[list[Atom]] = [[] for _ in range(length)]
-    outputs_of: list[list[Atom]] = [[] for _ in range(length)]
-    for step in range(length):
-        slices[step] = [_entry(tracer, atom, form, step, source) for atom, form in zip(stacked, forms, strict=True)]
-    for step in reversed(range(length)) if params["reverse"] else range(length):
-        outputs = tracer.inlined(params["jaxpr"], [*fixed, *carry, *slices[step]], source)
-        carry, outputs_of[step] = outputs[:carried], outputs[carried:]
+    before, after = ([form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars))
+    loop = scan_form(eqn.params, before, after)
+    fixed, carry, arrays = loop.operands(ins)
+    forms = loop.operands(before)[2]
+    slices = [
+        [_entry(tracer, atom, form, step, source) for atom, form in zip(arrays, forms, strict=True)]
+        for step in range(loop.steps)
+    ]
+    made: dict[int, Sequence[Atom]] = {}
+    for step in loop.order:
+        carry, made[step] = loop.results(tracer.inlined(eqn.params["jaxpr"], [*fixed, *carry, *slices[step]], source))
     results = []
-    for k, form in enumerate(after[carried:]):
-        results.append(_stack(tracer, [outputs_of[step][k] for step in range(length)], form, source))
+    for k, form in enumerate(loop.results(after)[1]):
+        results.append(_stack(tracer, [made[step][k] for step in range(loop.steps)], form, source))
     return [*carry, *results]
 
 

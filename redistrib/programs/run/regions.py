@@ -26,7 +26,8 @@ from redistrib.programs.rules.equation import (
     Form,
     access,
     letters,
-    scan_counts,
+    scan_form,
+    while_form,
     with_scalar_condition,
 )
 from redistrib.programs.rules.sums import can_be_summed
@@ -59,35 +60,28 @@ def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
 
 @region_rule("scan")
 def _scan(equation: Equation) -> Nest | None:
-    params = equation.params
-    consts, carried = scan_counts(params["jaxpr"], equation.ins, equation.outs)
-    stacked = range(consts + carried, len(equation.ins))
+    params, loop = equation.params, scan_form(equation.params, equation.ins, equation.outs)
+    stacked, stacks = range(loop.held, len(equation.ins)), range(loop.carried, len(equation.outs))
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
     _require_no_keys(equation)
-    again, literals = {consts + k: k for k in range(carried)}, equation.literals
+    again, literals = {loop.constants + k: k for k in range(loop.carried)}, equation.literals
     has_keys = any(form.key is not None for form in (*equation.ins, *equation.outs))
     step_function = _of_integers(params["jaxpr"], forms) if has_keys else params["jaxpr"]
     region = Region(step_function, forms, equation, again)
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
-        def step(carry: Any, entries: Any) -> Any:
-            results = region.run(parts, [*operands[:consts], *carry, *entries])
-            return results[:carried], results[carried:]
+        fixed, start, arrays = loop.operands(operands)
 
-        carry, left = lax.scan(
-            step,
-            list(operands[consts : consts + carried]),
-            list(operands[consts + carried :]),
-            length=params["length"],
-            reverse=params["reverse"],
-        )
+        def step(carry: Any, entries: Any) -> Any:
+            return loop.results(region.run(parts, [*fixed, *carry, *entries]))
+
+        carry, left = lax.scan(step, [*start], [*arrays], length=loop.steps, reverse=loop.reverse)
         return [*carry, *left]
 
-    flops = region.flops * params["length"]
+    flops = region.flops * loop.steps
     are_numbers = all(equation.ins[k].key is None and not np.ndim(value) for k, value in literals.items())
     is_plain = are_numbers and not region.constants
-    counted = CountedStep(region.graph, consts, carried, params["length"], bool(params["reverse"]), literals)
-    stacks = range(carried, len(equation.outs))
+    counted = CountedStep(region.graph, loop, literals)
     return nest_of(equation, region.factors, run, flops, stacked, stacks, counted if is_plain else None)
 
 
@@ -104,32 +98,32 @@ def _while(equation: Equation) -> Nest | None:
         ) from None  # fmt: skip
     if is_other:
         return None
-    tests, consts = params["cond_nconsts"], params["body_nconsts"]
-    carried_count = len(equation.ins) - tests - consts
-    ins = equation.ins[tests:]
+    form = while_form(params)
+    of_condition, of_step, state = form.operands(equation.ins)
     _require_no_keys(equation)
-    carried = {consts + k: k for k in range(carried_count)}
-    region = Region(params["body_jaxpr"], ins, equation, carried)
-    tested = [*equation.ins[:tests], *equation.ins[tests + consts :]]
-    test = Region(params["cond_jaxpr"], tested, equation)
+    carried = {form.constants + k: k for k in range(len(state))}
+    region = Region(params["body_jaxpr"], [*of_step, *state], equation, carried)
+    test = Region(params["cond_jaxpr"], [*of_condition, *state], equation)
     test.factors = []  # it runs whole on every device
     inner = params["cond_jaxpr"].jaxpr
     read = {id(var) for eqn in inner.eqns for var in eqn.invars} | {id(var) for var in inner.outvars}
-    looked_at = [k for k, var in enumerate(inner.invars[tests:]) if id(var) in read]
+    looked_at = [k for k, var in enumerate(inner.invars[form.tested :]) if id(var) in read]
     region.factors = [  # all devices must take the same number of steps
         factor for factor in region.factors if all(factor.outs[k] is None and k not in factor.summed for k in looked_at)
     ]
     while_factors = [
-        replace(factor, ins=(*[None] * tests, *factor.ins), begins=frozenset(k + tests for k in factor.begins))
+        replace(
+            factor, ins=(*[None] * form.tested, *factor.ins), begins=frozenset(k + form.tested for k in factor.begins)
+        )
         for factor in region.factors
     ]
 
     def run(parts: At, operands: Sequence[Any]) -> Any:
-        condition_constants, fixed = operands[:tests], operands[tests : tests + consts]
+        tested, fixed, start = form.operands(operands)
         return lax.while_loop(
-            lambda state: test.run({}, [*condition_constants, *state])[0],
+            lambda state: test.run({}, [*tested, *state])[0],
             lambda state: region.run(parts, [*fixed, *state]),
-            list(operands[tests + consts :]),
+            [*start],
         )
 
     flops = equation.trip_count * (test.flops + region.flops)

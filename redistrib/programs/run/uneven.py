@@ -27,7 +27,8 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.reduction import identity
-from redistrib.programs.ir.graph import Array, Graph, LoopScope, Operation
+from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.loops import LoopScope
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import Tails
 from redistrib.programs.rules.equation import At
@@ -213,7 +214,7 @@ class _Rewriting:
             writer.add(k, operation)
         outputs = tuple(writer.version(name, {}) for name in self.graph.outputs)
         numbers, ends = writer.numbers, len(writer.operations)
-        loops = tuple(_moved(loop, numbers, ends) for loop in self.graph.loops)
+        bodies = tuple(_moved(body, numbers, ends) for body in self.graph.bodies)
         cutting = [(k, one) for k, one in enumerate(writer.operations) if one.kind == "uneven_tiles"]
         tiles = {
             ArrayDim(name, dim): tuple(
@@ -221,11 +222,11 @@ class _Rewriting:
             )
             for name, dim in asked
         }
-        return Uneven(replace(self.graph, operations=tuple(writer.operations), outputs=outputs, loops=loops), tiles)
+        return Uneven(replace(self.graph, operations=tuple(writer.operations), outputs=outputs, bodies=bodies), tiles)
 
 
-def _moved(loop: LoopScope, numbers: Sequence[int], end: int) -> LoopScope:
-    return replace(loop, first=numbers[loop.first], stop=numbers[loop.stop - 1] + 1)
+def _moved(body: LoopScope, numbers: Sequence[int], end: int) -> LoopScope:
+    return replace(body, first=numbers[body.first], stop=numbers[body.stop - 1] + 1)
 
 
 def _places_of(access: Access, dim: str, name: str) -> Iterator[ArrayDim]:

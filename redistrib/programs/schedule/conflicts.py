@@ -61,12 +61,12 @@ def _cut_entries(propagation: Propagation, name: str, axis: str, at: int) -> int
         (dim, *others) = reader.nest.reads[read].dims[at] or ("",)
         if others or not dim:
             continue
-        if reader.role == "entry" and propagation.may_cut(j, axis, dim):
+        if reader.edge.slices and propagation.may_cut(j, axis, dim):
             propagation.cuts[j][axis] = dim
             why = f"its steps split the dimension of {name!r} that {axis!r} cuts before; it cuts the rest of it in each"
             propagation.choices.append(Choice(reader.name, axis, dim, why))
             entries += 1
-        elif not reader.role and all(access.dims == reader.nest.reads[read].dims for access in reader.nest.writes):
+        elif reader.edge.computes and all(access.dims == reader.nest.reads[read].dims for access in reader.nest.writes):
             entries += sum(_cut_entries(propagation, array.name, axis, at) for array in reader.outs)
     return entries
 
@@ -77,23 +77,19 @@ def carry_whole(propagation: Propagation, axis: str) -> None:
     It is then gathered at the end of a step, and not at the start of the next, and not once more after the loop.
     Nothing may be spread along the axis afterwards.
     """
-    for k, operation in enumerate(propagation.graph.operations):
-        if operation.role != "carry" or axis not in propagation.cuts[k]:
+    for carried in (carried for loop in propagation.graph.loops for carried in loop.carried):
+        if carried.result is None or axis not in propagation.cuts[carried.number]:
             continue
-        start, result = operation.ins[0], operation.outs[0].name
-        inside = [(j, r) for j, r in propagation.readers.get(result, ()) if not _leaves(propagation, j)]
-        leaves = [j for j, _ in propagation.readers.get(result, ()) if _leaves(propagation, j)]
-        is_needed = any(_needed_whole(propagation, propagation.graph.operations[j].outs[0].name, axis) for j in leaves)
-        begins_whole = propagation.where(start, axis) is None or start in propagation.constants
+        leave = propagation.maker[carried.result][0]
+        inside = [(j, r) for j, r in propagation.readers[carried.start] if j != leave]
+        begins_whole = propagation.where(carried.initial, axis) is None or carried.initial in propagation.constants
+        is_needed = _needed_whole(propagation, carried.result, axis)
         if inside and is_needed and begins_whole and all(_reads_whole(propagation, j, r, axis) for j, r in inside):
             taken = "every step reads it whole, and so do the operations after the loop"
-            propagation.choices.append(Choice(operation.name, axis, "", f"carried whole: {taken}"))
-            for j in (k, *leaves):
+            name = propagation.graph.operations[carried.number].name
+            propagation.choices.append(Choice(name, axis, "", f"carried whole: {taken}"))
+            for j in (carried.number, leave):
                 propagation.cuts[j].pop(axis, None)
-
-
-def _leaves(propagation: Propagation, number: int) -> bool:
-    return propagation.graph.operations[number].role == "leave"
 
 
 def _reads_whole(propagation: Propagation, number: int, read: int, axis: str) -> bool:

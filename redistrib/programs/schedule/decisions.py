@@ -192,7 +192,7 @@ class GraphCuts:
 def _is_cheap(operation: Operation) -> bool:
     """Whether the result may be computed again rather than moved: one array, nothing combined for it, no effect."""
     nest = operation.nest
-    is_alone = len(operation.outs) == 1 and not operation.role and not operation.pinned
+    is_alone = len(operation.outs) == 1 and operation.edge.computes and not operation.pinned
     return is_alone and not nest.combine and not nest.effectful
 
 

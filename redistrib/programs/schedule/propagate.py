@@ -308,7 +308,7 @@ class Propagation(GraphCuts):
         All reads of a linear group must be summands along the axis, and all that read them linear in them.
         """
         operation = self.graph.operations[number]
-        if operation.role == "stack":  # they are added, or scattered, in the step that makes them
+        if operation.edge.stacks:  # they are added, or scattered, in the step that makes them
             return False
         groups = [
             group for group in operation.nest.linear if any(self._is_summed(operation.ins[r], axis) for r in group)
@@ -390,7 +390,7 @@ class Propagation(GraphCuts):
             operation = self.graph.operations[k]
             if not any(r in group for group in operation.nest.linear):
                 return False
-            if operation.role != "leave":  # the result of a loop is its carried value
+            if not operation.edge.renames:  # the result of a loop is its carried value
                 result_bytes += sum(
                     self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs
                 )

@@ -68,7 +68,7 @@ def _passing(graph: Graph, number: int) -> Sequence[int]:
     makes it, since as summands the array of all steps would be larger.
     """
     operation = graph.operations[number]
-    if operation.role == "stack" or (operation.role == "carry" and number not in graph.accumulators):
+    if operation.edge.stacks or (operation.edge.carries and number not in graph.accumulators):
         return ()
     return range(len(operation.nest.linear))
 
@@ -138,7 +138,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
     signature = part.signature(propagation.mesh)
     windows = tuple(windows_of(part.nest, access, part.cut) for access in part.nest.reads)
     seconds, operation = 0.0, propagation.graph.operations[number]
-    if machine is not None and not operation.role:
+    if machine is not None and operation.edge.computes:
         if kernel is None:
             size = _bytes(machine, propagation, operation, signature.ins, signature.outs, windows)
         else:

@@ -167,12 +167,12 @@ class Walk(Lowering[PricedVersion, Option]):
                 self.versions[name][0].used = max(self.versions[name][0].used, number)
                 for work in makes:
                     self.versions[name][0].read_by(work)
-        within = read if is_inside and not operation.role else ()
+        within = read if is_inside and operation.edge.computes else ()
         made = []
         for array, form in zip(operation.outs, cut.outs, strict=True):
             born = graph.made_at(array.name)
             made.append(PricedVersion(form, born, born, works=makes, within=within))
-        if operation.role == "entry" and read:
+        if operation.edge.slices and read:
             source = graph.arrays[operation.ins[0]]
             size = self.problem.machine.bytes_of(read[0].form.local_size, source.dtype)
             made[0].entries = (operation.outs[0].name, size, source.dtype)

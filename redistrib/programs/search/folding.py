@@ -264,7 +264,7 @@ class _Folding:
                     return None
                 if new in makers and makers[new][0] not in place:
                     return None
-                is_at_end = op.role == "carry" and read == 1  # of a step
+                is_at_end = op.edge.carries and read == 1  # of a step
                 if new in makers and makers[new][0] >= k and not is_at_end:
                     return None
                 ins.append(new)
@@ -283,7 +283,7 @@ class _Folding:
         left = {*inputs.values()}
         counted = Counter(inputs.values())
         arguments = tuple(array for array in graph.inputs if array.name in left)
-        result = Graph(arguments, tuple(operations), names, graph.loops_of(remaining))
+        result = Graph(arguments, tuple(operations), names, graph.bodies_of(remaining))
         cells = tuple((self.place[k][0], self.place[k][2]) if k in self.place else None for k in remaining)
         return Folded(result, tuple(times), cells, stands, inputs, numbers, counted, tuple(remaining))
 

@@ -39,17 +39,17 @@ class _Buffers:
                 continue
             if self._is_plain and not ahead and not behind:
                 makers = laid.first_tasks_of(buffer.makers)
-                if makers or (is_first and (buffer.readers or buffer.role != "entry")):
+                if makers or (is_first and (buffer.readers or not buffer.edge.slices)):
                     self._add(buffer, makers)
                 continue
             if not (is_first or laid.tasks_of(buffer.makers)):
                 continue
-            for k in ahead.intersection(buffer.readers) if buffer.role == "entry" else ():
+            for k in ahead.intersection(buffer.readers) if buffer.edge.slices else ():
                 self.buffers.append(TaskBuffer(buffer.size, (), (*laid.tasks_by_item.get(k, ()),)))  # of the next step
                 buffer = buffer._replace(readers=tuple(reader for reader in buffer.readers if reader != k))
                 if not buffer.readers:
                     break
-            if buffer.role == "entry" and not buffer.readers:
+            if buffer.edge.slices and not buffer.readers:
                 continue
             if ahead.intersection(buffer.makers):  # made for the next step; that for this one is carried
                 self.buffers.append(TaskBuffer(buffer.size, self._all(buffer.makers), (), stays=True))
@@ -65,10 +65,10 @@ class _Buffers:
 
     def _add(self, buffer: WorkBuffer, makers: tuple[int, ...]) -> None:
         """A buffer where each item has one task."""
-        size, _, _, readers, begins, stays, role, _ = buffer
+        size, _, _, readers, begins, stays, edge, _ = buffer
         loops = self.laid.first_tasks_of(map(leaving, begins)) if begins else ()
         reads = self.laid.first_tasks_of(readers)
-        self.buffers.append(TaskBuffer(size, makers, reads, loops, stays, role == "carry"))
+        self.buffers.append(TaskBuffer(size, makers, reads, loops, stays, edge.carries))
 
     def _add_layers(self, buffer: WorkBuffer) -> None:
         """A buffer, or one for each layer that is laid out."""
@@ -86,7 +86,7 @@ class _Buffers:
             users = {*self._users(layer_makers, readers, layer, layers > 1, is_inside), *picks}
             starts = tuple(tasks[min(layer, len(tasks) - 1)] for _, tasks in begins)
             self.buffers.append(
-                TaskBuffer(buffer.size, layer_makers, (*users,), starts, buffer.stays, buffer.role == "carry")
+                TaskBuffer(buffer.size, layer_makers, (*users,), starts, buffer.stays, buffer.edge.carries)
             )
         run = next((laid.run(item) for item, tasks in makers if len(tasks) == layers), None) if layers > 1 else None
         if run is not None:

@@ -155,7 +155,7 @@ class SearchProblem:
                 readers = (r for array in graph.operations[k].outs for r, _ in graph.readers.get(array.name, ()))
                 hurried[k] = hurried[k] or any(hurried[r] for r in readers)
         behind = (name for name in graph.makers if not any(hurried[k] for k, _ in graph.readers.get(name, ())))
-        entries = (operation.outs[0].name for operation in graph.operations if operation.role == "entry")
+        entries = (one.entry for loop in graph.loops for one in loop.entries)
         return {*(array.name for array in graph.inputs), *entries, *behind}
 
     @property
@@ -192,10 +192,10 @@ class SearchProblem:
 
     def _place(self, number: int) -> tuple[object, ...]:
         """The part of an operation's key that the loop around it gives."""
-        scope, role = self.graph.scopes[number], self.graph.operations[number].role
+        scope, edge = self.graph.scopes[number], self.graph.operations[number].edge
         if scope is None:
             return ()
-        return (self.graph.steps_of(scope), role, role == "carry" and number in self.graph.accumulators)
+        return (self.graph.steps_of(scope), edge, edge.carries and number in self.graph.accumulators)
 
     @property
     def kernels(self) -> list[Kernel] | None:
@@ -280,7 +280,7 @@ class SearchProblem:
         total, arrays, devices = 0.0, self.graph.arrays, self.moves.mesh.size
         for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
             kernel = self.kernel(number)
-            if operation.role:
+            if not operation.edge.computes:
                 continue
             names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
             whole = (self.machine.bytes_of(math.prod(arrays[name].shape), arrays[name].dtype) for name in names)

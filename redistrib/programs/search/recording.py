@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redistrib.programs.ir.graph import Array
+from redistrib.programs.ir.loops import INNER
 from redistrib.programs.ir.windows import held_shape
 from redistrib.programs.lower.walk import Version
 from redistrib.programs.search.moves import Price
@@ -78,24 +79,20 @@ class Recorder:
         """The works that make the results of an operation, of which one is new where it is computed by itself."""
         graph, before = self.problem.graph, tuple(dict.fromkeys(k for version in read for k in version.works))
         scope = graph.scopes[number]
-        role = graph.operations[number].role
-        match role:
-            case "carry" | "entry":  # there in each step, once the loop has begun
-                if role == "carry":
-                    _begin(read[0], scope)
-                else:
-                    read[0].read_by(len(self.works))
-                self.works.append(PricedWork(number, 1, scope, 0.0, before))
-                return ()
-            case "stack" if scope is not None:
-                read[0].kept()
-                return (leaving(scope), *before)
-            case "leave" if scope is not None:
-                return (leaving(scope),)
-            case "test":
-                read[0].kept()
+        edge = graph.operations[number].edge
+        if edge.begins:  # there in each step, once the loop has begun
+            if edge.carries:
+                _begin(read[0], scope)
+            else:
+                read[0].read_by(len(self.works))
+            self.works.append(PricedWork(number, 1, scope, 0.0, before))
+            return ()
+        if edge.stacks or edge.tests:
+            read[0].kept()
+        if edge.leaves and scope is not None:
+            return (leaving(scope), *before)
         self.keep_in_step(before, scope)
-        if role or self.is_inside(number):
+        if not edge.computes or self.is_inside(number):
             return before
         for version in read:
             version.read_by(len(self.works))
@@ -140,7 +137,7 @@ class Recorder:
         source.read_by(number)
         self.moved_from[number] = (name, source)
         result = None
-        is_stacked = reader >= 0 and self.problem.graph.operations[reader].role == "stack" and source.works
+        is_stacked = reader >= 0 and self.problem.graph.operations[reader].edge.stacks and source.works
         if is_stacked and price.received and source is self.versions[name][0] and not moved.windows:
             result = name, self._bytes(name, source.size), size, self.arrays[name].dtype
         self.keep_in_step(source.works, scope)
@@ -167,19 +164,19 @@ class Recorder:
         """The buffers of all versions."""
         problem, graph = self.problem, self.problem.graph
         inputs = {array.name for array in graph.inputs}
-        left = {op.ins[0] for op in graph.operations if op.role == "leave"}
+        left = {op.ins[0] for op in graph.operations if op.edge.renames}
         buffers: list[WorkBuffer] = []
         for name, versions in self.versions.items():
             if name in problem.unstored and len(versions) == 1:
                 continue
-            role = graph.operations[graph.makers[name][0]].role if name in graph.makers else ""
+            edge = graph.operations[graph.makers[name][0]].edge if name in graph.makers else INNER
             for number, version in enumerate(versions):
                 if version.renames:
                     continue
                 first = number == 0
                 size, scope = self._bytes(name, version.size), graph.scope_of(name)
                 stays = version.stays or (first and name in inputs and name not in problem.donated)
-                works, is_there = version.works, name in inputs or role in ("carry", "entry")
+                works, is_there = version.works, name in inputs or edge.begins
                 if version.within or not (works or is_there):  # made inside the kernel that reads it first
                     works = tuple(sorted(version.readers, key=lambda work: self.works[work].place)[:1])
                     if not works:
@@ -189,9 +186,9 @@ class Recorder:
                     buffer = buffer._replace(copies=problem.folded.input_times[name])
                 elif name in inputs and problem.folded is not None and problem.copies[version.born :][:1] == (1,):
                     buffer = buffer._replace(size=problem.folded.input_times[name] * size)  # each is moved
-                if first and role in ("carry", "entry"):
-                    buffer = buffer._replace(role=role, makers=())
-                if first and role == "carry" and name not in left and scope is not None:
+                if first and edge.begins:
+                    buffer = buffer._replace(edge=edge, makers=())
+                if first and edge.carries and name not in left and scope is not None:
                     buffers.append(WorkBuffer(size, graph.loops[scope].parent, (leaving(scope),), ()))
                 buffers.append(buffer)
         return buffers

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from redistrib.arith import Int64
-from redistrib.programs.ir.graph import Graph, LoopScope
+from redistrib.programs.ir.graph import Graph
+from redistrib.programs.ir.loops import LoopScope
 
 FEWEST = 6  # layers of a stack that is folded
 WINDOW = 6  # operations in a row by which a repetition is recognised

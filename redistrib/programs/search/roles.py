@@ -241,14 +241,14 @@ class Roles:
             operation = self.problem.graph.operations[number]
             if self.problem.heavy[number] and operation.nest.combine:
                 return number, read, 0
-            if operation.role == "entry" and (inside := self._product(operation.outs[0].name)):
+            if operation.edge.slices and (inside := self._product(operation.outs[0].name)):
                 return inside[0], inside[1], inside[2] + 1
         return None
 
     def _is_stacked(self, name: str) -> bool:
         """Whether a weight has an entry for each step of a loop."""
         readers = self.base.readers.get(name, ())
-        return bool(readers) and all(self.problem.graph.operations[k].role == "entry" for k, _ in readers)
+        return bool(readers) and all(self.problem.graph.operations[k].edge.slices for k, _ in readers)
 
     def _sharded(self, propagation: Propagation, axis: str) -> None:
         """Cut weights as they are stored, each by the first dimension that nothing else cuts, or the first at all.

@@ -60,12 +60,12 @@ class Streams:
                 self.results[work.scope].append(k)
             if work.entry and work.entry[0] in self.overlap.ahead:
                 self.entries[work.scope].append(k)
-            if not work.moves and (operation := graph.operations[work.number]).role == "entry":
+            if not work.moves and (operation := graph.operations[work.number]).edge.slices:
                 self.entry_works[operation.outs[0].name] = k
         ahead = {k: self.works[k].entry for numbers in self.entries.values() for k in numbers}
         for buffer in self.buffers:
             self.buffers_of[buffer.scope].append(buffer)
-            if buffer.role == "entry" and len(buffer.readers) == 1 and (entry := ahead.get(buffer.readers[0])):
+            if buffer.edge.slices and len(buffer.readers) == 1 and (entry := ahead.get(buffer.readers[0])):
                 self.unread.add(self.entry_works[entry[0]])
         for key, listed in keyed.items():
             listed.sort()

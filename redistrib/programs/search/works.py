@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from redistrib.programs.ir.loops import INNER, Edge
+
 
 class PricedWork(NamedTuple):
     """A computation of a walk, or a move.
@@ -52,7 +54,7 @@ class WorkBuffer(NamedTuple):
         readers: works that read it.
         begins: loops whose carried values take the bytes when they begin.
         stays: whether it is held to the end, of the program or of a step.
-        role: `"carry"` and `"entry"` of the values that a step begins with; a loop holds the first all the while.
+        edge: of a loop, for the values that its steps begin with; it holds what it carries all the while.
         copies: of an input that stands for those of several layers their number.
     """
 
@@ -62,7 +64,7 @@ class WorkBuffer(NamedTuple):
     readers: tuple[int, ...]
     begins: tuple[int, ...] = ()
     stays: bool = False
-    role: str = ""
+    edge: Edge = INNER
     copies: int = 1
 
 

@@ -81,7 +81,7 @@ class Cutter:
             for step in self.batch.steps
             if step.kind == "final" and isinstance(step.loop, BatchedLoop)
             for k, value in enumerate(step.loop.batch.inputs)
-            if step.loop.is_stacked(k) and value.name in step.reads
+            if step.loop.form.is_stacked(k) and value.name in step.reads
         }
         for value in self.batch.inputs:
             shape, role = value.type.global_shape, self.batch.roles[value.name]
@@ -235,8 +235,9 @@ class Cutter:
 
     def _in_steps(self, of: BatchStep, loop: BatchedLoop, types: Mapping[str, DistType | None]) -> CutOperation:
         """A loop whose steps are cut one operation after the other."""
-        names = [value.name for value in loop.batch.inputs]
-        stacked = {name for k, name in enumerate(names) if loop.is_stacked(k)}
+        names, loop_form = [value.name for value in loop.batch.inputs], loop.form
+        _, carried, entries = loop_form.operands(names)
+        stacked = {*entries}
         forms = {name: form for name in names if (form := types.get(name)) is not None}
         begin = {
             name: DistType(form.dims[1:] if name in stacked else form.dims)
@@ -246,11 +247,9 @@ class Cutter:
         step = Cutter(loop.batch, self.data, self.tensor, self.microbatches, {}, types=begin)
         for value in loop.batch.inputs:  # those that nothing reads
             step.types.setdefault(value.name, DistType.cut(value.type.global_shape, {}, self.mesh))
-        ins = {name: loop.stacked(step.types[name]) if name in stacked else step.types[name] for name in names}
-        ends = [
-            step.types[names[loop.consts + k]] if k < loop.carried else loop.stacked(step.types[output])
-            for k, output in enumerate(loop.batch.outputs)
-        ]
+        ins = {name: loop_form.stacked(step.types[name]) if name in stacked else step.types[name] for name in names}
+        _, made = loop_form.results(loop.batch.outputs)
+        ends = [*(step.types[name] for name in carried), *(loop_form.stacked(step.types[name]) for name in made)]
         outs = {access.array: form for access, form in zip(of.nest.writes, ends, strict=True)}
         return CutOperation(ScheduledNest(of.nest, DistType.cut(of.nest.sizes, {}, self.mesh)), ins, outs, loop, step)
 

@@ -289,7 +289,7 @@ def _roles_of(step: BatchStep) -> Iterator[tuple[str, Role]]:
         loop = step.loop
         for k, (access, output) in enumerate(zip(step.nest.writes, loop.batch.outputs, strict=True)):
             role = as_carried(loop.batch.roles[output]) if step.kind == "batched" else Role(step.kind)
-            is_entry = k >= loop.carried and role.kind == "batched"
+            is_entry = k >= loop.form.carried and role.kind == "batched"
             yield results[access.array].name, Role("batched", role.dim + 1) if is_entry else role
         return
     for number, access in enumerate(step.nest.writes):

@@ -35,26 +35,26 @@ def fission(of: BatchStep, loop: BatchedLoop, new_value: Callable[[Value], Value
     Returns:
         The loop of each microbatch, and the one after all of them.
     """
-    results, outputs = dict(of.op.outs), loop.batch.outputs
+    results, outputs, form = dict(of.op.outs), loop.batch.outputs, loop.form
     outs = [results[access.array] for access in of.nest.writes]
     late = [k for k in range(len(outs)) if _is_late(loop, k)]
     early = [k for k in range(len(outs)) if k not in late]
     second = _needed(loop, (outputs[k] for k in late), is_second=True)
     first = _needed(loop, [*(outputs[k] for k in early), *second.entries], is_second=False)
     inner = {name: loop.batch.values[name] for name in second.entries}
-    stacked_already = {outputs[k]: outs[k] for k in early if k >= loop.carried}  # these have an entry for each step
+    stacked_already = {outputs[k]: outs[k] for k in early if k >= form.carried}  # these have an entry for each step
     stacks = {
-        name: stacked_already.get(name) or new_value(replace(outs[0], type=loop.stacked(value.type), dtype=value.dtype))
+        name: stacked_already.get(name) or new_value(replace(outs[0], type=form.stacked(value.type), dtype=value.dtype))
         for name, value in inner.items()
     }
     again = second.carries.difference(late)  # the same for every batch, so that both loops carry them
-    carries = sorted({*second.carries, *(k for k in late if k < loop.carried)})
+    carries = sorted({*second.carries, *(k for k in late if k < form.carried)})
     left = [(outputs[k], new_value(outs[k]) if k in again else outs[k]) for k in carries]
-    left += [(outputs[k], outs[k]) for k in late if k >= loop.carried]
+    left += [(outputs[k], outs[k]) for k in late if k >= form.carried]
     stacked = [(outputs[k], outs[k]) for k in early]
     stacked += [(name, value) for name, value in stacks.items() if name not in stacked_already]
     return (
-        _half(of, loop, first, [k for k in early if k < loop.carried], stacked, "batched", {}),
+        _half(of, loop, first, [k for k in early if k < form.carried], stacked, "batched", {}),
         _half(of, loop, second, carries, left, "final", stacks),
     )
 
@@ -77,14 +77,15 @@ class _Part(NamedTuple):
 
 def _is_late(loop: BatchedLoop, output: int) -> bool:
     """Whether an output of a step is computed from complete sums."""
-    batch = loop.batch
-    name = batch.inputs[loop.consts + output].name if output < loop.carried else batch.outputs[output]
+    batch, (_, carried, _) = loop.batch, loop.form.operands(loop.batch.inputs)
+    name = carried[output].name if output < len(carried) else batch.outputs[output]
     return batch.roles[name].kind == "final"
 
 
 def _needed(loop: BatchedLoop, ends: Iterable[str], *, is_second: bool) -> _Part:
     """The part of a step that makes these values."""
-    batch, position = loop.batch, {value.name: k - loop.consts for k, value in enumerate(loop.batch.inputs)}
+    batch, (_, carried, _) = loop.batch, loop.form.operands(loop.batch.inputs)
+    position = {value.name: k for k, value in enumerate(carried)}
     part, waiting = _Part(set(), set(), set(), {}), [*ends]
     while waiting:
         name = waiting.pop()
@@ -100,7 +101,7 @@ def _needed(loop: BatchedLoop, ends: Iterable[str], *, is_second: bool) -> _Part
         if number is not None:
             part.steps.add(number)
             waiting += batch.steps[number].reads.values()
-        elif 0 <= position[name] < loop.carried:
+        elif name in position:
             part.carries.add(position[name])
             waiting.append(batch.outputs[position[name]])
     return part
@@ -125,31 +126,31 @@ def _half(
         kind: of its results.
         stacks: for results of the first loop that this one reads the arrays of their entries.
     """
-    batch, begin = loop.batch, loop.consts + loop.carried
-    fixed = [value for value in batch.inputs[: loop.consts] if value.name in part.values]
-    entries = [value for value in batch.inputs[begin:] if value.name in part.values]
+    batch = loop.batch
+    constants, carried, sliced = loop.form.operands(batch.inputs)
+    fixed, entries = ([value for value in side if value.name in part.values] for side in (constants, sliced))
     entries += [batch.values[name] for name in stacks]
-    inputs = (*fixed, *(batch.inputs[loop.consts + k] for k in carries), *entries)
+    inputs = (*fixed, *(carried[k] for k in carries), *entries)
     final = {name: Role("final") for name in stacks if batch.roles[name].kind == "summed"}
     steps = tuple(step for k, step in enumerate(batch.steps) if k in part.steps)
     ins = dict(of.op.ins) | {name: value.name for name, value in stacks.items()}
     seen = BatchedProgram(
         inputs, steps, batch.roles | final, tuple(name for name, _ in ends), batch.size, batch.values, batch.rows
     )
-    half = replace(loop, batch=seen, consts=len(fixed), carried=len(carries))
+    form = loop.form._replace(constants=len(fixed), carried=len(carries))
     shapes = [value.type.global_shape for value in inputs]
-    shapes = [(loop.steps, *shape) if half.is_stacked(k) else shape for k, shape in enumerate(shapes)]
+    shapes = [(form.steps, *shape) if form.is_stacked(k) else shape for k, shape in enumerate(shapes)]
     reads = [_whole(value.name, shape) for value, shape in zip(inputs, shapes, strict=True) if value.name in ins]
     outs = tuple((f"out{k}", value) for k, (_, value) in enumerate(ends))
     writes = [_whole(array, value.type.global_shape) for array, value in outs]
-    nest = Nest(of.nest.name, (), tuple(reads), tuple(writes), flops=loop.steps * sum(step.flops for step in steps))
+    nest = Nest(of.nest.name, (), tuple(reads), tuple(writes), flops=form.steps * sum(step.flops for step in steps))
     op = replace(
         of.op,
         parts=(ScheduledNest(nest, DistType.cut((), {}, Mesh(()))),),
         ins=tuple((access.array, ins[access.array]) for access in reads),
         outs=outs,
     )
-    return BatchStep(op, "", kind, loop=half)
+    return BatchStep(op, "", kind, loop=replace(loop, batch=seen, form=form))
 
 
 def _whole(array: str, shape: Sequence[int]) -> Access:

@@ -108,7 +108,7 @@ def loop_on_examples(
         if role.kind in ("summed", "final"):
             finals.add(name)
         elif role.kind in ("batched", "rows"):
-            examples[name] = role.dim - step.is_stacked(k)
+            examples[name] = role.dim - step.form.is_stacked(k)
             if examples[name] < 0:
                 raise _refused(op, "they run over the examples")
     zeros = {
@@ -118,13 +118,13 @@ def loop_on_examples(
         batch, examples = _carried(op, step, examples, finals, zeros, batch_of)
     except ProgramError as error:
         raise error if error.operation == op.name else _refused(op, f"in a step, {error}") from None
-    outside = {name: dim + step.is_stacked(names.index(name)) for name, dim in examples.items()}
+    outside = {name: dim + step.form.is_stacked(names.index(name)) for name, dim in examples.items()}
     for name, dim in outside.items():
         is_constant = name not in operands or earlier.roles[operands[name]].kind == "constant"
         if is_constant and (name not in operands or earlier.made_of_rows(operands[name], dim) is None):
             raise _refused(op, "they carry examples, and begin with a value that has none")
     numbers = {names[k]: number for k, number in step.numbers.items()}
-    return BatchedLoop(batch, step.consts, step.carried, step.steps, step.reverse, numbers), outside
+    return BatchedLoop(batch, step.form, numbers), outside
 
 
 def _carried(
@@ -147,7 +147,8 @@ def _carried(
             examples = unnamed | examples
             continue
         changed = False
-        for begin, end in zip(batch.inputs[step.consts :], batch.outputs[: step.carried], strict=False):
+        begins, ends = step.form.operands(batch.inputs)[1], step.form.results(batch.outputs)[0]
+        for begin, end in zip(begins, ends, strict=True):
             before, after = batch.roles[begin.name], as_carried(batch.roles[end])
             if before == after or (before.kind == "final" and after.kind != "batched"):
                 continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from redistrib.errors import ProgramError
-from redistrib.lang.types import DimType, DistType
+from redistrib.programs.ir.loops import LoopForm
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Compute, Value
 
@@ -130,24 +130,14 @@ class BatchedLoop:
     """A counted loop on examples, or on complete sums over them.
 
     Attributes:
-        batch: one step, seen from its batch. Its inputs are those that are equal at every step, carried ones, and
-            entries of stacked ones; its outputs are the carried values, then the entries of stacked results.
-        consts, carried: how many inputs are equal at every step, and how many are carried.
-        steps: how often it runs.
-        reverse: whether the last entry comes first.
+        batch: one step, seen from its batch; its inputs stand for the loop's operands, its outputs for the results.
+        form: of the loop.
         numbers: inputs that are single numbers, by name.
     """
 
     batch: BatchedProgram
-    consts: int
-    carried: int
-    steps: int
-    reverse: bool
+    form: LoopForm
     numbers: Mapping[str, Any]
-
-    def is_stacked(self, number: int) -> bool:
-        """Whether an input has an entry for each step."""
-        return number >= self.consts + self.carried
 
     def updates(self, op: Compute) -> Iterator[tuple[str, tuple[str, ...]]]:
         """For each result of the loop, an operation, the operands of it that the last operation of a step reads."""
@@ -156,7 +146,3 @@ class BatchedLoop:
             maker = self.batch.makers.get(output)
             names = () if maker is None else self.batch.sources[maker]
             yield results[access.array].name, tuple(ins[name] for name in names if name in ins)
-
-    def stacked(self, form: DistType) -> DistType:
-        """The type of an array with an entry of this type for each step."""
-        return replace(form, dims=(DimType(self.steps, (), self.steps), *form.dims))

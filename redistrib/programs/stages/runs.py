@@ -15,10 +15,11 @@ import numpy as np
 from jax.extend import core as jex
 
 from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.loops import LoopForm
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Bounds
 from redistrib.programs.ir.value import fresh
-from redistrib.programs.rules.equation import RULES, Equation, EquationBody, Form, scan_counts
+from redistrib.programs.rules.equation import RULES, Equation, EquationBody, Form, scan_form
 from redistrib.programs.run import regions  # noqa: F401  # its rules are in the table
 from redistrib.programs.run.region import REGIONS
 from redistrib.programs.stages.loops import filled
@@ -124,11 +125,11 @@ class _Cutting:
         body = op.nest.body
         if op.kind != "scan" or not isinstance(body, EquationBody) or op.nest.effectful:
             return False
-        equation, params = body.equation, body.equation.params
+        equation = body.equation
         names = dict(zip(equation.reads, op.ins, strict=True))
-        begin = sum(scan_counts(params["jaxpr"], equation.ins, equation.outs))
-        stacked = [names[k] for k in range(begin, len(equation.ins)) if k in names]
-        is_long = params["length"] >= self.count > 1
+        form = scan_form(equation.params, equation.ins, equation.outs)
+        stacked = [names[k] for k in range(form.held, len(equation.ins)) if k in names]
+        is_long = form.steps >= self.count > 1
         return is_long and any(name in self.result.stacks or self._is_weight(name) for name in stacked)
 
     def _is_weight(self, name: str) -> bool:
@@ -140,17 +141,17 @@ class _Cutting:
         body = op.nest.body
         assert isinstance(body, EquationBody)
         equation, params = body.equation, body.equation.params
-        consts, carried = scan_counts(params["jaxpr"], equation.ins, equation.outs)
-        begin, bounds = consts + carried, bounds_of(params["length"], self.count)
+        form = scan_form(params, equation.ins, equation.outs)
+        consts, carried, begin, bounds = form.constants, form.carried, form.held, bounds_of(form.steps, self.count)
         names = dict(zip(equation.reads, op.ins, strict=True))
-        sums = accumulators(params["jaxpr"], consts, carried)
+        sums = accumulators(params["jaxpr"], form)
         carry = {k: names[k] for k in range(consts, begin) if k in names}
         for k in range(consts, begin):
             if k in equation.literals and np.ndim(equation.literals[k]) == 0 and equation.ins[k].key is None:
                 carry[k] = self._filled(equation.ins[k], equation.literals[k])
         starts = dict(carry)
         results: dict[int, tuple[Array, ...]] = {}
-        order = list(reversed(range(self.count)) if params["reverse"] else range(self.count))
+        order = form._replace(steps=self.count).order
         for number in order:
             size = bounds[number][1] - bounds[number][0]
             reads = {k: name for k, name in names.items() if k < consts} | carry
@@ -214,21 +215,21 @@ def _of_length(forms: Sequence[Form], length: int) -> Iterator[Form]:
     return (form._replace(shape=(length, *form.shape[1:])) for form in forms)
 
 
-def accumulators(closed: Any, consts: int, carried: int) -> list[int]:
+def accumulators(closed: Any, form: LoopForm) -> list[int]:
     """The carried values, by number, to which every step adds and which it reads for nothing else.
 
     Args:
         closed: the jaxpr of a step.
-        consts: operands before the carried values.
-        carried: how many values are carried.
+        form: of the loop.
     """
     jaxpr, sums = closed.jaxpr, []
+    _, carried, _ = form.operands(jaxpr.invars)
     reads: dict[int, list[Any]] = {}
     for eqn in jaxpr.eqns:
         for var in eqn.invars:
             reads.setdefault(id(var), []).append(eqn)
     ends = [id(var) for var in jaxpr.outvars]
-    for k, var in enumerate(jaxpr.invars[consts : consts + carried]):
+    for k, var in enumerate(carried):
         while len(reads.get(id(var), ())) == 1 and id(var) not in ends:
             eqn = reads[id(var)][0]
             adds = record_of(eqn.primitive.name).bounds is Bounds.ADDED
@@ -236,6 +237,6 @@ def accumulators(closed: Any, consts: int, carried: int) -> list[int]:
                 break
             var = eqn.outvars[0]
         is_read = id(var) in reads or isinstance(var, jex.Literal)
-        if not is_read and ends.count(id(var)) == 1 and ends[k] == id(var) and id(var) != id(jaxpr.invars[consts + k]):
+        if not is_read and ends.count(id(var)) == 1 and ends[k] == id(var) and id(var) != id(carried[k]):
             sums.append(k)
     return sums

@@ -128,10 +128,7 @@ class Writer:
                 self._step(cut, f"{op.name}.step", microbatch),
                 tuple(ins),
                 tuple(outs[access.array] for access in cut.part.nest.writes),
-                loop.consts,
-                loop.carried,
-                loop.steps,
-                loop.reverse,
+                **loop.form._asdict(),
                 source=op.source,
             )
         )
@@ -148,12 +145,12 @@ class Writer:
         for number, inner in enumerate(batch.steps):
             if inner.kind != "constant":
                 writer.compute(number, microbatch)
+        _, carried, _ = loop.form.operands(batch.inputs)
         ends = []
         for k, output in enumerate(batch.outputs):
             if not writer.has(output):
                 writer.compute(batch.makers[output], microbatch)
-            form = types[batch.inputs[loop.consts + k].name if k < loop.carried else output]
-            ends.append(writer.needed(output, form))
+            ends.append(writer.needed(output, types[carried[k].name if k < len(carried) else output]))
         return writer.builder.unchecked(*ends)
 
     def _zeros(self, array: Array, form: DistType) -> str:

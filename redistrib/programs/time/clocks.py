@@ -267,7 +267,7 @@ class _Simulator:
                 run.changes[clock].append((0.0, value.tile_bytes))
         self.run(step, {value.name: {} for value in step.inputs}, run)
         by_time(run)
-        outside = sum(value.tile_bytes for value in step.inputs[: op.constants + op.carried])
+        outside = sum(value.tile_bytes for value in step.inputs[: op.form.held])
         return max(run.peak.values(), default=0) - outside
 
     def _call_again(self, program: ProgramData, clock: int, context: Context | None, to: Run) -> None:

@@ -84,7 +84,7 @@ class ProgramTasks:
     def _add_parts(self, own: ProgramBlock, task: int, op: Loop | Call) -> None:
         """The programs that an operation runs."""
         if isinstance(op, Loop):
-            steps, parts = op.steps, [self.block_of(step, op.constants + op.carried) for step in steps_of(op)]
+            steps, parts = op.steps, [self.block_of(step, op.form.held) for step in steps_of(op)]
         else:
             steps, parts = 1, [self.block_of(op.program)]
         own.parts[task], own.block.loops[task] = parts, (steps, [part.block for part in parts])

@@ -23,7 +23,7 @@ from redistrib.programs.ir.project import RankLoop, project, run_ranks
 from redistrib.programs.ir.reference import collect, distribute, run_by_rank, run_whole
 from redistrib.programs.ir.text import bodies_of, to_text
 from redistrib.programs.lower.behind import scattered_behind
-from redistrib.programs.rules.equation import form_of, scan_counts
+from redistrib.programs.rules.equation import form_of, scan_form
 from tests.programs.run.models import whole
 
 LAYERS = 6
@@ -80,7 +80,7 @@ def test_constants_and_carried_values_of_a_scan_are_counted() -> None:
     (eqn,) = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan"]
     forms = [[form_of(var.aval) for var in side] for side in (eqn.invars, eqn.outvars)]
     assert [len(side) for side in forms] == [2 + 3 + 2, 3 + 2]
-    assert scan_counts(eqn.params["jaxpr"], *forms) == (2, 3)
+    assert scan_form(eqn.params, *forms) == (2, 3, 3, False)
 
 
 def test_weights_are_gathered_in_the_step_that_reads_them() -> None:

@@ -237,4 +237,4 @@ def test_nothing_is_fused_into_the_steps_of_a_loop() -> None:
     graph = oracle.traced(function, (normal(8, 8), normal(8, 8)), "{d:4}").graph
     kernels = dict(zip((operation.name for operation in graph.operations), kernels_of(graph), strict=True))
     assert kernels["sqrt"].stores
-    assert not any(kernels[operation.name].runs for operation in graph.operations if operation.role)
+    assert not any(kernels[operation.name].runs for operation in graph.operations if not operation.edge.computes)

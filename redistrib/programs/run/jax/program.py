@@ -141,9 +141,8 @@ def _looped(
     op: Loop, ins: Sequence[jax.Array], run: Callable[[ProgramData, Sequence[jax.Array]], list[jax.Array]]
 ) -> list[jax.Array]:
     """The results of a loop: the program of a step is traced once, as the body of a loop of JAX."""
-    constants, carried = op.constants, op.carried
-    fixed, start, arrays = ins[:constants], ins[constants : constants + carried], ins[constants + carried :]
-    condition = op.condition
+    form, condition = op.form, op.condition
+    fixed, start, arrays = form.operands(ins)
     if condition is not None:
         state_after = lax.while_loop(
             lambda state: run(condition, [*fixed, *state])[0], lambda state: run(op.program, [*fixed, *state]), [*start]
@@ -151,10 +150,10 @@ def _looped(
         return list(state_after)
 
     def step(state: list[jax.Array], entries: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
-        results = run(op.program, [*fixed, *state, *entries])
-        return results[:carried], results[carried:]
+        left, made = form.results(run(op.program, [*fixed, *state, *entries]))
+        return [*left], [*made]
 
-    state, stacked = lax.scan(step, [*start], [*arrays], length=op.steps, reverse=op.reverse)
+    state, stacked = lax.scan(step, [*start], [*arrays], length=form.steps, reverse=form.reverse)
     return [*state, *stacked]
 
 

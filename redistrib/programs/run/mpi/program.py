@@ -308,13 +308,12 @@ def _run_steps(steps: Steps, tiles: Tiles) -> None:
 
 def _run_loop(op: Loop, parts: Sequence[Steps], tiles: Tiles) -> None:
     """Run a loop; `parts` are the operations of this rank in a step and in the condition."""
-    split = op.constants + op.carried
-    arrays = [tiles.get(name) for name in op.ins]  # None where this rank has no tile
-    state = arrays[op.constants : split]
-    stacked = {out.name: np.empty(out.tile, dtype_of(out.dtype)) for out in op.outs[op.carried :]}
+    form = op.form
+    fixed, state, arrays = form.operands([tiles.get(name) for name in op.ins])  # None where this rank has no tile
+    stacked = {out.name: np.empty(out.tile, dtype_of(out.dtype)) for out in form.results(op.outs)[1]}
 
     def run(program: ProgramData, part: Steps, entries: Sequence[Tile | None]) -> list[Tile | None]:
-        values = zip(program.inputs, [*arrays[: op.constants], *state, *entries], strict=True)
+        values = zip(program.inputs, [*fixed, *state, *entries], strict=True)
         env = {value.name: tile for value, tile in values if tile is not None}
         _run_steps(part, env)
         return [env.get(name) for name in program.outputs]
@@ -323,13 +322,12 @@ def _run_loop(op: Loop, parts: Sequence[Steps], tiles: Tiles) -> None:
         while run(op.condition, parts[1], ())[0]:
             state = run(op.program, parts[0], ())
     else:
-        for step in reversed(range(op.steps)) if op.reverse else range(op.steps):
-            entries = [None if array is None else np.array(array[step]) for array in arrays[split:]]
-            results = run(op.program, parts[0], entries)
-            state = results[: op.carried]
-            for out, entry in zip(op.outs[op.carried :], results[op.carried :], strict=True):
+        for step in form.order:
+            entries = [None if array is None else np.array(array[step]) for array in arrays]
+            state, made = form.results(run(op.program, parts[0], entries))
+            for tiles_of_steps, entry in zip(stacked.values(), made, strict=True):
                 if entry is not None:
-                    stacked[out.name][step] = entry
+                    tiles_of_steps[step] = entry
     left = zip(op.outs, [*state, *stacked.values()], strict=True)
     tiles.update({out.name: tile for out, tile in left if tile is not None})
 
@@ -380,7 +378,7 @@ def _count_beside(program: ProgramData, outside: int, beside: dict[int, int]) ->
             beside[id(op)] = most - program.values[op.value].tile_bytes - op.out.tile_bytes
         elif isinstance(op, Loop):
             for inner in op.programs:  # its inputs count constants and carried values once more
-                again = sum(value.tile_bytes for value in inner.inputs[: op.constants + op.carried])
+                again = sum(value.tile_bytes for value in inner.inputs[: op.form.held])
                 least = max(least, _count_beside(inner, most - again, beside))
         else:
             least = max(least, most + scratch)

@@ -140,7 +140,8 @@ class _Search:
         """The array that another is a layout, a conversion, an entry or a stack of."""
         while name in self.graph.makers:
             operation = self.graph.operations[self.graph.makers[name][0]]
-            if (not operation.record.fusion.moves and operation.role not in ("entry", "stack")) or not operation.ins:
+            edge = operation.edge
+            if not (operation.record.fusion.moves or edge.slices or edge.stacks) or not operation.ins:
                 break
             name = operation.ins[0]
         return name
@@ -152,7 +153,7 @@ class _Search:
         """Add the maker of an array of scores; arrays that random numbers or lookups make are read from outside."""
         number, _ = self.graph.makers[name]
         operation = self.graph.operations[number]
-        if operation.role == "entry":
+        if operation.edge.slices:
             waiting.append(operation.ins[0])
         elif is_loop(operation):
             self.numbers.add(number)
@@ -160,7 +161,7 @@ class _Search:
         elif is_product(operation):
             self.numbers.add(number)
             self.makers.add(number)
-        elif operation.role != "stack":
+        elif not operation.edge.stacks:
             return name != self.start
         self.scores.add(name)
         return True
@@ -171,8 +172,9 @@ class _Search:
             return True
         for number, _ in self.graph.readers.get(name, ()):
             operation = self.graph.operations[number]
+            edge = operation.edge
             outs = [array.name for array in operation.outs]
-            if operation.role in ("stack", "entry") or (is_loop(operation) and all(map(self._has_points, outs))):
+            if edge.stacks or edge.slices or (is_loop(operation) and all(map(self._has_points, outs))):
                 waiting += outs
             elif is_product(operation):
                 self.numbers.add(number)
@@ -199,10 +201,10 @@ class _Search:
                 self.numbers.add(k)
                 self.rows.update(array.name for array in operation.outs if array.name not in self.scores)
             names = [*operation.ins]
-            if operation.role == "leave":  # what the last step has carried
+            if operation.edge.renames:  # what the last step has carried
                 names.append(operations[graph.makers[names[0]][0]].ins[1])
             count = max((after.get(name, 0) for name in names), default=0)
-            if k in self.numbers and not operation.role:
+            if k in self.numbers and operation.edge.computes:
                 scope = graph.scopes[k]
                 by_pass.setdefault((count, -1 if scope is None else scope), set()).add(k)
             count += k in self.consumers

@@ -94,11 +94,11 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
     done: dict[int, dict[str, dict[str, int]]] = {}  # for groups the bytes of the parts of each array that were read
     kernels = []
     for k, operation in enumerate(graph.operations):
-        if k in inside and not operation.role:
+        if k in inside and operation.edge.computes:
             kernels.append(INSIDE if several else INSIDE._replace(strides=strides(graph, k, inside)))
             continue
         names = [array.name for array in operation.outs]
-        if operation.role:
+        if not operation.edge.computes:
             kernels.append(Kernel(False, False, not fused.hidden.issuperset(names), (), 0))
             continue
         group = group_of[k]
@@ -203,7 +203,7 @@ def grouped(
 
 def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels of the same operations in another graph, with the names of the arrays that they read there."""
-    loops = {k for k, kernel in enumerate(kernels) if not kernel.runs and not graph.operations[k].role}
+    loops = {k for k, kernel in enumerate(kernels) if not kernel.runs and graph.operations[k].edge.computes}
     leaves = _leaves(graph, loops, _sizes(graph))
     return [
         kernel._replace(
@@ -334,7 +334,7 @@ def _stored(graph: Graph, leaves: Sequence[Sequence[Read]], inside: set[int], gr
 
 def _kind(operation: Operation, kind: Kind, arrays: Mapping[str, Array]) -> tuple[str, int]:
     """The kind of an operation, and the number of points that operations beside it in a kernel must have."""
-    if operation.role or operation.nest.effectful or operation.pinned or operation.opaque:
+    if not operation.edge.computes or operation.nest.effectful or operation.pinned or operation.opaque:
         return "", 0
     if operation.record.fusion.renames or (kind.is_loop and operation.nest.combine and len(operation.ins) == 1):
         return "renaming", 0

@@ -68,7 +68,7 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
         makers = {name: graph.makers[name][0] for name in root.reads if name in graph.makers}
         by = {name: group_of[maker] for name, maker in makers.items() if maker in group_of}
         level = max((groups[group].level for group in by.values()), default=0)
-        if graph.operations[number].role in ("leave", "stack"):  # there when the loop is over
+        if graph.operations[number].edge.leaves:  # there when the loop is over
             level = highest
         if root.kind == "renaming" and len(by) == 1 and all(groups[g].scope == scope for g in by.values()):
             return next(iter(by.values()))

@@ -18,7 +18,9 @@ def is_loop(operation: Operation, scatters: bool = True) -> bool:
     With `scatters=False` no scatter counts; else a scatter with one update of each row does.
     """
     nest = operation.nest
-    if nest.effectful or operation.opaque or operation.role or any(nest.size(name) > 1 for name, _ in nest.combine):
+    if nest.effectful or operation.opaque or not operation.edge.computes:
+        return False
+    if any(nest.size(name) > 1 for name, _ in nest.combine):
         return False
     fusion = operation.record.fusion
     if fusion.moves:
@@ -88,7 +90,7 @@ def identity(operation: Operation) -> tuple[object, ...]:
     """Equal for operations of one kind whose nests share their parts, as those of repeated layers, while both exist."""
     nest = operation.nest
     return (
-        operation.kind, operation.role, operation.opaque, operation.pinned, nest.record, nest.effectful,
+        operation.kind, operation.edge, operation.opaque, operation.pinned, nest.record, nest.effectful,
         nest.replicated, nest.whole, nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine),
         id(nest.linear),
     )  # fmt: skip

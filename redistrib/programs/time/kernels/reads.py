@@ -46,7 +46,7 @@ def update_of(
     update = operation.ins[1 if operation.record.fusion is Fusion.UPDATE else 2]
     maker, touched = graph.makers.get(old), min(sizes[update], sizes[new])
     is_filled = maker is not None and maker[0] in inside
-    is_made_once = maker is not None and not graph.operations[maker[0]].role
+    is_made_once = maker is not None and graph.operations[maker[0]].edge.computes
     is_free = is_made_once and len(graph.readers[old]) == 1 and old not in graph.outputs
     written = touched
     if is_filled:
@@ -62,7 +62,7 @@ def update_of(
 
 def is_stacked(graph: Graph, name: str) -> bool:
     """Whether a value is a part of an array of the results of all steps of a loop."""
-    return any(graph.operations[k].role == "stack" for k, _ in graph.readers.get(name, ()))
+    return any(graph.operations[k].edge.stacks for k, _ in graph.readers.get(name, ()))
 
 
 def with_copies(
@@ -79,7 +79,7 @@ def with_copies(
     every = []
     for read in reads:
         maker = graph.makers.get(read.name)
-        is_entry = maker is not None and graph.operations[maker[0]].role == "entry"
+        is_entry = maker is not None and graph.operations[maker[0]].edge.slices
         if is_entry and read.name not in copied:
             copied.add(read.name)
             read = read._replace(size=read.size + (1 if beside else 2) * sizes[read.name])

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from redistrib.programs.ir.data import Compute, Loop, Move, ProgramData
-from redistrib.programs.ir.graph import Array, Graph, LoopRole, LoopScope, Operation
+from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.value import Value
 
@@ -85,8 +86,8 @@ class _Walk:
 
     def _loop(self, program: ProgramData, op: Loop, scope: int | None) -> None:
         number, first = len(self.loops), len(self.operations)
-        self.loops.append(LoopScope(op.name, scope, first, first, op.steps, op.reverse, op.condition is not None))
-        ins, inside = op.ins, op.program
+        self.loops.append(LoopScope(op.name, scope, first, first, op.steps, op.reverse))
+        ins, inside, form = op.ins, op.program, op.form
         for inner in op.programs:
             for value, name in zip(inner.inputs[: op.constants], ins, strict=False):
                 self.array_of[id(inner), value.name] = self.array_of[id(program), name]
@@ -94,22 +95,23 @@ class _Walk:
         carries = []
         for k, (name, array) in enumerate(zip(ins[op.constants :], starts, strict=True)):
             carries += [len(self.operations)] if k < op.carried else []
-            self._edge("carry" if k < op.carried else "entry", (self.array_of[id(program), name],), (array,))
+            self._edge(CARRY if k < op.carried else ENTRY, (self.array_of[id(program), name],), (array,))
         if op.condition is not None:
             for value, array in zip(op.condition.inputs[op.constants :], starts, strict=False):
                 self.array_of[id(op.condition), value.name] = array.name
             self.run(op.condition, number)
             (tested,) = op.condition.outputs
-            self._edge("test", (self.array_of[id(op.condition), tested],), ())
+            self._edge(TEST, (self.array_of[id(op.condition), tested],), ())
         self.run(inside, number)
-        ends = [self.array_of[id(inside), name] for name in inside.outputs]
-        for k, end in zip(carries, ends[: op.carried], strict=True):
+        handed_on, made = form.results([self.array_of[id(inside), name] for name in inside.outputs])
+        left, stacked = form.results(op.outs)
+        for k, end in zip(carries, handed_on, strict=True):
             self.operations[k] = replace(self.operations[k], ins=(*self.operations[k].ins, end))
-        for end, out in zip(ends[op.carried :], op.outs[op.carried :], strict=True):
-            self._edge("stack", (end,), (self.made(program, out),))
-        for start, out in zip(starts, op.outs[: op.carried], strict=False):
-            self._edge("leave", (start.name,), (self.made(program, out),))
+        for end, out in zip(made, stacked, strict=True):
+            self._edge(STACK, (end,), (self.made(program, out),))
+        for start, out in zip(starts, left, strict=False):
+            self._edge(LEAVE, (start.name,), (self.made(program, out),))
         self.loops[number] = replace(self.loops[number], stop=len(self.operations))
 
-    def _edge(self, role: LoopRole, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
-        self.operations.append(Operation(EDGE, role, ins, outs, role=role))
+    def _edge(self, edge: Edge, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+        self.operations.append(Operation(EDGE, edge.kind, ins, outs, edge=edge))
