@@ -19,6 +19,7 @@ _QUICK = (
     "xla_cpu_use_fusion_emitters=false",
     "xla_backend_optimization_level=0",
     "xla_llvm_disable_expensive_passes=true",
+    "xla_cpu_parallel_codegen_split_count=1",  # parts of a module, each compiled on its own
 )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -68,4 +67,6 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
     """Rank correlation of two lists, NaN where either is constant or shorter than two."""
     if len(set(first)) < 2 or len(set(second)) < 2:
         return math.nan
+    import scipy.stats  # takes seconds
+
     return float(scipy.stats.spearmanr(first, second).statistic)

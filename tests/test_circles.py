@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -23,10 +24,17 @@ def name_of(path: Path) -> str:
 NAMED = re.compile(r"(redistrib(?:\.\w+)+)(?::\w+)?")  # a module, or a module and what it defines, in a string
 
 
-def imported(name: str, text: str) -> Iterator[tuple[str, str]]:
+@cache
+def imported(path: Path) -> list[tuple[str, str]]:
     """Modules, each with the name that is taken from it; those imported for types alone, inside functions, or by a
     string as well."""
-    for node in ast.walk(ast.parse(text)):
+    return list(_imported(name_of(path), path.read_text()))
+
+
+def _imported(name: str, text: str) -> Iterator[tuple[str, str]]:
+    # A walk over all expressions takes most of the time, and is for strings alone.
+    nodes = ast.walk if re.search(r"[\"']redistrib\.", text) else statements
+    for node in nodes(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (named := NAMED.fullmatch(node.value)):
             yield named[1], ""
         if isinstance(node, ast.Import):
@@ -37,12 +45,20 @@ def imported(name: str, text: str) -> Iterator[tuple[str, str]]:
             yield from ((module, alias.name) for alias in node.names)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements inside a node, at any depth."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, field, ()):
+            yield child
+            yield from statements(child)
+
+
 def import_graph(*folders: str) -> dict[str, set[str]]:
     files = {name_of(path): path for folder in folders for path in (ROOT / folder).rglob("*.py")}
     return {
         name: {
             found
-            for module, taken in imported(name, path.read_text())
+            for module, taken in imported(path)
             if (found := f"{module}.{taken}" if f"{module}.{taken}" in files else module) in files and found != name
         }
         for name, path in files.items()

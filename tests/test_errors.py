@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import string
+from functools import cache
 from pathlib import Path
 
 import redistrib
@@ -20,6 +21,7 @@ WORDED.pop("RuleBroken")
 SOURCES = (Path(redistrib.__file__).parent, Path(__file__).parent / "specification")
 
 
+@cache
 def raised() -> dict[tuple[str, str], list[set[str] | None]]:
     """(class, rule) -> the names of the values given at each place; None where they are not spelled out."""
     found: dict[tuple[str, str], list[set[str] | None]] = {}

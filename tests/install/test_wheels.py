@@ -17,9 +17,8 @@ from tests.install.wheels import files_of_programs, of_arrays, of_programs
 
 PROJECT = (ROOT / "pyproject.toml").read_text()
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "redistrib").rglob("*.py"))}
-SECOND = {
-    name for name in FILES if any(name == path or name.startswith(f"{path}/") for path in files_of_programs(PROJECT))
-}
+LISTED = files_of_programs(PROJECT)
+SECOND = {name for name in FILES if any(name == path or name.startswith(f"{path}/") for path in LISTED)}
 # Files of the first that import the second where a user asks for it, and say what to install if it is missing.
 LAZY = {f"redistrib/{name}.py" for name in ("__init__", "api", "cli")}
 ADVICE = "needs the programs part, which is not installed; install it with pip install 'redistrib[programs]'"
@@ -49,8 +48,7 @@ def imported(node: ast.AST, at_once: bool = True) -> Iterator[tuple[str, bool]]:
 
 
 def test_the_list_of_the_second_wheel_names_what_is_there() -> None:
-    listed = files_of_programs(PROJECT)
-    assert listed == sorted(listed) and all((ROOT / path).exists() for path in listed)
+    assert sorted(LISTED) == LISTED and all((ROOT / path).exists() for path in LISTED)
     assert "redistrib/__init__.py" not in SECOND and len(SECOND) > 100
 
 

@@ -37,13 +37,13 @@ def by_definition(operand, output, input_offsets, send_sizes, output_offsets, re
     me = lax.axis_index(axis_name)
     everyone = lax.all_gather((operand, input_offsets, send_sizes, output_offsets), axis_name)
     operands, starts, sizes, landings = everyone
+    first, size, landing = (table[:, me] for table in (starts, sizes, landings))
     row = jnp.arange(output.shape[0])
-    for sender in range(operands.shape[0]):
-        first, size, landing = starts[sender, me], sizes[sender, me], landings[sender, me]
-        inside = (row >= landing) & (row < landing + size) & (size == recv_sizes[sender])
-        taken = jnp.take(operands[sender], jnp.clip(row - landing + first, 0, len(row) - 1), axis=0)
-        output = jnp.where(inside.reshape(-1, *[1] * (output.ndim - 1)), taken, output)
-    return output
+    past = row - landing[:, None]
+    inside = (past >= 0) & (past < size[:, None]) & (size == recv_sizes)[:, None]  # sender by row
+    sender = inside.argmax(0)
+    taken = operands[sender, jnp.clip(past[sender, row] + first[sender], 0, operands.shape[1] - 1)]
+    return jnp.where(inside.any(0).reshape(-1, *[1] * (output.ndim - 1)), taken, output)
 
 
 def run_alone(step: Exchange, order: list[int], extra: tuple[int, ...] = (), **options: int) -> np.ndarray:

@@ -95,8 +95,9 @@ EXAMPLES = [  # a slice, a gather and all-to-alls of leading and trailing dimens
 CONTEXTS = {"overlap": {}, "copies": {"copies_results": True}, "slices": {"chunk": 16, "copies_results": True}}
 
 
+SHORT = (0, "slices", "sequential")
 RUNS = [
-    pytest.param(largest, context, schedule, marks=[] if (largest, context) == (0, "slices") else pytest.mark.long)
+    pytest.param(largest, context, schedule, marks=[] if (largest, context, schedule) == SHORT else pytest.mark.long)
     for largest, context, schedule in product((0, 5), CONTEXTS, ("overlap", "sequential"))
 ]
 

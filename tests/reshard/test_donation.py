@@ -408,15 +408,16 @@ def cut_off(call: Callable[[], Any], line: int, number: int, inside: str = "/red
 
 
 @pytest.mark.usefixtures("several_launches", "stopping")
-def test_a_signal_before_any_line() -> None:
-    """Every 23rd line and the last ones; by two signals, one of which ends in the interpreter's own exception."""
+@pytest.mark.parametrize("step", [101, pytest.param(23, marks=pytest.mark.long)])
+def test_a_signal_before_any_line(step: int) -> None:
+    """Every so many lines and the last ones; by two signals, one of which ends in the interpreter's own exception."""
     tree, shardings, _ = model()
     rd.reshard(tree, shardings, donate=True)
     tree, shardings, _ = model()
     count = cut_off(partial(rd.reshard, tree, shardings, donate=True), -1, 0)
     assert count > 500
     partly, alarmed = 0, signal.getsignal(signal.SIGALRM)
-    for line in [*range(0, count, 23), *range(count - 30, count)]:
+    for line in [*range(0, count, step), *range(count - 30, count)]:
         tree, shardings, values = model()
         number, expected = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Stop)][line % 2]
         try:

@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], P]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("same_devices", [False, True])
+@pytest.mark.parametrize("same_devices", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_results_are_those_of_jit(name: str, same_devices: bool) -> None:
     function, spec = FUNCTIONS[name]
     target = NamedSharding(line(0, 4, "tp") if same_devices else TARGET, spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -95,8 +96,16 @@ def test_swap_on_4_by_6_is_the_bound_in_at_most_six_rounds() -> None:
 # ----------------------------------------------------------------------------------------------- latency
 
 
-@pytest.mark.parametrize("model", ["tpu", "gpu", "cpu"])
-@pytest.mark.parametrize("name", ["U222", "H222", "U2222", "U44", "U46", "U234", "S223", "S234"])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        pytest.param(name, model, marks=[] if model == quick else pytest.mark.long)
+        for name, quick in zip(
+            ("U222", "H222", "U2222", "U44", "U46", "U234", "S223", "S234"), itertools.cycle(("gpu", "cpu", "tpu"))
+        )
+        for model in ("tpu", "gpu", "cpu")
+    ],
+)
 def test_nothing_considered_models_faster(name: str, model: str) -> None:
     price = cost_model(model)
     for problem in problems(name, 15):

@@ -210,4 +210,4 @@ def spmv(rows: int, columns: int) -> tuple[Nest, list[np.ndarray], Any]:
 SPARSE = {"A_row": "uint32", "A_col": "uint32", "A_val": "float64", "x": "float64", "b": "float64"}
 
 # The hybrid scheme of section 8.1.1 on more and more ranks, section 8.2.
-LADDER = {8: (2, 2, 2), 24: (2, 3, 4), 128: (4, 4, 8)}
+LADDER = {4: (1, 2, 2), 8: (2, 2, 2), 24: (2, 3, 4), 128: (4, 4, 8)}

@@ -55,7 +55,15 @@ CASES += [Statement(kind, "plain", whole=True) for kind in KINDS]
 CASES = [replace(one, ordered=ordered) for one in CASES for ordered in (False, True)]
 
 
-@pytest.mark.parametrize("statement", [one for one in CASES if is_allowed(one)], ids=str)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param(one, marks=[] if one.ordered or one.wrapper == "plain" else pytest.mark.long)
+        for one in CASES
+        if is_allowed(one)
+    ],
+    ids=str,
+)
 def test_an_effect_is_had_once_with_the_whole_value(statement: Statement) -> None:
     f = check(Function((statement, replace(statement, wrapper="plain"))), statement.ordered, {"d": 2}, ROWS)
     assert any(map(is_effectful, f.program.ops))

@@ -172,7 +172,7 @@ def _of_seed(seed: int) -> int:
     return sum(require_equal(problem, seed) for problem in problems)
 
 
-@pytest.mark.parametrize("profile", ["tpu", "h100"])
+@pytest.mark.parametrize("profile", [pytest.param("tpu", marks=pytest.mark.long), "h100"])
 @pytest.mark.parametrize("layers", [6, pytest.param(16, marks=pytest.mark.long)])
 def test_of_folded_layers(profile: str, layers: int) -> None:
     """Bytes of a few layers that stand for all are those of all; few schedules miss them.

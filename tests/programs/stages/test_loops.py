@@ -121,7 +121,14 @@ def test_steps_of_every_kind_compute_the_same(name: str, layout: Any) -> None:
     assert differ(f(*args), jax.jit(STEPS[name])(*args)) < (1e-2 if "mixed" in name else 2e-6)
 
 
-@pytest.mark.parametrize("layout", [Layout(1, 2, 2, 2), Layout(2, 2, 2, 2), Layout(2, 2, 2, 2, zero=3)], ids=str)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        *(pytest.param(layout, marks=pytest.mark.long) for layout in (Layout(1, 2, 2, 2), Layout(2, 2, 2, 2))),
+        Layout(2, 2, 2, 2, zero=3),
+    ],
+    ids=str,
+)
 def test_tensor_parts_exchange_in_the_steps_what_they_exchange_between_unrolled_layers(layout: Any) -> None:
     """Megatron's cuts: a layer's first matrix by columns and its second by rows; activations are added once a layer."""
 
