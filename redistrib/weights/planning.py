@@ -41,6 +41,16 @@ class LoadPlan(Printed):
         bound_bytes: a lower bound on them, from the layout of reading.
         reading_seconds: seconds of the host that reads most; None if the profile has no speed of the storage.
         moving_seconds: seconds of all plans, one after the other; None for cost models without seconds.
+
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> from jax.sharding import PartitionSpec as P
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rd.save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
+    ...     plan = rd.load_plan(f"{folder}/w.safetensors", P("x"), mesh={"x": 4}, hosts=2)
+    >>> plan.tensors, plan.read_bytes
+    (1, (128, 128))
     """
 
     tensors: int

@@ -53,6 +53,14 @@ class Improvement(NamedTuple):
         elapsed: seconds since the search began.
         price: seconds of a call, or bytes that all devices receive.
         memory: bytes on a device.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, machine="v5e", progress=False)
+    >>> first, *_, last = found[0].improvements
+    >>> last.price <= first.price
+    True
     """
 
     elapsed: float

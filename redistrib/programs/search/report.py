@@ -154,6 +154,13 @@ class PinCost(NamedTuple):
         held, free: with all pins, and without this one, in `unit`.
         moves: the moves that only the pin causes: the value, and bytes that all devices receive.
         unit: `"seconds"`, or `"bytes"` that all devices receive.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, progress=False, pins=[rd.along("d", {"x": 1})])
+    >>> [(cost.name, cost.held > cost.free) for cost in found[0].pin_costs()]
+    [('argument x', True)]
     """
 
     name: str

@@ -25,6 +25,14 @@ class Measured(NamedTuple):
     Attributes:
         seconds: the median.
         each: all of them.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, progress=False)
+    >>> ran = found[0].measure(args, repeats=3)
+    >>> len(ran.each), min(ran.each) <= ran.seconds <= max(ran.each)
+    (3, True)
     """
 
     seconds: float

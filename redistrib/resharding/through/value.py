@@ -52,6 +52,15 @@ class ThroughPlan(Printed):
         memory_copies: copies between kinds of memory: of inputs from another kind than the devices' default, for each
             launch that reads them, and of results to another kind.
         peak_bytes: on the fullest device at the worst moment.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = jax.make_mesh((1,), ("x",), (jax.sharding.AxisType.Auto,))
+    >>> tree = rd.reshard({"w": jax.numpy.ones((8, 8))}, P("x"), mesh=mesh)
+    >>> plan = rd.reshard_plan(tree, {"wt": P("x")}, mesh=mesh, through=lambda tree: {"wt": tree["w"].T})
+    >>> plan.names, plan.received_bytes
+    (('wt',), 0)
     """
 
     names: tuple[str, ...]

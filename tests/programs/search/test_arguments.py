@@ -142,6 +142,7 @@ def test_plans_of_a_pipeline_minimise_what_the_profile_says() -> None:
     found = rd.search(gradient, (X, W), devices=2, pipeline=True, batch={"x": 0}, machine=SLOW)
     programs = [one.distributed.program for one in found if isinstance(one, Staged)]
     assert {move.plan.cost_model for program in programs for move in program.moves if move.plan} == {"slow"}
+    assert f"{gradient.__name__} on {found[0].name}, cpu: " in str(found)
 
 
 def test_batches_count_dimensions_from_the_end_in_a_search_as_in_a_pipeline() -> None:
