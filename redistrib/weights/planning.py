@@ -17,7 +17,7 @@ from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import ChoiceError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.renamed import renamed
-from redistrib.report import Printed, counted, rendered
+from redistrib.report import Printed, counted, rendered, seconds_text
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
 from redistrib.theory.boxes import boxes_of
@@ -78,7 +78,7 @@ class LoadPlan(Printed):
         rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]
         over = f"{self.moved_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
         seconds = " and ".join(
-            f"{phase} {'?' if value is None else f'{value:.3g}'} s"
+            f"{phase} {'unknown' if value is None else seconds_text(value)}"
             for phase, value in (("reading", self.reading_seconds), ("moving", self.moving_seconds))
         )
         return (

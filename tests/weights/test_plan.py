@@ -53,7 +53,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = written(tmp_path, arrays())
     assert main(["load", "--plan", str(path), "--mesh", "fsdp=4,tp=2", "--hosts", "4", "--dtype", "bfloat16"]) == 0
     shown = capsys.readouterr().out
-    assert "11 tensors" in shown and "each read once" in shown and "predicted: reading ? s and moving" in shown
+    assert "11 tensors" in shown and "each read once" in shown and "predicted: reading unknown and moving" in shown
     assert main(["load", "--plan", str(tmp_path / "gone"), "--mesh", "x=2"]) == 2
 
 

@@ -10,7 +10,7 @@ from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramDat
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import highest_peak_bytes, renames
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.report import counted, rendered
+from redistrib.report import counted, rendered, seconds_text
 
 COLUMNS = ("operation", "line", "cut", "flops", "received", "plan", "price")
 
@@ -118,4 +118,4 @@ def word_of(op: Move) -> str:
 
 
 def _price(price: float, unit: str) -> str:
-    return f"{price * 1e6:,.1f} us" if unit == "seconds" else f"{price:,.0f}"
+    return seconds_text(price) if unit == "seconds" else f"{price:,.0f}"

@@ -33,6 +33,7 @@ from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import Decisions, ProblemFacts, SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
+from redistrib.report import seconds_text
 
 OPERATIONS = 2_000  # operations of a graph above which its repeated layers are decided once on every mesh
 DECIDING = 0.85  # of the time that there is; the rest is for the bound
@@ -237,7 +238,7 @@ class _Anytime:
             return False
         self.best = (price, problem, schedule, evaluation)
         self.improvements.append(Improvement(time.monotonic() - self.began, price, evaluation.memory))
-        unit = f"{price * 1e3:,.3f} ms" if problem.moves.objective == "seconds" else f"{price:,.0f} bytes received"
+        unit = seconds_text(price) if problem.moves.objective == "seconds" else f"{price:,.0f} bytes received"
         self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 

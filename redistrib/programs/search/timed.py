@@ -16,7 +16,7 @@ from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
-from redistrib.report import ShownInNotebooks
+from redistrib.report import ShownInNotebooks, seconds_text
 
 
 class Measured(NamedTuple):
@@ -99,7 +99,7 @@ class Timed(ShownInNotebooks, ABC):
     def summary(self) -> str:
         """A line with its time and memory."""
         return (
-            f"{self.prepared.name} on {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.prepared.name} on {self.name}, {self.machine.name}: {seconds_text(self.seconds)}, "
             f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
         )
 
