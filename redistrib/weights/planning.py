@@ -76,7 +76,7 @@ class LoadPlan(Printed):
         share = self.total_bytes / len(self.read_bytes)
         shares = [f"{size / share:.2f}x" if share else "-" for size in self.read_bytes]
         rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]
-        over = f"{self.moved_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
+        over = f", {self.moved_bytes / self.bound_bytes:.2f}x the bound" if self.bound_bytes else ""
         seconds = " and ".join(
             f"{phase} {'unknown' if value is None else seconds_text(value)}"
             for phase, value in (("reading", self.reading_seconds), ("moving", self.moving_seconds))
@@ -84,7 +84,7 @@ class LoadPlan(Printed):
         return (
             f"{rendered('', ('host', 'bytes read', 'over an even share'), rows)}\n"
             f"{counted(self.tensors, 'tensor', 'tensors')}, {self.total_bytes:,} bytes, each read once; "
-            f"moved {self.moved_bytes:,} bytes over all devices, {over} the bound\n"
+            f"moved {self.moved_bytes:,} bytes over all devices{over}\n"
             f"predicted: {seconds}, which overlap"
         )
 

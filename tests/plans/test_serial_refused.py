@@ -267,12 +267,12 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     "a price that is no number": (
         lambda: edited("slice", "cost", value="cheap"),
         errors.PlanJsonError,
-        "cost is 'cheap', which is not a price from 0 to 1e+300",
+        "cost is 'cheap', which is not a cost from 0 to 1e+300",
     ),
     "a price that is a gift": (
         lambda: edited("slice", "cost", value=-1),
         errors.PlanJsonError,
-        "cost is -1, which is not a price from 0 to 1e+300",
+        "cost is -1, which is not a cost from 0 to 1e+300",
     ),
     "a unit that is not known": (
         lambda: edited("slice", "unit", value="euros"),

@@ -104,9 +104,9 @@ class ThroughPlan(Printed):
                 ]
             )
         columns = ("launch", "results", "array", "inputs", "sent as", "rounds", "received", "peak")
-        over = f"{self.received_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
+        over = f" ({self.received_bytes / self.bound_bytes:.2f}x)" if self.bound_bytes else ""
         received_bytes = (
             f"received {self.received_bytes:,} bytes over all devices; the bound of the fewest bits on the way is "
-            f"{self.bound_bytes:,} ({over}); {self.peak_bytes:,} bytes per device at the peak"
+            f"{self.bound_bytes:,}{over}; {self.peak_bytes:,} bytes per device at the peak"
         )
         return "\n".join([rendered("", columns, rows), received_bytes, *said_of_copies(self.memory_copies)])
