@@ -37,8 +37,16 @@ if "REDISTRIB_TESTS_OPTIMIZED" not in os.environ and "xla_backend_optimization_l
     os.environ["XLA_FLAGS"] = " ".join([os.environ["XLA_FLAGS"], *(f"--{flag}" for flag in _known(_QUICK))])
 
 
-# PyTorch has an environment of its own (`make test-torch`), and tests of its own there.
+# PyTorch has an environment of its own (`make test-torch`), and tests of its own there, which run its examples too.
 collect_ignore_glob = ["redistrib/backends/torch/*", "redistrib/dtensor/*", "redistrib/torch.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if not (isinstance(item, pytest.DoctestItem) and _needs_torch(item))]
+
+
+def _needs_torch(item: pytest.DoctestItem) -> bool:
+    return any(example.source == "import torch\n" for example in item.dtest.examples)
 
 
 def pytest_sessionstart() -> None:

@@ -215,6 +215,12 @@ def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | str | None = 
     """A persistent executor of a plan on a process group of `torch.distributed`.
 
     See `redistrib.backends.torch.to_torch`.
+
+    >>> import torch
+    >>> import torch.distributed as dist
+    >>> move = to_torch(synthesize("[1{x}8]", "[8]", {"x": 8}))  # under torchrun with 8 ranks
+    >>> move(torch.tensor([float(dist.get_rank())]))
+    tensor([0., 1., 2., 3., 4., 5., 6., 7.])
     """
     need("torch")
     from redistrib.backends import torch

@@ -137,7 +137,9 @@ def parser() -> argparse.ArgumentParser:
     _add_machine(search, "--profile")
     search.add_argument("--memory-limit", help="bytes per device that the program may hold, such as 16GiB")
     search.add_argument("--limit", type=float, metavar="SECONDS", help="stop the search after this time")
-    search.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
+    search.add_argument(
+        "--objective", choices=("seconds", "bytes"), default="seconds", help="default: %(default)s of a call"
+    )
     search.add_argument("--overlap", action="store_true", help="count moves beside operations where nothing waits")
     search.add_argument("--flash", action="store_true", help="count each pass of an attention as one flash kernel")
     search.add_argument(
@@ -164,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     load.set_defaults(command=_load)
 
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
-    calibrate.add_argument("--backend", choices=("jax", "mpi"), default="jax")
+    calibrate.add_argument("--backend", choices=("jax", "mpi"), default="jax", help="default: %(default)s")
     calibrate.add_argument("--devices", type=int, help="devices to measure on (virtual ones on CPU); default: all")
     calibrate.add_argument("--name", default="calibrated", help="name recorded in the profile and in plans")
     calibrate.add_argument("-o", "--output", type=Path, help="file to write the JSON profile to; default: print it")
@@ -175,7 +177,12 @@ def parser() -> argparse.ArgumentParser:
     rates.add_argument(
         "samples", nargs="?", type=Path, help="CSV with columns bytes, flops and seconds; default: time JAX's device"
     )
-    rates.add_argument("--form", choices=("roofline", "sum"), default="roofline", help="default: %(default)s")
+    rates.add_argument(
+        "--form",
+        choices=("roofline", "sum"),
+        default="roofline",
+        help="how work and bytes add up (default: %(default)s)",
+    )
     rates.add_argument("-o", "--output", type=Path, help="file to write the JSON rates to; default: print it")
     rates.set_defaults(command=_rates)
 
@@ -196,14 +203,16 @@ def _add_machine(command: argparse.ArgumentParser, earlier: str, default: str = 
 
 
 def _add_problem(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", help="type at the start, such as '[3{x}12, 2{y}12]'")
+    command.add_argument(
+        "source", help="type at the start, such as '[3{x}12, 12]': axis x cuts 12 rows into tiles of 3"
+    )
     command.add_argument("target", help="type at the end")
     command.add_argument("--mesh", required=True, help="axes and sizes, such as x=4,y=6")
     command.add_argument("--target-mesh", help="mesh of the target type, if it is another one")
     command.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
     _add_machine(command, "--cost-model", first="exact, paper, ")
     command.add_argument("--hosts", help="host of every device, such as a,a,b,b; default: as the machine assumes")
-    command.add_argument("--algorithm", choices=("best", "paper"), default="best")
+    command.add_argument("--algorithm", choices=("best", "paper"), default="best", help="paper: its search alone")
     command.add_argument("--no-over-partition", action="store_true", help="no slicing along replicated axes in between")
     command.add_argument("--memory-limit", help="bytes per device for source, target and scratch, such as 2GiB")
     command.add_argument(

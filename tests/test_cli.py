@@ -66,7 +66,7 @@ HELP = {
         "calibrate": "measure a latency-bandwidth profile on the devices at hand",
     },
     ("plan",): {
-        "source": "type at the start, such as '[3{x}12, 2{y}12]'",
+        "source": "type at the start, such as '[3{x}12, 12]': axis x cuts 12 rows into tiles of 3",
         "target": "type at the end",
         "--mesh MESH": "axes and sizes, such as x=4,y=6",
         "--target-mesh TARGET_MESH": "mesh of the target type, if it is another one",

@@ -53,7 +53,7 @@ def test_padding_is_named() -> None:
     plan = replace(found, steps=tuple(padded))
     assert [(entry.needed, entry.passing, entry.again, entry.padding) for entry in traffic(plan)] == [(124, 0, 0, 32)]
     assert (
-        "Step 1 (exchange) brings 32 elements of padding: in a round every share travels as large as the largest."
+        "Step 1 (exchange) brings 32 elements of padding: in a round every box travels as large as the largest."
     ) in explain(plan).splitlines()
 
 
@@ -106,8 +106,8 @@ def test_a_picture_has_a_panel_for_each_placement(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("cuts", "says"),
     [
-        ({"j": 8}, "main on 8 devices: 0.014 MB received in 1 move"),
-        ({"i": 1}, "main on 1 device: 0.000 MB received in 0 moves"),
+        ({"j": 8}, "main on 8 devices: 14 KiB received in 1 move"),
+        ({"i": 1}, "main on 1 device: 0 B received in 0 moves"),
     ],
 )
 def test_bars_are_headed_by_how_much_is_moved(tmp_path: Path, cuts: dict[str, int], says: str) -> None:

@@ -149,7 +149,7 @@ def test_nodes_stand_in_columns_by_their_tiles_centred_and_left_and_right_in_tur
         (
             SWAP,
             "tpu",
-            ["1 alltoall 0->1, 6.0 µs", "2 alltoall 1->0, 7.0 µs", "3 allpermute, 5.0 µs"],
+            ["1 alltoall 0->1, 6 us", "2 alltoall 1->0, 7 us", "3 allpermute, 5 us"],
             {((4, 6), (2, 12)): "1", ((2, 12), (6, 4)): "2"},
         ),
     ],

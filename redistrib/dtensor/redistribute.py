@@ -77,6 +77,14 @@ def redistribute(
         CommunicatorError: on every rank, if the ranks make different calls.
         TilesError: on every rank, if the local tensor of a rank has another shape than its placements say.
         MemoryLimitError: on every rank, if no plan fits the limit.
+
+    >>> import torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> import redistrib as rd
+    >>> mesh = init_device_mesh("cpu", (8,))  # under torchrun with 8 ranks
+    >>> x = distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)])
+    >>> rd.torch.redistribute(x, placements=[Shard(1)]).to_local().shape
+    torch.Size([8, 1])
     """
     arguments = (device_mesh, placements, shard_order, memory_limit, machine, topology, forward_dtype)
     compiling = torch.compiler.is_dynamo_compiling()

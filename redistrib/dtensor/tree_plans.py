@@ -30,6 +30,14 @@ class LaunchGroup:
         launches: number of exchanges of messages.
         received_bytes: bytes that all ranks receive.
         peak_bytes: bytes alive on the fullest rank during these launches, with all tensors of the tree.
+
+    >>> import torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> import redistrib as rd
+    >>> mesh = init_device_mesh("cpu", (8,))  # under torchrun with 8 ranks
+    >>> state = {"w": distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)])}
+    >>> [group.paths for group in rd.torch.reshard_plan(state, {"w": [Shard(1)]}).groups]
+    [('w',)]
     """
 
     paths: tuple[str, ...]
@@ -49,6 +57,15 @@ class StatePlan(Printed):
         before_bytes: bytes of all tensors on the fullest rank before anything moves.
         memory_limit: bytes per rank, or None.
         donate: whether memory of sources is released on the way.
+
+    >>> import torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> import redistrib as rd
+    >>> mesh = init_device_mesh("cpu", (8,))  # under torchrun with 8 ranks
+    >>> state = {"w": distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)])}
+    >>> plan = rd.torch.reshard_plan(state, {"w": [Shard(1)]})
+    >>> plan.launches, plan.received_bytes == plan.lower_bound_bytes
+    (1, True)
     """
 
     groups: tuple[LaunchGroup, ...]

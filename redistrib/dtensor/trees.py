@@ -68,6 +68,14 @@ def reshard(
         LeafError: for a leaf or a target that breaks a rule; names its path.
         MemoryLimitError: on every rank, if the limit is too small; nothing has moved.
         CommunicatorError: on every rank, if the ranks make different calls; nothing has moved.
+
+    >>> import torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> import redistrib as rd
+    >>> mesh = init_device_mesh("cpu", (8,))  # under torchrun with 8 ranks
+    >>> state = {"w": distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)])}
+    >>> rd.torch.reshard(state, {"w": [Shard(1)]})["w"].to_local().shape
+    torch.Size([8, 1])
     """
     default_group()
     try:
@@ -94,7 +102,16 @@ def reshard_plan(
     machine: Any = None,
     topology: Sequence[Hashable] | None = None,
 ) -> StatePlan:
-    """The plan of `reshard` with the same arguments; print it for a table. Nothing is sent."""
+    """The plan of `reshard` with the same arguments; print it for a table. Nothing is sent.
+
+    >>> import torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> import redistrib as rd
+    >>> mesh = init_device_mesh("cpu", (8,))  # under torchrun with 8 ranks
+    >>> state = {"w": distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)])}
+    >>> rd.torch.reshard_plan(state, {"w": [Shard(1)]}).received_bytes
+    224
+    """
     return _prepared(state, targets, donate, memory_limit, machine, topology).plan
 
 

@@ -15,6 +15,7 @@ from redistrib.extras import need
 from redistrib.lang.types import require_even
 from redistrib.plans.plan import Plan
 from redistrib.plans.table import step_name
+from redistrib.report import seconds_text
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
 
@@ -172,6 +173,6 @@ def _steps(plan: Plan) -> list[str]:
     for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True), 1):
         text = f"{number} {step_name(step)}"
         if cost is not None:
-            text += f", {cost * 1e6:,.1f} µs" if plan.unit == "seconds" else f", {cost:,.0f} elements"
+            text += f", {seconds_text(cost)}" if plan.unit == "seconds" else f", {cost:,.0f} elements"
         lines.append(text)
     return lines

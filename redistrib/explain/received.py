@@ -90,7 +90,7 @@ def explain(plan: Plan) -> str:
         if entry.padding:
             reasons.append(
                 f"Step {number} ({entry.step.kind}) brings {entry.padding:,} elements of padding: in a round every "
-                "share travels as large as the largest."
+                "box travels as large as the largest."
             )
     received, bound = sum(plan.received), sum(plan.lower_bound)
     table = rendered(

@@ -93,7 +93,7 @@ class TransferField(Field):
         rows = list_of(entry, where)
         for k, row in enumerate(rows):
             if not isinstance(row, list) or len(row) != 5:
-                refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
+                refuse(f"{where}[{k}]", f"is {shown(row)}, a box is [src, dst, round, start, size]")
         heads = table_of([row[:3] for row in rows], where, 3)
         start, size = (table_of([row[k] for row in rows], where, rank) for k in (3, 4))
         return Transfers(heads[:, 0], heads[:, 1], Boxes(start, size), heads[:, 2])

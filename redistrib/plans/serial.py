@@ -208,7 +208,7 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
     ]
     cost = form["cost"]
     if type(cost) not in (int, float) or not 0 <= cost <= _DEAREST:
-        refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
+        refuse("cost", f"is {shown(cost)}, which is not a cost from 0 to {_DEAREST}")
     if form["unit"] not in ("elements", "seconds"):
         refuse("unit", f"is {shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
     limit = form["memory_limit"]

@@ -183,7 +183,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def participants(self) -> str:
-        """Who takes part, in tables: `6 groups of 4`, `12 pairs`, `24 shares in 3 rounds`; empty without messages."""
+        """Who takes part, in tables: `6 groups of 4`, `12 pairs`, `24 boxes in 3 rounds`; empty without messages."""
 
     @abstractmethod
     def scratch(self, sequential: bool) -> int:
@@ -367,11 +367,11 @@ class ShareStep(Step):
 
     @property
     def participants(self) -> str:
-        shares = counted(len(self.shares), "share", "shares")
+        boxes = counted(len(self.shares), "box", "boxes")
         if self.implementation == "ragged":
-            return f"{shares}, ragged"
+            return f"{boxes}, ragged"
         padded = ", padded" if self.received_total() > sum(self.shares.box.volumes()) else ""
-        return f"{shares} in {counted(self.shares.rounds, 'round', 'rounds')}{padded}"
+        return f"{boxes} in {counted(self.shares.rounds, 'round', 'rounds')}{padded}"
 
     def scratch(self, sequential: bool) -> int:
         sizes = self.round_sizes()

@@ -69,7 +69,7 @@ class Transfers:
         for name in ("sender", "receiver", "round"):
             object.__setattr__(self, name, frozen(getattr(self, name), None))
         if any(len(column) != len(self) for column in self.columns):
-            raise PlanFormError("the columns of a table of shares must have equal length")
+            raise PlanFormError("the columns of a table of boxes must have equal length")
 
     @staticmethod
     def none(rank: int) -> Transfers:

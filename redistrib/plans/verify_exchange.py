@@ -47,21 +47,21 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     if not start == size == (len(shares), rank):
         raise VerificationError(
             "share rank",
-            f"step {step} ({exchange.kind}) has shares of rank {start[-1]} and {size[-1]} "
+            f"step {step} ({exchange.kind}) has boxes of rank {start[-1]} and {size[-1]} "
             f"(start and size), its array has rank {rank}",
             step,
             start=start[-1],
             size=size[-1],
             rank=rank,
         )
-    check_numbers(step, exchange.kind, "a share", shares.sender, exchange.devices)
-    check_numbers(step, exchange.kind, "a share", shares.receiver, exchange.devices)
+    check_numbers(step, exchange.kind, "a box", shares.sender, exchange.devices)
+    check_numbers(step, exchange.kind, "a box", shares.receiver, exchange.devices)
     itself = shares.sender == shares.receiver
     if itself.any():
         device = int(shares.sender[first(itself)])
         raise VerificationError(
             "self send",
-            f"step {step} ({exchange.kind}) has device {device} send to itself; what a device keeps is no share",
+            f"step {step} ({exchange.kind}) has device {device} send to itself; what a device keeps is no box",
             step,
             device,
         )
@@ -72,7 +72,7 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
         raise VerificationError(
             "empty share",
             f"step {step} ({exchange.kind}) has device {shares.sender[k]} send device {shares.receiver[k]} "
-            f"a share of size {size}; leave out shares without elements",
+            f"a box of size {size}; leave out boxes without elements",
             step,
             int(shares.sender[k]),
             receiver=int(shares.receiver[k]),
@@ -126,7 +126,7 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
         k = first((rounds < 0) | (rounds >= count))
         raise VerificationError(
             "round number",
-            f"step {step} ({exchange.kind}) has a share in round {rounds[k]}; {count} shares travel in rounds "
+            f"step {step} ({exchange.kind}) has a box in round {rounds[k]}; {count} boxes travel in rounds "
             f"numbered from 0, at most to {count - 1}",
             step,
             int(shares.sender[k]),
@@ -137,7 +137,7 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
         gap = first(used == 0)
         raise VerificationError(
             "round number",
-            f"step {step} ({exchange.kind}) has no share in round {gap}, but some in round {len(used) - 1}; "
+            f"step {step} ({exchange.kind}) has no box in round {gap}, but some in round {len(used) - 1}; "
             "rounds are numbered without gaps",
             step,
             round=gap,
@@ -153,7 +153,7 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
             number, at_fault = divmod(int(ordered[first(twice)]), exchange.devices)
             raise VerificationError(
                 rule,
-                f"step {step} ({exchange.kind}) has device {at_fault} {verb} more than one share in round {number}; "
+                f"step {step} ({exchange.kind}) has device {at_fault} {verb} more than one box in round {number}; "
                 "put them in different rounds",
                 step,
                 at_fault,

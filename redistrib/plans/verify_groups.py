@@ -36,7 +36,7 @@ def check_alltoall(number: int, step: AllToAll) -> None:
     before, after = step.before, step.after
     if any(b % a and a % b for b, a in zip(before.grid, after.grid, strict=True)):
         why = (
-            "its shares are of one shape only where in every dimension one count divides the other; "
+            "its boxes are of one shape only where in every dimension one count divides the other; "
             "an exchange has no such rule"
         )
         fail_grids(number, step, "all-to-all grid", why)

@@ -172,6 +172,6 @@ def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | No
     if sum(step.received_total() for step in steps) == sum(lower_bound(problem.before, problem.after)):
         return None
     return (
-        f"the direct exchange, which receives the lower bound, has {exchange.share_count(problem):,} shares; "
+        f"the direct exchange, which receives the lower bound, has {exchange.share_count(problem):,} boxes; "
         f"more than {exchange.most_direct(problem):,} are not planned"
     )

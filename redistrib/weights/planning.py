@@ -17,7 +17,7 @@ from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import ChoiceError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.renamed import renamed
-from redistrib.report import Printed, counted, rendered
+from redistrib.report import Printed, counted, rendered, seconds_text
 from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
 from redistrib.theory.boxes import boxes_of
@@ -41,6 +41,16 @@ class LoadPlan(Printed):
         bound_bytes: a lower bound on them, from the layout of reading.
         reading_seconds: seconds of the host that reads most; None if the profile has no speed of the storage.
         moving_seconds: seconds of all plans, one after the other; None for cost models without seconds.
+
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> from jax.sharding import PartitionSpec as P
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rd.save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
+    ...     plan = rd.load_plan(f"{folder}/w.safetensors", P("x"), mesh={"x": 4}, hosts=2)
+    >>> plan.tensors, plan.read_bytes
+    (1, (128, 128))
     """
 
     tensors: int
@@ -66,15 +76,15 @@ class LoadPlan(Printed):
         share = self.total_bytes / len(self.read_bytes)
         shares = [f"{size / share:.2f}x" if share else "-" for size in self.read_bytes]
         rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]
-        over = f"{self.moved_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
+        over = f", {self.moved_bytes / self.bound_bytes:.2f}x the bound" if self.bound_bytes else ""
         seconds = " and ".join(
-            f"{phase} {'?' if value is None else f'{value:.3g}'} s"
+            f"{phase} {'unknown' if value is None else seconds_text(value)}"
             for phase, value in (("reading", self.reading_seconds), ("moving", self.moving_seconds))
         )
         return (
             f"{rendered('', ('host', 'bytes read', 'over an even share'), rows)}\n"
             f"{counted(self.tensors, 'tensor', 'tensors')}, {self.total_bytes:,} bytes, each read once; "
-            f"moved {self.moved_bytes:,} bytes over all devices, {over} the bound\n"
+            f"moved {self.moved_bytes:,} bytes over all devices{over}\n"
             f"predicted: {seconds}, which overlap"
         )
 

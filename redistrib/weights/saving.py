@@ -11,8 +11,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
+from redistrib.backends.jax.tree_paths import path_text
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.resharding.sharing import buffers
@@ -78,9 +80,10 @@ def save(
     with raised_in_all("save", lambda: processes_of(tree)):
         leaves, _ = named_leaves(tree)
         names = renamed([name for name, _ in leaves], rename)
+        for (name, value), (keys, _) in zip(leaves, tree_flatten_with_path(tree)[0], strict=True):
+            if name in names:
+                check_leaf(path_text(keys), names[name], value)
         leaves = [(names[name], value) for name, value in leaves if name in names]
-        for name, value in leaves:
-            check_leaf(name, value)
         if not leaves:
             raise LeafError("", "the tree has no arrays; there is nothing to save")
         given = path_of(path)

@@ -202,25 +202,25 @@ def _shared(box: Box, holders: Sequence[int], busy: dict[int, int], itemsize: in
     ]
 
 
-def check_leaf(name: str, value: Any) -> None:
-    """Refuse a value that safetensors cannot store.
+def check_leaf(path: str, name: str, value: Any) -> None:
+    """Refuse a value that safetensors cannot store under a name.
 
     Raises:
-        LeafError: with the name.
+        LeafError: with the path of the leaf.
     """
     if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | np.ndarray | np.generic):
-        raise LeafError(name, f"{type(value).__name__} is no array with values; save arrays, outside jit")
+        raise LeafError(path, f"{type(value).__name__} is no array with values; save arrays, outside jit")
     if name == "__metadata__":
-        raise LeafError(name, "safetensors keeps this name for the texts of a file; rename the leaf")
+        raise LeafError(path, "safetensors keeps this name for the texts of a file; rename the leaf")
     if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         raise LeafError(
-            name, f"safetensors has no keys of random numbers, {value.dtype}; save jax.random.key_data(key)"
+            path, f"safetensors has no keys of random numbers, {value.dtype}; save jax.random.key_data(key)"
         )
     if isinstance(value, np.ma.MaskedArray):
-        raise LeafError(name, f"safetensors cannot store a mask; {MASKED}")
+        raise LeafError(path, f"safetensors cannot store a mask; {MASKED}")
     if isinstance(value, jax.Array) and value.is_deleted():
-        raise LeafError(name, "the array has been donated or deleted; pass one that is alive")
+        raise LeafError(path, "the array has been donated or deleted; pass one that is alive")
     if str(value.dtype) not in NAMES:
-        raise LeafError(name, f"safetensors has no element type {value.dtype}; convert it to one of {', '.join(NAMES)}")
+        raise LeafError(path, f"safetensors has no element type {value.dtype}; convert it to one of {', '.join(NAMES)}")
     if getattr(getattr(getattr(value, "sharding", None), "spec", None), "unreduced", None):
-        raise LeafError(name, "its tiles are partial sums; reshard it to a sharding without unreduced= first")
+        raise LeafError(path, "its tiles are partial sums; reshard it to a sharding without unreduced= first")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,19 @@ def test_the_pages_are_as_they_are_written() -> None:
 
 def test_classes_of_results_are_there_under_the_names_that_pages_give() -> None:
     for name in reference.result_names():
-        module, _, attribute = name.rpartition(".")
-        assert getattr(import_module(module), attribute).__module__ == module
+        assert _value_of(name).__module__ == name.rpartition(".")[0]
+
+
+def test_names_of_moving_programs_and_values_have_an_example() -> None:
+    """Those of PyTorch's are run where PyTorch is."""
+    own = {f"redistrib.{name}" for name in (*reference.MOVING, *reference.PROGRAMS, *reference.VALUES)}
+    values = {name: _value_of(name) for name in own | reference.result_names()}
+    assert [name for name, value in values.items() if callable(value) and ">>> " not in (value.__doc__ or "")] == []
+
+
+def _value_of(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

@@ -188,7 +188,7 @@ COLLECTIVE_CORRUPTIONS = [
         1,
         None,
         (
-            "step 1 (alltoall) goes from the grid (4,) to (6,); its shares are of one shape only where "
+            "step 1 (alltoall) goes from the grid (4,) to (6,); its boxes are of one shape only where "
             "in every dimension one count divides the other; an exchange has no such rule"
         ),
     ),

@@ -52,7 +52,7 @@ EXCHANGE_CORRUPTIONS = [
         "share rank",
         1,
         None,
-        "step 1 (exchange) has shares of rank 2 and 2 (start and size), its array has rank 1",
+        "step 1 (exchange) has boxes of rank 2 and 2 (start and size), its array has rank 1",
     ),
     Corruption(
         "a sender beyond the mesh",
@@ -60,7 +60,7 @@ EXCHANGE_CORRUPTIONS = [
         "device number",
         1,
         24,
-        "step 1 (exchange) names device 24 in a share; the devices are 0 to 23",
+        "step 1 (exchange) names device 24 in a box; the devices are 0 to 23",
     ),
     Corruption(
         "a receiver beyond the mesh",
@@ -68,7 +68,7 @@ EXCHANGE_CORRUPTIONS = [
         "device number",
         1,
         -3,
-        "step 1 (exchange) names device -3 in a share; the devices are 0 to 23",
+        "step 1 (exchange) names device -3 in a box; the devices are 0 to 23",
     ),
     Corruption(
         "a share to the sender",
@@ -76,7 +76,7 @@ EXCHANGE_CORRUPTIONS = [
         "self send",
         1,
         2,
-        "step 1 (exchange) has device 2 send to itself; what a device keeps is no share",
+        "step 1 (exchange) has device 2 send to itself; what a device keeps is no box",
     ),
     Corruption(
         "a share without elements",
@@ -84,7 +84,7 @@ EXCHANGE_CORRUPTIONS = [
         "empty share",
         1,
         2,
-        ("step 1 (exchange) has device 2 send device 0 a share of size (0, 3); leave out shares without elements"),
+        ("step 1 (exchange) has device 2 send device 0 a box of size (0, 3); leave out boxes without elements"),
     ),
     Corruption(
         "a share of negative size",
@@ -92,7 +92,7 @@ EXCHANGE_CORRUPTIONS = [
         "empty share",
         1,
         2,
-        ("step 1 (exchange) has device 2 send device 0 a share of size (2, -3); leave out shares without elements"),
+        ("step 1 (exchange) has device 2 send device 0 a box of size (2, -3); leave out boxes without elements"),
     ),
     Corruption(
         "a share that its sender does not hold",
@@ -144,7 +144,7 @@ EXCHANGE_CORRUPTIONS = [
         1,
         6,
         (
-            "step 1 (exchange) has a share in round 1000000000000; 24 shares travel in rounds numbered "
+            "step 1 (exchange) has a box in round 1000000000000; 24 boxes travel in rounds numbered "
             "from 0, at most to 23"
         ),
     ),
@@ -154,7 +154,7 @@ EXCHANGE_CORRUPTIONS = [
         "round number",
         1,
         6,
-        ("step 1 (exchange) has a share in round -1; 24 shares travel in rounds numbered from 0, at most to 23"),
+        ("step 1 (exchange) has a box in round -1; 24 boxes travel in rounds numbered from 0, at most to 23"),
     ),
     Corruption(
         "a round left out",
@@ -162,7 +162,7 @@ EXCHANGE_CORRUPTIONS = [
         "round number",
         1,
         None,
-        ("step 1 (exchange) has no share in round 1, but some in round 2; rounds are numbered without gaps"),
+        ("step 1 (exchange) has no box in round 1, but some in round 2; rounds are numbered without gaps"),
     ),
     Corruption(
         "two sends in a round",
@@ -170,7 +170,7 @@ EXCHANGE_CORRUPTIONS = [
         "round sender",
         1,
         3,
-        ("step 1 (exchange) has device 3 send more than one share in round 0; put them in different rounds"),
+        ("step 1 (exchange) has device 3 send more than one box in round 0; put them in different rounds"),
     ),
     Corruption(
         "two receipts in a round",
@@ -178,7 +178,7 @@ EXCHANGE_CORRUPTIONS = [
         "round receiver",
         1,
         1,
-        ("step 1 (exchange) has device 1 receive more than one share in round 0; put them in different rounds"),
+        ("step 1 (exchange) has device 1 receive more than one box in round 0; put them in different rounds"),
     ),
     Corruption(
         "the same elements twice, in part",

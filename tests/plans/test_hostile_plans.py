@@ -70,7 +70,7 @@ def test_many_placements_are_refused_before_they_are_made() -> None:
 @pytest.mark.parametrize("cost", [10**4000, 10**301])
 def test_a_price_that_no_float_holds_is_refused(cost: int) -> None:
     assert refusal(edited("slice", "cost", value=cost)) == (
-        f"cost is 1{'0' * 76}..., which is not a price from 0 to 1e+300"
+        f"cost is 1{'0' * 76}..., which is not a cost from 0 to 1e+300"
     )
 
 

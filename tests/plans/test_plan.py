@@ -140,7 +140,7 @@ def test_tables_of_the_wrong_form_make_no_step() -> None:
         (lambda: AllPermute(cut, cut, [[0, 1, 2]]), "pairs form a table [pairs, 2], got shape (1, 3)"),
         (
             lambda: table_of([0], [1, 2], [[0]], [[1]], [0]),
-            "the columns of a table of shares must have equal length",
+            "the columns of a table of boxes must have equal length",
         ),
     ):
         with pytest.raises(PlanFormError) as caught:

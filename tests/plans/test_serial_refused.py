@@ -161,12 +161,12 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     "a share that is a number": (
         lambda: edited("exchange 4 to 6", "steps", 0, "shares", 1, value=5),
         errors.PlanJsonError,
-        "steps[0].shares[1] is 5, a share is [src, dst, round, start, size]",
+        "steps[0].shares[1] is 5, a box is [src, dst, round, start, size]",
     ),
     "a share of four": (
         lambda: edited("exchange 4 to 6", "steps", 0, "shares", 1, value=[0, 1, 2, [3]]),
         errors.PlanJsonError,
-        "steps[0].shares[1] is [0, 1, 2, [3]], a share is [src, dst, round, start, size]",
+        "steps[0].shares[1] is [0, 1, 2, [3]], a box is [src, dst, round, start, size]",
     ),
     "a share of another rank": (
         lambda: edited("exchange 4 to 6", "steps", 0, "shares", 1, 4, value=[1, 1]),
@@ -267,12 +267,12 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     "a price that is no number": (
         lambda: edited("slice", "cost", value="cheap"),
         errors.PlanJsonError,
-        "cost is 'cheap', which is not a price from 0 to 1e+300",
+        "cost is 'cheap', which is not a cost from 0 to 1e+300",
     ),
     "a price that is a gift": (
         lambda: edited("slice", "cost", value=-1),
         errors.PlanJsonError,
-        "cost is -1, which is not a price from 0 to 1e+300",
+        "cost is -1, which is not a cost from 0 to 1e+300",
     ),
     "a unit that is not known": (
         lambda: edited("slice", "unit", value="euros"),

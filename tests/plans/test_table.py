@@ -35,12 +35,12 @@ FOUR_TO_SIX = """\
 [3{x}12] -> [2{y}12]
 float32 over 24 devices, mesh {x:4, y:6}; algorithm by hand, cost in elements by machine='exact'
 
-#   step         groups                  type after       tile       received per device   cost
------------------------------------------------------------------------------------------------
-    source                               [3{x}12]     3 (12 B)
-1   exchange 0   24 shares in 6 rounds   [2{y}12]      2 (8 B)   1.50 (6 B), max 2 (8 B)
------------------------------------------------------------------------------------------------
-    total        6 collectives                                   1.50 (6 B), max 2 (8 B)     36
+#   step         groups                 type after       tile       received per device   cost
+----------------------------------------------------------------------------------------------
+    source                              [3{x}12]     3 (12 B)
+1   exchange 0   24 boxes in 6 rounds   [2{y}12]      2 (8 B)   1.50 (6 B), max 2 (8 B)
+----------------------------------------------------------------------------------------------
+    total        6 collectives                                  1.50 (6 B), max 2 (8 B)     36
 
 lower bound: 1.50 (6 B), max 2 (8 B) per device; received is 1.00 times the bound
 height: 3 (12 B), the largest tile on the way; predicted peak 44 B per device"""
@@ -84,8 +84,8 @@ def test_a_step_is_named_with_its_dimensions(name: str, expected: str) -> None:
         ("gather two dimensions", "1 group of 6"),
         ("alltoall slicing", "2 groups of 2"),
         ("permute", "2 pairs"),
-        ("exchange split shares", "8 shares in 2 rounds"),
-        ("exchange ragged", "24 shares, ragged"),
+        ("exchange split shares", "8 boxes in 2 rounds"),
+        ("exchange ragged", "24 boxes, ragged"),
     ],
 )
 def test_who_takes_part(name: str, expected: str) -> None:

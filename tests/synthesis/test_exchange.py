@@ -159,7 +159,7 @@ def test_where_shares_are_too_many_the_plan_says_so() -> None:
     found = pair.plan()
     assert found.collectives <= 8
     assert sum(found.received) > sum(found.lower_bound)
-    said = "the direct exchange, which receives the lower bound, has 131,760 shares; more than 131,072 are not planned"
+    said = "the direct exchange, which receives the lower bound, has 131,760 boxes; more than 131,072 are not planned"
     assert found.note == said
     assert str(found).endswith(f"\nnote: {said}")
     again = Plan.from_json(found.to_json())

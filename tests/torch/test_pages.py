@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ranks import Ranks
 
+import redistrib as rd
 from redistrib.cli import main
 from tests.docs.blocks import blocks_of, inline_commands, shell_lines
 
@@ -34,6 +35,11 @@ def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_page(ranks: Ranks) -> None:
     assert ranks.run("pages.page", "torch.md") == [9] * 8
+
+
+@pytest.mark.parametrize("name", [*(f"redistrib.torch.{name}" for name in rd.torch.__all__), "redistrib.to_torch"])
+def test_the_example_of_a_name(ranks: Ranks, name: str) -> None:
+    assert ranks.run("pages.docstring", name) == [""] * 8
 
 
 def test_the_task_is_done_from_its_page_alone(tmp_path: Path) -> None:

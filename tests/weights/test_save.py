@@ -161,7 +161,10 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     for tree, message in (
         ({}, "there is nothing to save"),
         ({"a": 3}, "leaf a: int is no array with values"),
-        ({"a": jax.random.key(0)}, "safetensors has no keys of random numbers, key<fry>; save jax.random.key_data"),
+        (
+            {"a": {"k": jax.random.key(0)}},
+            "leaf a/k: safetensors has no keys of random numbers, key<fry>; save jax.random.key_data",
+        ),
         ({"a": jnp.zeros(2, jnp.int4)}, "safetensors has no element type int4"),
         ({"a": gone}, "has been donated or deleted"),
     ):

@@ -13,7 +13,7 @@ from redistrib.programs.ir.inline import inlined, with_steps
 from redistrib.programs.ir.live import renames
 from redistrib.programs.ir.program import Compute, Loop, Move, Program
 from redistrib.programs.ir.table import line_of, word_of
-from redistrib.report import counted
+from redistrib.report import bytes_text, counted
 
 __all__ = ["draw_program"]
 
@@ -117,7 +117,7 @@ def draw_program(program: Program, path: str | Path) -> Path:
     if handles:
         bytes_panel.legend(handles=handles, fontsize=8, loc="lower right")
     moves = sum(len(inner.moves) for inner in with_steps(program))
-    total = f"{program.received_bytes / 1e6:,.3f} MB received in {counted(moves, 'move', 'moves')}"
+    total = f"{bytes_text(program.received_bytes)} received in {counted(moves, 'move', 'moves')}"
     omitted = f"; {left_out} short rows left out" if left_out > 0 else ""
     figure.suptitle(f"{program.name} on {counted(len(program.devices), 'device', 'devices')}: {total}{omitted}")
     figure.savefig(path, dpi=110)

@@ -10,27 +10,27 @@ from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramDat
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import highest_peak_bytes, renames
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.report import counted, rendered
+from redistrib.report import counted, rendered, seconds_text
 
-COLUMNS = ("operation", "line", "cut", "flops", "received", "plan", "price")
+COLUMNS = ("operation", "line", "cut", "flops", "received", "plan", "cost")
 
 
 def render(program: ProgramData) -> str:
     """The table as plain text.
 
-    Flops are those of one device, bytes received those of all devices together, prices in the unit of the plans' cost
+    Flops are those of one device, bytes received those of all devices together, costs in the unit of the plans' cost
     model. A move is shown before the operation that it is made for.
 
     >>> from redistrib.programs.run.partition import partition
     >>> from redistrib.programs.ir.spec import nest
     >>> print(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}}))  # doctest: +NORMALIZE_WHITESPACE
     main on 4 devices
-    operation   line       cut   flops   received         plan   price
-    ------------------------------------------------------------------
+    operation   line       cut   flops   received         plan   cost
+    -----------------------------------------------------------------
     matmul             j by r1     256
-      out.1             [8, 8]              1,536   all_reduce     384
-    ------------------------------------------------------------------
-    total                          256      1,536                  384
+      out.1             [8, 8]              1,536   all_reduce    384
+    -----------------------------------------------------------------
+    total                          256      1,536                 384
     1 operation, 1 move, 0 operations run whole by every device; at most 896 bytes on a device
     """
     flat = inlined(program)
@@ -118,4 +118,4 @@ def word_of(op: Move) -> str:
 
 
 def _price(price: float, unit: str) -> str:
-    return f"{price * 1e6:,.1f} us" if unit == "seconds" else f"{price:,.0f}"
+    return seconds_text(price) if unit == "seconds" else f"{price:,.0f}"

@@ -213,6 +213,16 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
 
     Returns:
         The rule. Applied, it raises `ProgramError` where `pure` makes other results, or `run` is missing.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> kernel = jax.jit(lambda x: jax.pure_callback(lambda a: a + 1, x, x))  # such as a kernel in another language
+    >>> rules = {"<lambda>": proxy(lambda x: x + 1, run=kernel)}
+    >>> rows = rd.along("d", {"x": 0})
+    >>> f = rd.distribute(kernel, (jnp.ones((8, 4)),), {"d": 4}, schedule=[rows], rules=rules)
+    >>> f.program.received_bytes
+    0
     """
 
     def rule(equation: Equation) -> Nest | None:

@@ -33,6 +33,7 @@ from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import Decisions, ProblemFacts, SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
+from redistrib.report import seconds_text
 
 OPERATIONS = 2_000  # operations of a graph above which its repeated layers are decided once on every mesh
 DECIDING = 0.85  # of the time that there is; the rest is for the bound
@@ -53,6 +54,14 @@ class Improvement(NamedTuple):
         elapsed: seconds since the search began.
         price: seconds of a call, or bytes that all devices receive.
         memory: bytes on a device.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, machine="v5e", progress=False)
+    >>> first, *_, last = found[0].improvements
+    >>> last.price <= first.price
+    True
     """
 
     elapsed: float
@@ -229,7 +238,7 @@ class _Anytime:
             return False
         self.best = (price, problem, schedule, evaluation)
         self.improvements.append(Improvement(time.monotonic() - self.began, price, evaluation.memory))
-        unit = f"{price * 1e3:,.3f} ms" if problem.moves.objective == "seconds" else f"{price:,.0f} bytes received"
+        unit = seconds_text(price) if problem.moves.objective == "seconds" else f"{price:,.0f} bytes received"
         self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 

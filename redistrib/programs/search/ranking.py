@@ -21,6 +21,14 @@ class Ranking(ShownInNotebooks):
     Attributes:
         machine: name of the machine that the seconds were predicted for.
         runs: name of each candidate, its place by prediction, from 1, seconds predicted, and seconds of its calls.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, progress=False)
+    >>> ranking = found.measure(args, repeats=2)
+    >>> [name for name, *_ in ranking.runs]
+    ['{d:4}']
     """
 
     machine: str

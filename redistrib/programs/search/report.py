@@ -21,7 +21,7 @@ from redistrib.programs.search.exact import runner_up
 from redistrib.programs.search.fitting import FeasibleResult, feasible_result
 from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.report import rendered
+from redistrib.report import rendered, seconds_text
 
 SHOWN = 10  # decisions in a report, where not all are asked for
 
@@ -154,6 +154,13 @@ class PinCost(NamedTuple):
         held, free: with all pins, and without this one, in `unit`.
         moves: the moves that only the pin causes: the value, and bytes that all devices receive.
         unit: `"seconds"`, or `"bytes"` that all devices receive.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, progress=False, pins=[rd.along("d", {"x": 1})])
+    >>> [(cost.name, cost.held > cost.free) for cost in found[0].pin_costs()]
+    [('argument x', True)]
     """
 
     name: str
@@ -166,7 +173,7 @@ class PinCost(NamedTuple):
         moved = ", ".join(f"{name} ({size:,} bytes)" for name, size in self.moves[:3]) or "nothing else is moved"
         if self.unit == "bytes":
             return f"{self.name}: with it {self.held:,.0f} bytes received, without {self.free:,.0f}: {moved}"
-        return f"{self.name}: with it {self.held * 1e3:,.3f} ms, without {self.free * 1e3:,.3f}: {moved}"
+        return f"{self.name}: with it {seconds_text(self.held)}, without {seconds_text(self.free)}: {moved}"
 
 
 def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:

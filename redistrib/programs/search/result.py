@@ -27,7 +27,7 @@ from redistrib.programs.search.timed import Measured, Timed
 from redistrib.programs.search.told import schedule_of
 from redistrib.programs.time.result import Simulation
 from redistrib.programs.time.torus_layout import described
-from redistrib.report import ShownInNotebooks, counted, lines_shown, rendered, status_shown
+from redistrib.report import ShownInNotebooks, counted, lines_shown, rendered, seconds_text, status_shown
 
 if TYPE_CHECKING:
     from redistrib.programs.search.staged import Staged
@@ -185,7 +185,7 @@ class Candidate(Timed):
         if not self.problem.overlap or evaluation is None:
             return ""
         parts = (evaluation.computing, evaluation.moving, evaluation.computing + evaluation.moving - evaluation.seconds)
-        computing, moving, hidden = (f"{part * 1e3:,.3f} ms" for part in parts)
+        computing, moving, hidden = map(seconds_text, parts)
         overlap = evaluation.overlap
         ahead = "; entries of loops are gathered a step ahead" if overlap and overlap.ahead else ""
         behind = "; results of loops are moved a step behind" if overlap and overlap.behind else ""
@@ -215,9 +215,9 @@ class Candidate(Timed):
         if bound <= 0 < self.rank[0]:
             return ""
         seconds = self.problem.moves.objective == "seconds"
-        least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
+        least = seconds_text(bound) if seconds else f"{bound:,.0f} bytes"
         away = 100 * (self.rank[0] / bound - 1) if bound else 0.0
-        along = f"at closed prices of moves, {1e3 * self.rank[0]:,.3f} ms, " if self._has_closed_prices else ""
+        along = f"at closed prices of moves, {seconds_text(self.rank[0])}, " if self._has_closed_prices else ""
         return f"{along}{which} takes less than {least}: at most {away:.2f}% from {best}"
 
     @property

@@ -34,6 +34,14 @@ class Staged(Timed):
         machine: the simulated machine.
         function: the function in stages that it was made of.
         objective: the figure by which candidates are ordered.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> options = {"devices": 2, "pipeline": True, "batch": {"x": 0}, "progress": False}
+    >>> found = rd.search(lambda x, w: x @ w, args, **options)
+    >>> {type(one).__name__ for one in found} == {"Candidate", "Staged"}
+    True
     """
 
     layout: Layout
@@ -43,9 +51,14 @@ class Staged(Timed):
     objective: Objective = "seconds"
 
     @property
+    def prepared(self) -> Prepared:  # type: ignore[override]
+        """The function as it was traced."""
+        return self.function.prepared
+
+    @property
     def name(self) -> str:
         """Replicas, tensor parts, groups of devices, microbatches."""
-        return f"D/T/P/K {self.layout}"
+        return self.layout.in_words
 
     @cached_property
     def distributed(self) -> Any:

@@ -16,7 +16,7 @@ from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
-from redistrib.report import ShownInNotebooks
+from redistrib.report import ShownInNotebooks, seconds_text
 
 
 class Measured(NamedTuple):
@@ -25,6 +25,14 @@ class Measured(NamedTuple):
     Attributes:
         seconds: the median.
         each: all of them.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, progress=False)
+    >>> ran = found[0].measure(args, repeats=3)
+    >>> len(ran.each), min(ran.each) <= ran.seconds <= max(ran.each)
+    (3, True)
     """
 
     seconds: float
@@ -91,7 +99,7 @@ class Timed(ShownInNotebooks, ABC):
     def summary(self) -> str:
         """A line with its time and memory."""
         return (
-            f"{self.prepared.name} on {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.prepared.name} on {self.name}, {self.machine.name}: {seconds_text(self.seconds)}, "
             f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
         )
 

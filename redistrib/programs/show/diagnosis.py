@@ -27,7 +27,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.run.annotations import Lines, dtype_of, label, mesh_named, sharded
 from redistrib.programs.run.source_names import name_of
 from redistrib.renamed import renamed
-from redistrib.report import ShownInNotebooks, counted, rendered
+from redistrib.report import ShownInNotebooks, bytes_text, counted, rendered
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import placement_of
@@ -77,8 +77,7 @@ class Finding:
         moves = dict.fromkeys(_move(name, plan.target) for name, plan in zip(names, self.reshards, strict=True))
         saved = self.received - (self.planned or 0)
         where = os.path.basename(self.source).replace(":", " line ") or "the compiler's own reshard"
-        less = f"{saved / 1e6:,.3f} MB" if saved >= 10_000 else f"{saved:,} bytes"
-        return f"{where}: {' and '.join(moves)} before it with rd.reshard: {less} less"
+        return f"{where}: {' and '.join(moves)} before it with rd.reshard: {bytes_text(saved)} less"
 
     @property
     def planned(self) -> int | None:

@@ -68,7 +68,7 @@ function planView() {
   const slider = make("input", { type: "range", id: "slider", min: 0, value: 0 });
   const label = make("span", { id: "frame" });
   const back = make("button", { textContent: "◀", title: "step back" }), on = make("button", { textContent: "▶", title: "step on" });
-  const svg = drawn("svg", { width: SIZE, height: SIZE, id: "tiles" });
+  const svg = drawn("svg", { width: SIZE, height: SIZE, viewBox: `0 0 ${SIZE} ${SIZE}`, id: "tiles" });
   const side = make("div", { className: "side", id: "side" });
   if (data.plans.length > 1) section.append(make("div", { className: "bar" }, choice));
   section.append(make("div", { className: "bar" }, back, slider, on, label), make("div", { className: "stage" }, svg, side));
@@ -238,7 +238,7 @@ function timelineView(line) {
       }
     }
     g.fillStyle = "#445";
-    const steps = Math.max(2, Math.min(6, Math.floor((width - LEFT) / 110)));
+    const steps = Math.max(1, Math.min(6, Math.floor((width - LEFT) / 130)));
     for (let k = 0; k <= steps; k++) {
       const seconds = state.from + (state.to - state.from) * k / steps;
       const x = xOf(seconds);

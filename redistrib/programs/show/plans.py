@@ -179,7 +179,7 @@ def timeline_of(plan: Plan, machine: Machine) -> Timeline:
         begin = at
         for number_, share in enumerate(sizes if len(sizes) > 1 else ()):
             length = seconds * share / total
-            note = f"round {number_ + 1} of {len(sizes)}: shares of up to {bytes_text(share * plan.itemsize)}"
+            note = f"round {number_ + 1} of {len(sizes)}: boxes of up to {bytes_text(share * plan.itemsize)}"
             blocks.append(TimelineBlock(row, f"round {number_ + 1}", "round", begin, length, note))
             begin += length
         at += seconds

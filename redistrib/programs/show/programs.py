@@ -35,6 +35,11 @@ from redistrib.report import bytes_text, counted, seconds_text
 MOST_PLANS = 24  # different plans of a program whose tiles are drawn
 MOST_BLOCKS = 60_000
 MOVED = "\u21c4 "  # before what moves
+MARKS = f"{MOVED}marks what moves"
+DIMENSIONS = (
+    "b0, m0, n0 and k0 are the batch, rows, columns and contracted dimension of a product; d0, d1, ... the dimensions "
+    "of an array; f0, f1, ... the factors of a reshape"
+)
 COLUMNS = ("#", "operation", "layer", "line", "cut or layout", "flops", "received", "plan", "time")
 
 
@@ -74,6 +79,8 @@ def simulation_content(simulation: Simulation) -> Content:
         f"{counted(len(program.devices), 'device', 'devices')} of {simulation.machine.name}; "
         f"{seconds_text(simulation.seconds)} as simulated",
         f"{bytes_text(flat.received_bytes)} received by all devices; at most {bytes_text(peak)} on a device",
+        *([MARKS] if any(isinstance(entry.op, Move) for entry in listed) else []),
+        *([DIMENSIONS] if any(isinstance(entry.op, Compute) and entry.op.source for entry in listed) else []),
     ]
     return Content(
         program.name,

@@ -227,7 +227,7 @@ def devices_of(chosen: Any, layout: Layout) -> list[Any]:
     devices = list(chosen.devices.flat if isinstance(chosen, jax.sharding.Mesh) else chosen or jax.devices())
     if len(devices) < layout.devices or (chosen is not None and len(devices) > layout.devices):
         raise ProgramError(
-            "", "", "Place", f"layout {layout} takes {layout.devices} devices, and {len(devices)} are given"
+            "", "", "Place", f"layout {layout.in_words} takes {layout.devices} devices, and {len(devices)} are given"
         )
     return devices[: layout.devices]
 

@@ -46,7 +46,7 @@ def register_layouts(name: str) -> Callable[[Layouts], Layouts]:
     """A decorator that gives a family of layouts a name, which `ir.grid`, `rd.search` and its command accept.
 
     A family is a function of the number of devices, of examples, and of the most microbatches. It returns the layouts
-    to simulate, each with its D/T/P/K and its order.
+    to simulate.
 
     Args:
         name: of the family.
@@ -98,7 +98,11 @@ def layouts_of(family: Layouts, devices: int, examples: int, most: int) -> Itera
     """
     for layout in family(devices, examples, most):
         if not isinstance(layout, Layout) or layout.devices != devices:
-            has = f"{layout}, which takes {layout.devices} devices" if isinstance(layout, Layout) else shown(layout)
+            has = (
+                f"{layout.in_words}, which takes {layout.devices} devices"
+                if isinstance(layout, Layout)
+                else shown(layout)
+            )
             raise ProgramError(
                 "", "", "Layout", f"the family for {devices} devices has {has}; give rd.Layout of {devices} devices"
             )

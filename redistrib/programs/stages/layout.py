@@ -103,9 +103,19 @@ class Layout:
         return self.tensor_dims
 
     def __str__(self) -> str:
-        numbers = f"{self.data}/{self.tensor}/{self.pipeline}/{self.microbatches}"
-        name = ORDERS.name_of(ORDERS.of(self.order))
-        return numbers if self.order is one_f_one_b else f"{numbers} {name}"
+        """Data replicas, tensor parts, pipeline stages and microbatches, and the order where it is another one."""
+        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.microbatches}{self._order_behind}"
+
+    @property
+    def in_words(self) -> str:
+        """The numbers that are not 1, by their names, and the order where it is another one."""
+        names = ("data", "tensor", "pipeline", "microbatches")
+        numbers = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != 1]
+        return f"{', '.join(numbers) or 'one device'}{self._order_behind}"
+
+    @property
+    def _order_behind(self) -> str:
+        return "" if self.order is one_f_one_b else f" {ORDERS.name_of(ORDERS.of(self.order))}"
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,16 @@ class Pipelined(Printed):
         devices: the JAX devices, by their numbers in the program.
         unrolled: a line for each loop whose steps are separate operations, though the function does not ask for that,
             with the reason; compiling takes longer then.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> step = lambda x, v, w: jnp.tanh(x @ v) @ w
+    >>> args = jnp.ones((8, 4)), jnp.ones((4, 4)), jnp.ones((4, 2))
+    >>> f = rd.pipeline(step, args, {"x": 0}, rd.Layout(pipeline=2, microbatches=4))
+    >>> f
+    Pipelined(<lambda> as pipeline 2, microbatches 4 on 2 devices)
+    >>> {transfer.bytes for transfer in f.transfers}
+    {32}
     """
 
     def __init__(
@@ -94,7 +104,7 @@ class Pipelined(Printed):
         self._in_turn = quirks_of(devices[0].platform).one_at_a_time
 
     def __repr__(self) -> str:
-        return f"Pipelined({self._name} as {self.layout} on {len(self.devices)} devices)"
+        return f"Pipelined({self._name} as {self.layout.in_words} on {len(self.devices)} devices)"
 
     def _text(self) -> str:
         """The table of the program, the number of launches, and how values are sent between groups of devices."""

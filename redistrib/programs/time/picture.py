@@ -13,6 +13,7 @@ from redistrib.extras import need
 from redistrib.programs.time.clocks import Event, Run
 from redistrib.programs.time.stages import timed_stages
 from redistrib.programs.time.trace import held_by
+from redistrib.report import seconds_text
 
 _LABELLED = 0.035  # the part of the width from which a box holds its name
 _LINKS = {"": "0.75", "inside hosts": "lightskyblue", "between hosts": "salmon"}
@@ -33,7 +34,7 @@ def draw(run: Run, title: str, path: Path) -> None:
     colours = {name: matplotlib.colormaps["tab20"](k % 20) for k, name in enumerate(names)}
     seconds = max(run.now.values(), default=0.0)
     width = seconds or 1.0
-    scale, unit = (1e6, "µs") if width < 1e-3 else (1e3, "ms")
+    scale, unit = (1e6, "us") if width < 1e-3 else (1e3, "ms")
     carriers: dict[str, str] = {}
     for event in run.events:
         row = rows.index((event.clock, event.stream))
@@ -61,7 +62,7 @@ def draw(run: Run, title: str, path: Path) -> None:
         above.legend(handles=handles, fontsize=7, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     above.set_yticks(range(len(rows)), [_row(run, clock, stream) for clock, stream in rows])
     above.invert_yaxis()
-    above.set_title(f"{title}: {seconds * scale:,.3f} {unit}; moves are hatched")
+    above.set_title(f"{title}: {seconds_text(seconds)}; moves are hatched")
     most = max((event.during for event in run.events), default=0)
     size, of = (1e6, "MB") if most >= 1e5 else (1.0, "bytes")
     for clock in clocks:
@@ -93,7 +94,7 @@ def _boxes(event: Event) -> Iterator[_Box]:
     for k, timed in enumerate(timed_stages(event), 1):
         step_number = f"{k} " if len(event.stages) > 1 else ""
         name = f"{event.name}: {step_number}{timed.stage.name}"
-        note = timed.stage.note or f"{timed.seconds * 1e6:,.1f} µs"
+        note = timed.stage.note or seconds_text(timed.seconds)
         yield _Box(name, timed.start, timed.seconds, note, timed.links, timed.begins if timed.rounds else ())
 
 

@@ -26,6 +26,7 @@ from redistrib.programs.ir.live import renames
 from redistrib.programs.ir.value import Place, Value
 from redistrib.programs.ir.work import work_of
 from redistrib.programs.time.machine import Machine
+from redistrib.report import bytes_text, seconds_text
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
@@ -101,8 +102,7 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]
 def _noted(step: Step, size: int, seconds: float) -> str:
     """The second line of a step in a picture; `size` is what a device receives at most, in bytes."""
     rounds = f"{step.shares.rounds} rounds, " if isinstance(step, Exchange) and step.shares.rounds > 1 else ""
-    text = f"{size / 1e6:,.3f} MB" if size >= 1000 else f"{size:,} B"
-    return f"{rounds}{text}, {seconds * 1e6:,.1f} µs"
+    return f"{rounds}{bytes_text(size)}, {seconds_text(seconds)}"
 
 
 def prices_between(place: Place, itemsize: float, machine: Machine) -> Prices:

@@ -19,7 +19,7 @@ from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.picture import draw
 from redistrib.programs.time.stages import timed_stages
 from redistrib.programs.time.trace import chrome
-from redistrib.report import ShownInNotebooks, counted, rendered
+from redistrib.report import ShownInNotebooks, counted, rendered, seconds_text
 
 _MOST_SIZES = 5  # different sizes of rounds in a row of a table
 
@@ -115,7 +115,7 @@ class Simulation(ShownInNotebooks):
             ]
             for (clock, received), devices in clocks.items()
         ]
-        title = f"{self.program.name} on {self.machine.name}: {self.seconds * 1e3:,.3f} ms"
+        title = f"{self.program.name} on {self.machine.name}: {seconds_text(self.seconds)}"
         return rendered(title, ["devices", "busy ms", "of the time", "peak bytes", "received bytes"], rows)
 
     def _operations(self) -> str:
@@ -134,7 +134,7 @@ class Simulation(ShownInNotebooks):
 
         Bytes are those of the largest share of each round of an exchange, and those of the device that receives most.
         """
-        names = ["step", "groups or shares", "links", "bytes by round", "bytes received", "ms"]
+        names = ["step", "groups or boxes", "links", "bytes by round", "bytes received", "ms"]
         rows = []
         for k, timed in enumerate(timed_stages(self.run.events[0]), 1):
             stage = timed.stage

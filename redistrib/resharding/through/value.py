@@ -52,6 +52,15 @@ class ThroughPlan(Printed):
         memory_copies: copies between kinds of memory: of inputs from another kind than the devices' default, for each
             launch that reads them, and of results to another kind.
         peak_bytes: on the fullest device at the worst moment.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = jax.make_mesh((1,), ("x",), (jax.sharding.AxisType.Auto,))
+    >>> tree = rd.reshard({"w": jax.numpy.ones((8, 8))}, P("x"), mesh=mesh)
+    >>> plan = rd.reshard_plan(tree, {"wt": P("x")}, mesh=mesh, through=lambda tree: {"wt": tree["w"].T})
+    >>> plan.names, plan.received_bytes
+    (('wt',), 0)
     """
 
     names: tuple[str, ...]
@@ -95,9 +104,9 @@ class ThroughPlan(Printed):
                 ]
             )
         columns = ("launch", "results", "array", "inputs", "sent as", "rounds", "received", "peak")
-        over = f"{self.received_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
+        over = f" ({self.received_bytes / self.bound_bytes:.2f}x)" if self.bound_bytes else ""
         received_bytes = (
             f"received {self.received_bytes:,} bytes over all devices; the bound of the fewest bits on the way is "
-            f"{self.bound_bytes:,} ({over}); {self.peak_bytes:,} bytes per device at the peak"
+            f"{self.bound_bytes:,}{over}; {self.peak_bytes:,} bytes per device at the peak"
         )
         return "\n".join([rendered("", columns, rows), received_bytes, *said_of_copies(self.memory_copies)])

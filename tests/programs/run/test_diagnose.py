@@ -179,7 +179,8 @@ def test_advice_has_the_names_and_axes_of_the_source() -> None:
     found = rd.diagnose(jax.jit(step, in_shardings=before, out_shardings=after), jnp.ones((12, 12)))
     (advice,) = found.advice
     assert re.fullmatch(
-        r"test_diagnose.py line \d+: cut `hidden` by P\('y', 'x'\) before it with rd.reshard: [\d,]+ bytes less", advice
+        r"test_diagnose.py line \d+: cut `hidden` by P\('y', 'x'\) before it with rd.reshard: [\d.]+ (Ki)?B less",
+        advice,
     )
 
 
@@ -203,7 +204,7 @@ def test_a_variable_is_known_where_a_line_assigns_to_it_alone(line: str, name: s
 def test_the_advice_for_an_array_that_becomes_whole() -> None:
     plan = rd.synthesize("[2{x}8]", "[8]", "x=4", machine="exact")
     assert Finding("a.py:3", "f", {"all-gather": 2}, 200, 32, (plan,), True, ("w",)).advice == (
-        "a.py line 3: gather `w` before it with rd.reshard: 104 bytes less"
+        "a.py line 3: gather `w` before it with rd.reshard: 104 B less"
     )
 
 

@@ -182,13 +182,11 @@ def test_a_number_of_devices_is_meshes_and_pipelines() -> None:
     args = ([np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32))
     best = rd.search(step, args, devices=4, pipeline=True, batch={"x": 0}, microbatches=(2, 2), machine="v100")
     names = [one.name for one in best]
-    assert {"{a:4}", "{a:2, b:2}", "D/T/P/K 4/1/1/1", "D/T/P/K 1/1/2/2", "D/T/P/K 2/1/2/2"} & {*names} >= {
-        "{a:4}", "{a:2, b:2}", "D/T/P/K 4/1/1/1", "D/T/P/K 2/1/2/2",
-    }  # fmt: skip
+    assert {"{a:4}", "{a:2, b:2}", "data 4", "data 2, pipeline 2, microbatches 2"} <= {*names}
     assert [one.seconds for one in best] == sorted(one.seconds for one in best)
     assert best.table(2).count("\n") == 4
     wanted = step(*args)
-    for name in ("{a:4}", "D/T/P/K 2/1/2/2"):
+    for name in ("{a:4}", "data 2, pipeline 2, microbatches 2"):
         one = best[names.index(name)]
         for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_array_equal(a, b)
@@ -198,8 +196,13 @@ def test_a_number_of_devices_is_meshes_and_pipelines() -> None:
 @pytest.mark.parametrize(
     ("devices", "layouts", "tensor"),
     [
-        (2, [rd.Layout(1, 1, 2, 2)], "1/2/1/1"),
-        pytest.param(4, [rd.Layout(1, 1, 4, 2), rd.Layout(2, 1, 2, 2)], "1/2/2/2", marks=pytest.mark.long),
+        (2, [rd.Layout(1, 1, 2, 2)], "tensor 2"),
+        pytest.param(
+            4,
+            [rd.Layout(1, 1, 4, 2), rd.Layout(2, 1, 2, 2)],
+            "tensor 2, pipeline 2, microbatches 2",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["2", "4"],
 )
@@ -212,13 +215,13 @@ def test_stages_of_a_search_take_runs_of_the_layers_that_are_scanned(
     results = {one.name: one for one in rd.search(scanned, args, devices=devices, **options)}
     wanted = jax.jit(scanned)(*args)
     for layout in layouts:
-        one = results[f"D/T/P/K {layout}"]
+        one = results[layout.in_words]
         same = rd.pipeline(scanned, args, BATCH, layout, machine=machine("v100").links)
         assert to_text(one.program) == to_text(same.program)
         assert not one.distributed.unrolled
         for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
-    with_parts = results[f"D/T/P/K {tensor}"].distributed
+    with_parts = results[tensor].distributed
     assert not with_parts.unrolled
     for a, b in zip(jax.tree.leaves(with_parts(*args)), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)

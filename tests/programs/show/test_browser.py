@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,31 @@ def test_a_choice_of_plans_shows_the_chosen(browser: Any, tmp_path: Path) -> Non
     slide(browser, browser.find_element("id", "slider").get_attribute("max"))
     assert len(browser.find_elements("css selector", "rect.tile")) == 1
     assert browser.find_element("css selector", "#tiles text").text == "0..7"
+
+
+def test_a_narrow_window_shows_all_of_the_tiles_and_every_mark_of_time(browser: Any, tmp_path: Path) -> None:
+    other = rd.synthesize("[1{x}8]", "[8]", {"x": 8})
+    timeline = Timeline(["device 0"], [TimelineBlock(0, "dot", "compute", 0.0, 115.5e-6)])
+    script = (
+        "const w = CanvasRenderingContext2D.prototype, own = w.fillText; window.told = []; "
+        "w.fillText = function (text, x, ...rest) { told.push([text, x, this.measureText(text).width]); "
+        "own.call(this, text, x, ...rest) }; window.dispatchEvent(new Event('resize'))"
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        opened(browser, page(Content("two", plans=[plan_data(PLAN), plan_data(other)], timeline=timeline)), tmp_path)
+        widths = browser.execute_script(
+            "return [document.documentElement.scrollWidth, innerWidth, document.getElementById('tiles').clientWidth]"
+        )
+        assert widths[0] <= widths[1] == 400 and widths[2] < 400
+        browser.execute_script(script)
+        marks = [one for one in browser.execute_script("return told") if one[0].endswith("us")]
+        assert len(marks) >= 2
+        assert all(x + width <= following for (_, x, width), (_, following, _) in pairwise(marks))
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_summary_stands_first_and_rows_of_moves_are_tinted(browser: Any, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from redistrib.errors import ViewError
 from redistrib.programs.show.content import Content
 from redistrib.programs.show.entry import content_of
 from redistrib.programs.show.plans import drawn_dims, timeline_of
-from redistrib.programs.show.programs import MOVED
+from redistrib.programs.show.programs import DIMENSIONS, MARKS, MOVED
 from redistrib.programs.time.constants import machine
 
 PLAN = rd.synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, machine="exact")
@@ -154,6 +154,12 @@ def test_operations_have_their_layer_those_of_loops_are_listed_and_moves_are_mar
     ]
     moved = [row for row in content_of(program()).tables[0].rows if row[7]]
     assert [str(row[1]).startswith(MOVED) for row in moved] == [True]
+
+
+def test_marks_and_names_of_dimensions_are_told_where_they_are_met() -> None:
+    by_hand = rd.partition(rd.nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"i": 4}})
+    for made, told in ((program(), {MARKS, DIMENSIONS}), (by_hand, set[str]())):
+        assert {*content_of(made).lines} & {MARKS, DIMENSIONS} == told
 
 
 def test_a_tree_has_every_leaf_by_its_name() -> None:

@@ -184,7 +184,7 @@ def test_what_moves_a_value_is_said() -> None:
         ((1,), (0,), 8 * 8 * 4, "device_put"),
     ]
     assert str(f).endswith("values sent between groups of devices: 4 by device_put")
-    assert repr(f) == "Pipelined(step as 1/1/2/2 on 2 devices)"
+    assert repr(f) == "Pipelined(step as pipeline 2, microbatches 2 on 2 devices)"
 
 
 def test_a_mean_over_learned_weights_is_refused_at_its_line_and_both_ways_out_run() -> None:
@@ -241,11 +241,11 @@ def test_a_mean_over_learned_weights_is_refused_at_its_line_and_both_ways_out_ru
         ),
         (
             lambda: rd.pipeline(step, ARGS, BATCH, Layout(64)),
-            "layout 64/1/1/1 takes 64 devices, and 24 are given",
+            "layout data 64 takes 64 devices, and 24 are given",
         ),
         (
             lambda: rd.pipeline(step, ARGS, BATCH, Layout(2), devices=jax.devices()[:3]),
-            "layout 2/1/1/1 takes 2 devices, and 3 are given",
+            "layout data 2 takes 2 devices, and 3 are given",
         ),
         (
             lambda: rd.pipeline(step, ARGS, BATCH, Layout())(PARAMS, ARGS[1], ARGS[2][:4]),

@@ -67,7 +67,7 @@ def test_a_pipeline_runs_in_a_registered_order() -> None:
     layout = rd.Layout(pipeline=2, microbatches=2, order="one by one")
     f = rd.pipeline(step, (w, x), {"x": 0}, layout)
     jax.tree.map(lambda ours, whole: np.testing.assert_allclose(ours, whole, rtol=1e-5), f(w, x), step(w, x))
-    assert "1/1/2/2 one by one" in repr(f)
+    assert "pipeline 2, microbatches 2 one by one" in repr(f)
 
 
 def test_families_of_layouts_have_names_and_so_have_orders_in_their_place() -> None:
@@ -85,7 +85,7 @@ def test_a_search_takes_them_by_name(capsys: pytest.CaptureFixture[str]) -> None
     target = "tests.programs.stages.registered:case"
     assert main(["search", target, "--devices", "4", "--batch", "x=0", "--pipeline", "by twos", "--limit", "1"]) == 0
     printed = capsys.readouterr().out
-    assert "D/T/P/K 2/1/2/2 one after another" in printed and "D/T/P/K 1/4/1/1" not in printed
+    assert "data 2, pipeline 2, microbatches 2 one after another" in printed and "tensor 4" not in printed
     function, *args = case()
     found = rd.search(function, args, devices=4, pipeline="gpipe", batch={"x": 0}, microbatches=(2, 2), limit=60)
     layouts = [candidate.layout for candidate in found if isinstance(candidate, Staged)]
@@ -133,7 +133,7 @@ def test_what_they_return_is_checked() -> None:
     why = "has (0, 0) among its tasks; give for every group of devices a list of ir.PipelineTask"
     with pytest.raises(ProgramError, match=exactly(f"order '<lambda>' {why}")):
         ir.spread(mlp(2, 16, 8), BATCH, layout)
-    has = {"3/1/1/1, which takes 3 devices": rd.Layout(data=3), "'1/2'": "1/2"}
+    has = {"data 3, which takes 3 devices": rd.Layout(data=3), "'1/2'": "1/2"}
     for text, wrong in has.items():
         why = f"the family for 2 devices has {text}; give rd.Layout of 2 devices"
         with pytest.raises(ProgramError, match=exactly(why)):

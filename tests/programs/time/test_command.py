@@ -11,6 +11,7 @@ import redistrib as rd
 from redistrib.cli import main
 from redistrib.cost.presets import PRESETS
 from redistrib.programs.ir.text import to_text
+from redistrib.report import seconds_text
 from tests.programs.time.mlp import gpipe
 
 MODULE = """
@@ -73,7 +74,7 @@ def test_plans_are_simulated_from_their_file_or_from_types(tmp_path: Path, capsy
     (tmp_path / "profile.json").write_text(PRESETS["gpu"].to_json())
     assert main(["simulate", str(tmp_path / "plan.json"), "--machine", "gpu"]) == 0
     first = capsys.readouterr().out
-    assert f"plan on gpu: {plan.cost * 1e3:,.3f} ms" in first
+    assert f"plan on gpu: {seconds_text(plan.cost)}" in first
     assert main(["simulate", *ends, "--mesh", "x=4,y=6", "--machine", str(tmp_path / "profile.json")]) == 0
     assert capsys.readouterr().out == first
 

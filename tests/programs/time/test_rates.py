@@ -22,6 +22,7 @@ from redistrib.programs.time.fit import OperationSample, fit_rates
 from redistrib.programs.time.machine import Machine, Rates
 from redistrib.programs.time.operations import measure_operations
 from redistrib.programs.time.rate_files import load_rates, load_samples
+from redistrib.report import seconds_text
 from tests.programs.time.mlp import gpipe
 
 TRUE = Rates(1e-5, 1e11, 1e13)
@@ -64,7 +65,7 @@ def test_a_simulation_takes_them(samples: Path, tmp_path: Path, capsys: pytest.C
         links = rd.simulate(gpipe(4), name).machine.links
         kernels = {"fuses": True, "fuses_products": False} if name == "h100" else {}
         expected = rd.simulate(gpipe(4), Machine(name, load_rates(rates), links, **kernels)).seconds
-        assert f"gpipe on {name}: {1e3 * expected:.3f} ms" in seconds[name]
+        assert f"gpipe on {name}: {seconds_text(expected)}" in seconds[name]
 
 
 def test_json_and_back() -> None:

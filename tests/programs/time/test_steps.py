@@ -87,7 +87,7 @@ def test_rounds_are_listed_with_their_largest_shares() -> None:
     largest = largest_by_round(step)
     assert len(set(largest)) == len(largest) == 3
     assert row["bytes by round"] == ", ".join(map(str, largest))
-    assert row["groups or shares"] == "12 shares in 3 rounds, padded"
+    assert row["groups or boxes"] == "12 boxes in 3 rounds, padded"
 
 
 def test_an_all_reduce_inside_hosts_crosses_none() -> None:

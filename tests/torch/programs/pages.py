@@ -1,9 +1,11 @@
-"""The blocks of docs/torch.md, and the examples."""
+"""The blocks of docs/torch.md, the examples, and those of docstrings."""
 
 from __future__ import annotations
 
+import doctest
 import re
 import runpy
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -21,3 +23,12 @@ def page(name: str) -> int:
 def example(name: str) -> str:
     """Run an example as a module; what its `main` returns."""
     return str(runpy.run_path(str(ROOT / "examples" / name))["main"]())
+
+
+def docstring(name: str) -> str:
+    """Run the example of a public name; what fails in it, and that it has none."""
+    module, _, attribute = name.rpartition(".")
+    text, out = getattr(import_module(module), attribute).__doc__, list[str]()
+    test = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    ran = doctest.DocTestRunner().run(test, out.append)
+    return "".join(out) if ran.attempted else "no example"
