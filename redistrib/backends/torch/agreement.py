@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
 
-from redistrib.backends.torch.deadlocks import difference
 from redistrib.backends.torch.links import Links
 from redistrib.digests import digest_of_parts
-from redistrib.errors import CommunicatorError, RedistribError
-from redistrib.launches.call_errors import described, error_of, of_ranks
+from redistrib.errors import RedistribError
+from redistrib.launches.agreement import agree
 
 _BYTES = 16  # of the digest of a call; the first byte is 0 if the rank has a problem
 
@@ -53,7 +50,7 @@ class Agreement:
 
         Raises:
             CommunicatorError: on every rank, if two ranks make different calls; names them.
-            TilesError: on every rank, if a rank has a problem with its tensors; names the first.
+            RedistribError: on every rank, if a rank has a problem; names the first.
         """
         if self._links.size == 1:
             if problem is not None:
@@ -63,12 +60,5 @@ class Agreement:
         self._links.all_to_all(self._others, table)
         if problem is None and torch.equal(self._others, table):
             return
-        note = json.dumps([problem and described(problem, self._links.rank), call.words])
-        problems, calls = zip(*map(json.loads, self._links.all_gather(note)), strict=True)
-        refusal = of_ranks([told and error_of(told) for told in problems])
-        if refusal is not None:
-            raise refusal
-        other = next((rank for rank, call_words in enumerate(calls) if call_words != calls[0]), None)
-        if other is None:  # the words are equal and the digests are not
-            raise CommunicatorError(f"the ranks give different plans for {calls[0]}; give the same on all ranks")
-        raise difference(other, calls[other], 0, calls[0])
+        parts = {"plan": bytes(call.table[0].tolist()).hex()}
+        agree(self._links.all_gather, self._links.rank, problem, parts, words=call.words)

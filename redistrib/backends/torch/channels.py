@@ -29,7 +29,7 @@ from redistrib.backends.torch.world import OfWorld
 from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import times
-from redistrib.launches.call_errors import of_rank
+from redistrib.launches.agreement import of_rank
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
 _TAGS = (1 << 29) - 1

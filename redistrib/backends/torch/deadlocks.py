@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from redistrib.errors import CommunicatorError, RedistribError, TilesError
-from redistrib.launches.call_errors import described, error_of
+from redistrib.errors import RedistribError, TilesError
+from redistrib.launches.call_errors import another_call, described, error_of
 from redistrib.launches.call_order import circle_through
 
 Members = tuple[int, ...]
@@ -139,7 +139,7 @@ def other_call(states: Mapping[int, RankState]) -> Verdict | None:
             usual = Counter(call.digest for call in calls_of_rank.values()).most_common(1)[0][0]
             first = min(rank for rank, call in calls_of_rank.items() if call.digest == usual)
             other = min(rank for rank, call in calls_of_rank.items() if call.digest != usual)
-            error = difference(other, calls_of_rank[other].words, first, calls_of_rank[first].words)
+            error = another_call(other, calls_of_rank[other].words, first, calls_of_rank[first].words)
             return Verdict.of((members,), error)
     return None
 
@@ -157,14 +157,6 @@ def told(states: Mapping[int, RankState]) -> Verdict | None:
             if waited:
                 return Verdict.of(tuple(sorted(waited)), TilesError(f"rank {rank}: {state.problem}"), rank)
     return None
-
-
-def difference(other: int, others: str, first: int, firsts: str) -> CommunicatorError:
-    """The error of two ranks that make different calls."""
-    return CommunicatorError(
-        f"rank {other} makes another call than rank {first}: {others}, and rank {first}: {firsts}; make the same calls "
-        "in the same order on all ranks"
-    )
 
 
 Wait = tuple[int, Members, int]  # a rank waits in a call, by members and number
@@ -195,7 +187,7 @@ def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Ve
         words[rank] = report.recent[-1].words
     first, other = circle[0][0], circle[1][0]
     among = tuple(sorted({members for _, members, _ in circle}))
-    return Verdict.of(among, difference(other, words[other], first, words[first]))
+    return Verdict.of(among, another_call(other, words[other], first, words[first]))
 
 
 def late(states: Mapping[int, RankState], members: Members, number: int, generation: int) -> list[int]:

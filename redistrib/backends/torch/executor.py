@@ -45,10 +45,10 @@ def to_torch(
 
     Raises:
         CommunicatorError: if the group does not have one rank per device, the ranks give different plans or
-            arguments, or no plan (PyTorch runs no program); the same message on every rank.
+            arguments, or no plan (PyTorch runs no program). These errors have the same message on every rank, which
+            names the first rank with one unless all have it.
         DtypeError: if PyTorch has no such element type.
         ChoiceError: if the limit has no meaning.
-        TilesError: on every rank, if only some ranks give such an argument; names the first.
         MemoryLimitError: on every rank, if the plan does not fit the limit.
     """
     group = default_group() if group is None else group
