@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
 from redistrib.launches.call_order import NumberedCall
+
+
+@dataclass(frozen=True)
+class CallsEnd:
+    """The end of calls for all their processes; the first that is written into the store counts.
+
+    Attributes:
+        calls: those that end with it; more than one for a circle.
+        error: described; None if all processes make the same call.
+        teller: the process that has raised the error already; -1 if none has.
+    """
+
+    calls: tuple[NumberedCall, ...]
+    error: Mapping[str, Any] | None = None
+    teller: int = -1
+
+    @property
+    def problem(self) -> RedistribError:
+        """The error that all of these processes raise."""
+        assert self.error is not None
+        return error_of(self.error)
+
+    def to_json(self) -> str:
+        return json.dumps([[call.name for call in self.calls], self.error, self.teller])
+
+    @classmethod
+    def from_json(cls, text: str) -> CallsEnd:
+        names, error, teller = json.loads(text)
+        return cls(tuple(map(NumberedCall.parse, names)), error, teller)
 
 
 def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[str, Any] | None:

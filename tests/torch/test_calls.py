@@ -9,7 +9,8 @@ import sys
 import pytest
 from ranks import Ranks
 
-from redistrib.backends.torch.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call
+from redistrib.launches.call_order import NumberedCall
+from redistrib.launches.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call
 
 # Of two ranks that differ either may be the first that the others hear of.
 OTHER = r"rank ({0} makes another call than rank \d|\d makes another call than rank {0}):"
@@ -118,7 +119,7 @@ def test_who_is_late_and_who_differs() -> None:
     assert other_call(behind) is None and late(behind, pair, 2, 0) == [1]
     differs = {0: _state(1, _calls(pair, 5, 7)), 1: _state(1, _calls(pair, 6, waits=False))}
     assert (verdict := other_call(differs)) is not None
-    assert "rank 1 makes another call than rank 0" in str(verdict.error)
+    assert "rank 1 makes another call than rank 0" in str(verdict.problem)
     both_compare = {rank: _state(1, _calls(pair, 5, 6 + rank, compares=True)) for rank in pair}
     assert other_call(both_compare) is None  # they tell each other
     nobody_waits = {rank: _state(1, _calls(pair, 5 + rank, waits=False)) for rank in pair}
@@ -132,6 +133,8 @@ def test_ranks_that_wait_in_a_circle() -> None:
         1: _state(1, _calls((1, 2), 2)),
         2: _state(1, _calls((0, 2), 3)),
     }
-    assert circle_of_ranks(ring) == ((0, (0, 1), 1), (1, (1, 2), 1), (2, (0, 2), 1))
+    assert circle_of_ranks(ring) == (
+        (0, NumberedCall((0, 1), 1)), (1, NumberedCall((1, 2), 1)), (2, NumberedCall((0, 2), 1)),
+    )  # fmt: skip
     ring[2] = _state(1, _calls((0, 2), 3, waits=False))
     assert not circle_of_ranks(ring)  # rank 2 computes, and will come

@@ -15,21 +15,21 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from redistrib.backends.torch.deadlocks import (
+from redistrib.backends.torch.private import default_store, timeout_of
+from redistrib.backends.torch.world import OfWorld, drop_ended
+from redistrib.errors import RedistribError
+from redistrib.launches import times
+from redistrib.launches.call_errors import CallsEnd
+from redistrib.launches.deadlocks import (
     CallsState,
     Members,
     RankState,
-    Verdict,
     circle_of_ranks,
     in_a_circle,
     late,
     other_call,
     told,
 )
-from redistrib.backends.torch.private import default_store, timeout_of
-from redistrib.backends.torch.world import OfWorld, drop_ended
-from redistrib.errors import RedistribError
-from redistrib.launches import times
 
 TICK = 0.2  # seconds between two looks at the store
 
@@ -42,7 +42,7 @@ class Watched(Protocol):
 
     def state(self) -> CallsState: ...
 
-    def refuse(self, verdict: Verdict) -> None: ...
+    def refuse(self, verdict: CallsEnd) -> None: ...
 
 
 class Watch:
@@ -78,25 +78,25 @@ class Watch:
         """A key in the store."""
         return "/".join(["redistrib", *map(str, names)])
 
-    def decide(self, verdict: Verdict, asks: Watched) -> None:
+    def decide(self, verdict: CallsEnd, asks: Watched) -> None:
         """Apply a verdict to the calls that ask for it, unless another verdict came first."""
         with self.lock:
             self.catch_up()
             while self.watched.get(asks.members) is asks:
                 self._offer(verdict)
 
-    def _offer(self, verdict: Verdict) -> None:
-        self.store.compare_set(self.key("verdict", self._episode), "", verdict.to_text())
+    def _offer(self, verdict: CallsEnd) -> None:
+        self.store.compare_set(self.key("verdict", self._episode), "", verdict.to_json())
         self.catch_up()
 
-    def catch_up(self) -> list[Verdict]:
+    def catch_up(self) -> list[CallsEnd]:
         """Apply the new verdicts in the store, and return them; the caller holds the lock."""
         verdicts = []
         while self.store.check([self.key("verdict", self._episode)]):
-            verdict = Verdict.of_text(self.store.get(self.key("verdict", self._episode)).decode())
+            verdict = CallsEnd.from_json(self.store.get(self.key("verdict", self._episode)).decode())
             self._episode += 1
             self._suspected.clear()
-            for members in verdict.members:
+            for members in (call.processes for call in verdict.calls):
                 self.generations[members] = self.generations.get(members, 0) + 1
                 watched = self.watched.pop(members, None)
                 if watched is not None:
@@ -121,7 +121,7 @@ class Watch:
                 verdicts = self.catch_up()
             for verdict in verdicts:
                 if verdict.teller == self.rank:
-                    return verdict.error
+                    return verdict.problem
             if verdicts:
                 self._report()
         return problem
@@ -180,19 +180,19 @@ class Watch:
                 states[rank] = RankState.of_text(self.store.get(key).decode())
         return states
 
-    def _judged(self) -> Verdict | None:
+    def _judged(self) -> CallsEnd | None:
         states = self._states(range(self._ranks))
         verdict = told(states)
         if verdict is not None:
             return verdict
         verdict = other_call(states)
         if verdict is not None:  # it names the right rank once all ranks have reported
-            first_beat = self._suspected.setdefault(verdict.members, (self._beat,))[0]
-            everyone = all(rank in states for members in verdict.members for rank in members)
+            first_beat = self._suspected.setdefault(verdict.calls, (self._beat,))[0]
+            everyone = all(rank in states for call in verdict.calls for rank in call.processes)
             return verdict if everyone or self._beat - first_beat > times.LOOK_SECONDS / TICK else None
         circle = circle_of_ranks(states)
         # Reports are of different moments: a circle counts once all its ranks have reported it again.
-        beats = tuple(states[rank].beat for rank, _, _ in circle)
+        beats = tuple(states[rank].beat for rank, _ in circle)
         first = self._suspected.setdefault(circle, beats)
         is_one = circle and all(now > then + 1 for now, then in zip(beats, first, strict=True))
         return in_a_circle(states, circle) if is_one else None

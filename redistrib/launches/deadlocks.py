@@ -1,25 +1,24 @@
 """Deadlocks: whether ranks that wait for each other have made different calls, so that no call can end.
 
-All functions take the reports of the ranks, which `watch` gathers.
+Where calls leave no record in the store, ranks report there what they do once one of them has waited for long. All
+functions take these reports.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from redistrib.errors import RedistribError, TilesError
-from redistrib.launches.call_errors import another_call, described, error_of
-from redistrib.launches.call_order import circle_through
+from redistrib.launches.call_errors import CallsEnd, another_call, described
+from redistrib.launches.call_order import NumberedCall, Wait, circle_of
 
-Members = tuple[int, ...]
+Members: TypeAlias = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class RecentCall:
+class RecentCall(NamedTuple):
     """A call of a rank: its number among the calls of the same members, its digest, and its description."""
 
     number: int
@@ -27,8 +26,7 @@ class RecentCall:
     words: str
 
 
-@dataclass(frozen=True)
-class CallsState:
+class CallsState(NamedTuple):
     """The report of a rank on its calls together with certain ranks.
 
     Attributes:
@@ -51,8 +49,7 @@ class CallsState:
         return self.recent[-1].number if self.recent else 0
 
 
-@dataclass(frozen=True)
-class RankState:
+class RankState(NamedTuple):
     """The report of a rank on all its calls.
 
     Attributes:
@@ -66,61 +63,29 @@ class RankState:
     problem: str = ""
 
     def to_text(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(self)
 
     @classmethod
     def of_text(cls, text: str) -> RankState:
-        report = json.loads(text)
-        calls = tuple(
-            CallsState(
-                tuple(state["members"]), state["generation"], tuple(RecentCall(**call) for call in state["recent"]),
-                state["waits"], state["compares"],
-            )
-            for state in report["calls"]
-        )  # fmt: skip
-        return cls(report["beat"], calls, report["problem"])
+        beat, calls, problem = json.loads(text)
+        states = (
+            CallsState(tuple(members), generation, tuple(RecentCall(*call) for call in recent), waits, compares)
+            for members, generation, recent, waits, compares in calls
+        )
+        return cls(beat, tuple(states), problem)
 
     def among(self, members: Members) -> CallsState | None:
         """Its calls together with these ranks."""
         return next((state for state in self.calls if state.members == members), None)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The decision that calls cannot end, and their error.
-
-    Attributes:
-        members: the sets of ranks whose calls end with the error.
-        told: the error, described.
-        teller: the rank that has raised it already; -1 if none has.
-    """
-
-    members: tuple[Members, ...]
-    told: Mapping[str, Any]
-    teller: int = -1
-
-    @classmethod
-    def of(cls, members: tuple[Members, ...], error: RedistribError, teller: int = -1) -> Verdict:
-        """The verdict with an error."""
-        return cls(members, described(error, teller), teller)
-
-    @property
-    def error(self) -> RedistribError:
-        """The error that all ranks raise."""
-        return error_of(self.told)
-
-    def to_text(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of_text(cls, text: str) -> Verdict:
-        verdict = json.loads(text)
-        members = tuple(tuple(members) for members in verdict["members"])
-        return cls(members, verdict["told"], verdict["teller"])
+def ended(several: Iterable[Members], error: RedistribError, teller: int = -1) -> CallsEnd:
+    """The end, with an error, of all calls of these sets of ranks; `teller` as of `CallsEnd`."""
+    return CallsEnd(tuple(NumberedCall(members, 0) for members in sorted(several)), described(error, teller), teller)
 
 
-def other_call(states: Mapping[int, RankState]) -> Verdict | None:
-    """The verdict on the first call that differs between ranks, where a rank waits; None if there is none."""
+def other_call(states: Mapping[int, RankState]) -> CallsEnd | None:
+    """The end of the first call that differs between ranks, where a rank waits; None if there is none."""
     waited = {calls.members for state in states.values() for calls in state.calls if calls.waits}
     for members in sorted(waited):
         reports = {rank: calls for rank in members if rank in states and (calls := states[rank].among(members))}
@@ -140,12 +105,12 @@ def other_call(states: Mapping[int, RankState]) -> Verdict | None:
             first = min(rank for rank, call in calls_of_rank.items() if call.digest == usual)
             other = min(rank for rank, call in calls_of_rank.items() if call.digest != usual)
             error = another_call(other, calls_of_rank[other].words, first, calls_of_rank[first].words)
-            return Verdict.of((members,), error)
+            return ended([members], error)
     return None
 
 
-def told(states: Mapping[int, RankState]) -> Verdict | None:
-    """The verdict on calls that wait for a rank which has raised an error instead; None if there is none."""
+def told(states: Mapping[int, RankState]) -> CallsEnd | None:
+    """The end of calls that wait for a rank which has raised an error instead; None if there is none."""
     for rank, state in sorted(states.items()):
         if state.problem:
             waited = {
@@ -155,39 +120,28 @@ def told(states: Mapping[int, RankState]) -> Verdict | None:
                 if calls.waits and rank in late(states, calls.members, calls.reached, calls.generation)
             }
             if waited:
-                return Verdict.of(tuple(sorted(waited)), TilesError(f"rank {rank}: {state.problem}"), rank)
+                return ended(waited, TilesError(f"rank {rank}: {state.problem}"), rank)
     return None
-
-
-Wait = tuple[int, Members, int]  # a rank waits in a call, by members and number
 
 
 def circle_of_ranks(states: Mapping[int, RankState]) -> tuple[Wait, ...]:
     """Ranks each of which waits in a call that the next has not reached, since that waits elsewhere; empty for none."""
-    waits: dict[int, CallsState] = {
-        rank: calls for rank, state in states.items() for calls in state.calls if calls.waits
-    }
-
-    def waits_for(rank: int) -> Iterator[int]:
-        wait = waits[rank]
-        for other in late(states, wait.members, wait.reached, wait.generation):
-            if other != rank and other in waits and waits[other].members != wait.members:
-                yield other
-
-    found = next(filter(None, (circle_through(start, waits_for) for start in sorted(waits))), ())
-    return tuple((rank, waits[rank].members, waits[rank].reached) for rank in found)
+    waiting: dict[NumberedCall, list[int]] = {}
+    lacking: dict[NumberedCall, list[int]] = {}
+    for rank, calls in ((rank, calls) for rank, state in sorted(states.items()) for calls in state.calls):
+        if calls.waits:
+            last = NumberedCall(calls.members, calls.reached)
+            waiting.setdefault(last, []).append(rank)
+            lacking[last] = late(states, calls.members, calls.reached, calls.generation)
+    starts = sorted((rank, call) for call, ranks in waiting.items() for rank in ranks)
+    return next(filter(None, (circle_of(waiting, lacking, start) for start in starts)), ())
 
 
-def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Verdict:
-    """The verdict on ranks that wait in a circle."""
-    words = {}
-    for rank, members, _ in circle:
-        report = states[rank].among(members)
-        assert report is not None
-        words[rank] = report.recent[-1].words
-    first, other = circle[0][0], circle[1][0]
-    among = tuple(sorted({members for _, members, _ in circle}))
-    return Verdict.of(among, another_call(other, words[other], first, words[first]))
+def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> CallsEnd:
+    """The end of the calls in which ranks wait in a circle."""
+    reports = [calls for rank, call in circle if (calls := states[rank].among(call.processes)) is not None]
+    first, other = (calls.recent[-1].words for calls in reports[:2])
+    return ended({call.processes for _, call in circle}, another_call(circle[1][0], other, circle[0][0], first))
 
 
 def late(states: Mapping[int, RankState], members: Members, number: int, generation: int) -> list[int]:
