@@ -52,8 +52,9 @@ def agree(
             raise another_call(other, others, 0, every[0])
         name = next((name for name, part in calls[0].items() if parts.get(name) != part), None)
         if name is not None:
+            about = f" for {words}" if words else ""
             raise CommunicatorError(
-                f"rank {other} gives another {name} than rank 0; give the same on all ranks{way_out}"
+                f"rank {other} gives another {name} than rank 0{about}; give the same on all ranks{way_out}"
             )
     return list(besides)
 
