@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from redistrib.errors import RedistribError, TilesError
-from redistrib.launches.call_errors import CallsEnd, another_call, described
+from redistrib.errors import RedistribError
+from redistrib.launches.agreement import of_rank
+from redistrib.launches.call_errors import CallsEnd, another_call, described, error_of
 from redistrib.launches.call_order import NumberedCall, Wait, circle_of
 
 Members: TypeAlias = tuple[int, ...]
@@ -55,12 +56,12 @@ class RankState(NamedTuple):
     Attributes:
         beat: counts its reports.
         calls: its calls.
-        problem: the error that it raised since its last call, where it could not know whose call that was; "" if none.
+        problem: the error, described, that it raised since its last call, where it could not know whose call that was.
     """
 
     beat: int
     calls: tuple[CallsState, ...]
-    problem: str = ""
+    problem: Mapping[str, Any] | None = None
 
     def to_text(self) -> str:
         return json.dumps(self)
@@ -120,7 +121,7 @@ def told(states: Mapping[int, RankState]) -> CallsEnd | None:
                 if calls.waits and rank in late(states, calls.members, calls.reached, calls.generation)
             }
             if waited:
-                return ended(waited, TilesError(f"rank {rank}: {state.problem}"), rank)
+                return ended(waited, of_rank(error_of(state.problem), rank), rank)
     return None
 
 

@@ -9,8 +9,10 @@ import sys
 import pytest
 from ranks import Ranks
 
+from redistrib.errors import LeafError
+from redistrib.launches.call_errors import described
 from redistrib.launches.call_order import NumberedCall
-from redistrib.launches.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call
+from redistrib.launches.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call, told
 
 # Of two ranks that differ either may be the first that the others hear of.
 OTHER = r"rank ({0} makes another call than rank \d|\d makes another call than rank {0}):"
@@ -138,3 +140,12 @@ def test_ranks_that_wait_in_a_circle() -> None:
     )  # fmt: skip
     ring[2] = _state(1, _calls((0, 2), 3, waits=False))
     assert not circle_of_ranks(ring)  # rank 2 computes, and will come
+
+
+def test_the_error_of_a_rank_that_does_not_come_keeps_its_class() -> None:
+    pair, problem = (0, 1), LeafError("a/b", "no target")
+    raised = RankState(1, (), described(problem, 1))
+    assert told({1: raised}) is None  # nobody waits for it
+    end = told({0: _state(1, _calls(pair, 5)), 1: RankState.of_text(raised.to_text())})
+    assert end is not None and end.teller == 1
+    assert isinstance(end.problem, LeafError) and str(end.problem) == f"rank 1: {problem}"

@@ -62,12 +62,9 @@ def scatter(
     if tile is not None and placement.label[comm.rank]:
         tile[...] = identity(placement.reduction or "sum", element_type)
     if placement.tile_size * element_type.itemsize:
-        receivers, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
-        if whole is not None:
-            types.out = _boxes(placement, element_type.itemsize, receivers)
-        if tile is not None and tile.nbytes and comm.rank in receivers:
-            types.into = {root: run_type(tile.nbytes)}
-        _move(comm, whole, tile, types)
+        receivers = placement.holders[placement.label[placement.holders] == 0].tolist()
+        out = {} if whole is None else _boxes(placement, element_type.itemsize, receivers)
+        _move(comm, whole, out, tile, _own_tile(tile, comm.rank in receivers, root))
     return tile
 
 
@@ -138,32 +135,36 @@ def _collect(
     """Collect one partial sum of the whole array on the root."""
     if not placement.tile_size:
         return
-    first, types = _first_holders(placement, summand), _Types()
-    if tile is not None and tile.nbytes and comm.rank in first:
-        types.out = {root: run_type(tile.nbytes)}
-    if whole is not None:
-        types.into = _boxes(placement, whole.itemsize, first)
-    _move(comm, tile, whole, types)
+    first = _first_holders(placement, summand)
+    into = {} if whole is None else _boxes(placement, whole.itemsize, first)
+    _move(comm, tile, _own_tile(tile, comm.rank in first, root), whole, into)
 
 
-class _Types:
-    """MPI datatypes by rank: `out` to that rank, and `into` from it."""
-
-    def __init__(self) -> None:
-        self.out: dict[int, MPI.Datatype] = {}
-        self.into: dict[int, MPI.Datatype] = {}
+_Datatypes = dict[int, MPI.Datatype]  # by rank
 
 
-def _move(comm: MPI.Intracomm, source: npt.NDArray[Any] | None, target: npt.NDArray[Any] | None, types: _Types) -> None:
+def _move(
+    comm: MPI.Intracomm,
+    source: npt.NDArray[Any] | None,
+    out: _Datatypes,
+    target: npt.NDArray[Any] | None,
+    into: _Datatypes,
+) -> None:
     """One `Alltoallw`, whose messages all go from the root or all go to the root."""
     zeros, ranks = [0] * comm.size, range(comm.size)
-    out, into = (None if array is None else flat(array) for array in (source, target))
-    comm.Alltoallw(
-        [out, ([int(r in types.out) for r in ranks], zeros), [types.out.get(r, MPI.BYTE) for r in ranks]],
-        [into, ([int(r in types.into) for r in ranks], zeros), [types.into.get(r, MPI.BYTE) for r in ranks]],
-    )
-    for datatype in [*types.out.values(), *types.into.values()]:
+    sides = [
+        [None if array is None else flat(array), ([int(rank in types) for rank in ranks], zeros),
+         [types.get(rank, MPI.BYTE) for rank in ranks]]
+        for array, types in ((source, out), (target, into))
+    ]  # fmt: skip
+    comm.Alltoallw(*sides)
+    for datatype in [*out.values(), *into.values()]:
         datatype.Free()
+
+
+def _own_tile(tile: npt.NDArray[Any] | None, travels: bool, root: int) -> _Datatypes:
+    """The datatype of a tile that goes to the root or comes from it; none of an empty tile."""
+    return {root: run_type(tile.nbytes)} if tile is not None and tile.nbytes and travels else {}
 
 
 def _boxes(placement: Placement, itemsize: int, ranks: Collection[int]) -> dict[int, MPI.Datatype]:

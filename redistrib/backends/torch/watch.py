@@ -11,6 +11,7 @@ import atexit
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from redistrib.backends.torch.private import default_store, timeout_of
 from redistrib.backends.torch.world import OfWorld, drop_ended
 from redistrib.errors import RedistribError
 from redistrib.launches import times
-from redistrib.launches.call_errors import CallsEnd
+from redistrib.launches.call_errors import CallsEnd, described
 from redistrib.launches.deadlocks import (
     CallsState,
     Members,
@@ -49,13 +50,14 @@ class Watch:
     """The thread of this process; one for each default process group.
 
     Attributes:
-        problem: the error that this rank has raised since its last call, if it could not know whose call that was.
+        problem: the error, described, that this rank has raised since its last call, if it could not know whose call
+            that was.
     """
 
     def __init__(self) -> None:
         self.rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._world = weakref.ref(dist.group.WORLD)
-        self.problem = ""
+        self.problem: Mapping[str, Any] | None = None
         self.timeout = timeout_of(dist.group.WORLD)
         self.store = default_store()
         self.watched: dict[Members, Watched] = {}
@@ -109,7 +111,7 @@ class Watch:
 
         It waits a moment for ranks that wait for this one, so that all raise the same error.
         """
-        self.problem = str(problem)
+        self.problem = described(problem, self.rank)
         self._report()
         end = time.monotonic() + 2 * times.LOOK_SECONDS
         while time.monotonic() < end:
@@ -130,7 +132,7 @@ class Watch:
         """Withdraw the problem of this rank, whose calls go on."""
         with self.lock:
             self.catch_up()
-            self.problem = ""
+            self.problem = None
             self._report()
 
     def _report(self) -> int:
