@@ -29,36 +29,30 @@ class GroupCall:
         self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
 
 
-class Agreement:
-    """The comparison of calls between the devices of some links.
+def require_equal(links: Links, call: GroupCall, problem: RedistribError | None = None) -> None:
+    """Return if all ranks make the same call and none has a problem; collective.
 
     Every rank sends the digest of its call, 16 bytes, to every other. If all are equal the call goes on; else all ranks
     exchange texts and raise the same error.
+
+    Args:
+        links: the ranks.
+        call: the call.
+        problem: the error in the arguments of this rank, or None.
+
+    Raises:
+        CommunicatorError: on every rank, if two ranks make different calls; names them.
+        RedistribError: on every rank, if a rank has a problem; names the first.
     """
-
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._others = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=links.device)
-        self._refusal = torch.zeros_like(self._others)
-
-    def require(self, call: GroupCall, problem: RedistribError | None = None) -> None:
-        """Return if all ranks make the same call and none has a problem; collective.
-
-        Args:
-            call: the call.
-            problem: the error in the arguments of this rank, or None.
-
-        Raises:
-            CommunicatorError: on every rank, if two ranks make different calls; names them.
-            RedistribError: on every rank, if a rank has a problem; names the first.
-        """
-        if self._links.size == 1:
-            if problem is not None:
-                raise problem
-            return
-        table = self._refusal if problem is not None else call.table.to(self._others.device)
-        self._links.all_to_all(self._others, table)
-        if problem is None and torch.equal(self._others, table):
-            return
-        parts = {"plan": bytes(call.table[0].tolist()).hex()}
-        agree(self._links.all_gather, self._links.rank, problem, parts, words=call.words)
+    if links.size == 1:
+        if problem is not None:
+            raise problem
+        return
+    table = call.table.to(links.device)
+    if problem is not None:
+        table = torch.zeros_like(table)
+    others = torch.empty_like(table)
+    links.all_to_all(others, table)
+    if problem is None and torch.equal(others, table):
+        return
+    agree(links.all_gather, links.rank, problem, {"plan": bytes(call.table[0].tolist()).hex()}, words=call.words)

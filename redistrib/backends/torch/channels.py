@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from redistrib.arith import Int64
-from redistrib.backends.torch.agreement import Agreement, GroupCall
+from redistrib.backends.torch.agreement import GroupCall, require_equal
 from redistrib.backends.torch.links import Links, is_gloo
 from redistrib.backends.torch.watch import TICK, WATCH, Watch
 from redistrib.backends.torch.world import OfWorld
@@ -231,7 +231,7 @@ class Channel:
             RedistribError: on every rank, if two make different calls, or a rank has a problem.
         """
         try:
-            Agreement(self.links).require(call, problem)
+            require_equal(self.links, call, problem)
         except RedistribError:  # the histories of the ranks differ here, and must be equal again
             self._recent.pop()
             self._history = _after(self._history, self._number)
