@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -25,35 +25,36 @@ def can_share_a_launch(plan: Plan) -> bool:
     return max(plan.before.summands, plan.after.summands) == 1
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """The part of a message that belongs to one tensor: bytes from `start` on."""
 
     leaf: int
+    stage: Stage
     message: Message
     start: int
 
+    def words(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The words of this part of a message."""
+        nbytes = self.message.count * word_bytes(self.stage.itemsize)
+        return buffer[self.start : self.start + nbytes].view(word_of(self.stage.itemsize))
 
-@dataclass(frozen=True)
-class _Launch:
+
+class _Launch(NamedTuple):
     """One exchange of messages.
 
     Attributes:
-        sends, receives: for each other rank the parts of the message to it, and of that from it.
-        sent_bytes, received_bytes: for each other rank the bytes of that message.
-        copies: boxes that stay on this rank, each with the number of its tensor.
+        sends, receives: for each other rank the parts of the message to it, and of that from it, and its bytes.
+        copies: boxes that stay on this rank, each with the number of its tensor and the stage.
     """
 
-    sends: dict[int, list[_Part]]
-    receives: dict[int, list[_Part]]
-    sent_bytes: dict[int, int]
-    received_bytes: dict[int, int]
-    copies: list[tuple[int, Copy]]
+    sends: dict[int, tuple[list[_Part], int]]
+    receives: dict[int, tuple[list[_Part], int]]
+    copies: list[tuple[int, Stage, Copy]]
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of all messages."""
-        return sum(self.sent_bytes.values()) + sum(self.received_bytes.values())
+        return sum(nbytes for side in (self.sends, self.receives) for _, nbytes in side.values())
 
 
 class Bucket:
@@ -83,22 +84,20 @@ class Bucket:
 
     def _launch(self, number: int) -> _Launch:
         """The messages and copies of a launch by its number."""
-        sides: list[dict[int, list[_Part]]] = [{}, {}]
-        lengths: list[dict[int, int]] = [{}, {}]
-        copies: list[tuple[int, Copy]] = []
+        launch = _Launch({}, {}, [])
         for leaf, (move, memory) in enumerate(zip(self._moves, self._memories, strict=True)):
-            if number >= len(move.plan.stages):
-                continue
-            stage = move.plan.stages[number]
-            ends = ((stage.sends, stage.source), (stage.receives, stage.target()))
-            for receives, ((moves, tile), parts, length) in enumerate(zip(ends, sides, lengths, strict=True)):
-                for peer, boxes in by_device(moves):
-                    message = Message(boxes, tile, stage.itemsize, memory, bool(receives), aside=True)
-                    start = length.get(peer, 0)
-                    parts.setdefault(peer, []).append(_Part(leaf, message, start))
-                    length[peer] = -(-(start + message.count * memory.word) // _ALIGNED) * _ALIGNED
-            copies += [(leaf, memory.copy(source, target)) for source, target in stage.local_copies()]
-        return _Launch(sides[0], sides[1], lengths[0], lengths[1], copies)
+            for stage in move.plan.stages[number : number + 1]:
+                ends = (launch.sends, stage.sends, stage.source), (launch.receives, stage.receives, stage.target())
+                for side, moves, tile in ends:
+                    for peer, boxes in by_device(moves):
+                        message = Message(
+                            boxes, tile, stage.itemsize, memory, receives=side is launch.receives, aside=True
+                        )
+                        parts, start = side.get(peer, ([], 0))
+                        parts.append(_Part(leaf, stage, message, start))
+                        side[peer] = parts, -(-(start + message.count * memory.word) // _ALIGNED) * _ALIGNED
+                launch.copies.extend((leaf, stage, memory.copy(*copy)) for copy in stage.local_copies())
+        return launch
 
     def run(
         self, locals_: Sequence[torch.Tensor | None], device: torch.device, links: Links
@@ -112,44 +111,28 @@ class Bucket:
                 results.append(None if plan.after.nowhere[self._device] else result)
                 source, target = source_words(local, plan.itemsize, device), words(result)
                 memories.append({"source": source, "target": target, **move.between(target)})
-            for number, launch in enumerate(self._launches):
-                self._run(number, launch, memories, device, links)
+            for launch in self._launches:
+                self._run(launch, memories, device, links)
             for move, memory in zip(self._moves, memories, strict=True):
                 move.copy_last(memory)
         return results
 
+    @staticmethod
     def _run(
-        self,
-        number: int,
-        launch: _Launch,
-        memories: list[dict[Memory, torch.Tensor]],
-        device: torch.device,
-        links: Links,
+        launch: _Launch, memories: Sequence[dict[Memory, torch.Tensor]], device: torch.device, links: Links
     ) -> None:
-        receives = {
-            peer: torch.empty(nbytes, dtype=torch.uint8, device=device)
-            for peer, nbytes in launch.received_bytes.items()
-        }
-        sends = {}
-        for peer, parts in launch.sends.items():
-            buffer = torch.empty(launch.sent_bytes[peer], dtype=torch.uint8, device=device)
+        sends, receives = (
+            {peer: torch.empty(nbytes, dtype=torch.uint8, device=device) for peer, (_, nbytes) in side.items()}
+            for side in (launch.sends, launch.receives)
+        )
+        for peer, (parts, _) in launch.sends.items():
             for part in parts:
-                stage = self._moves[part.leaf].plan.stages[number]
-                part.message.run_copies(memories[part.leaf][stage.reads], self._place(buffer, part, stage))
-            sends[peer] = buffer
+                part.message.run_copies(memories[part.leaf][part.stage.reads], part.words(sends[peer]))
         works = links.start(list(sends.items()), list(receives.items()))
-        for leaf, copy in launch.copies:
-            stage = self._moves[leaf].plan.stages[number]
+        for leaf, stage, copy in launch.copies:
             copy(memories[leaf][stage.reads], memories[leaf][stage.writes])
         for work in works:
             work.wait()
-        for peer, parts in launch.receives.items():
+        for peer, (parts, _) in launch.receives.items():
             for part in parts:
-                stage = self._moves[part.leaf].plan.stages[number]
-                place = self._place(receives[peer], part, stage)
-                part.message.run_copies(place, memories[part.leaf][stage.writes])
-
-    @staticmethod
-    def _place(buffer: torch.Tensor, part: _Part, stage: Stage) -> torch.Tensor:
-        nbytes = part.message.count * word_bytes(stage.itemsize)
-        return buffer[part.start : part.start + nbytes].view(word_of(stage.itemsize))
+                part.message.run_copies(part.words(receives[peer]), memories[part.leaf][part.stage.writes])

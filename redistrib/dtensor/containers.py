@@ -12,40 +12,29 @@ import torch
 from redistrib.backends.torch.private import tree_children, tree_like
 
 
-@dataclasses.dataclass(frozen=True)
-class Child:
-    """A child of a container: its key, which is its name in paths, and its value."""
-
-    key: Any
-    value: Any
-
-
-def children_of(value: Any) -> list[Child] | None:
-    """The children of a container, in order; None for a leaf."""
+def children_of(value: Any) -> dict[Any, Any] | None:
+    """The children of a container by their keys, which are their names in paths, in order; None for a leaf."""
     if isinstance(value, torch.Tensor):
         return None
     if isinstance(value, torch.nn.Module):
-        named = *value.named_parameters(remove_duplicate=False), *value.named_buffers(remove_duplicate=False)
-        return [Child(name, child) for name, child in named]
+        return dict((*value.named_parameters(remove_duplicate=False), *value.named_buffers(remove_duplicate=False)))
     if isinstance(value, Mapping):
-        return [Child(key, child) for key, child in value.items()]
+        return dict(value)
     if isinstance(value, list | tuple):
-        names = getattr(value, "_fields", range(len(value)))
-        return [Child(name, child) for name, child in zip(names, value, strict=True)]
+        return dict(zip(getattr(value, "_fields", range(len(value))), value, strict=True))
     registered = tree_children(value)
     if registered is not None:
-        return [Child(k, child) for k, child in enumerate(registered)]
+        return dict(enumerate(registered))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value) if field.init]
-        return [Child(name, getattr(value, name)) for name in names]
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     return None
 
 
 def rebuilt(value: Any, children: Sequence[Any]) -> Any:
     """A container of the same class with other children; a module itself, which gets them."""
     if isinstance(value, torch.nn.Module):
-        for part, child in zip(children_of(value) or (), children, strict=True):
-            put(value, part.key, child)
+        for key, child in zip(children_of(value) or (), children, strict=True):
+            put(value, key, child)
         return value
     if isinstance(value, MutableMapping):
         result = copy.copy(value)  # of the same class, with the same attributes
@@ -60,7 +49,7 @@ def rebuilt(value: Any, children: Sequence[Any]) -> Any:
         return tree_like(value, children)
     parts = children_of(value)
     assert parts is not None
-    return dataclasses.replace(value, **{part.key: child for part, child in zip(parts, children, strict=True)})
+    return dataclasses.replace(value, **dict(zip(parts, children, strict=True)))
 
 
 def put(container: Any, key: Any, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from redistrib.dtensor.arguments import target_layout
-from redistrib.dtensor.containers import Child, children_of
+from redistrib.dtensor.containers import children_of
 from redistrib.dtensor.layouts import Options, RedistributeSpec, layout_of, spec_of_move
 from redistrib.errors import LeafError, RedistribError
 from redistrib.errors.base import shown
@@ -52,13 +52,13 @@ def leaves_of(
     if isinstance(state, torch.nn.Module):
         _require_own(state, path)
     inner = _targets(state, children, targets, path)
-    for child, target in zip(children, inner, strict=True):
-        yield from leaves_of(child.value, target, options, _below(path, child), state, child.key)
+    for (key, child), target in zip(children.items(), inner, strict=True):
+        yield from leaves_of(child, target, options, _below(path, key), state, key)
 
 
-def _below(path: str, child: Child) -> str:
+def _below(path: str, key: Any) -> str:
     """The path of a child of a container."""
-    return f"{path}/{child.key}" if path else str(child.key)
+    return f"{path}/{key}" if path else str(key)
 
 
 def _require_own(module: torch.nn.Module, path: str) -> None:
@@ -76,7 +76,7 @@ def _require_own(module: torch.nn.Module, path: str) -> None:
             )
 
 
-def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> list[Any]:
+def _targets(state: Any, children: Mapping[Any, Any], targets: Any, path: str) -> list[Any]:
     """The target of each child of a container; a single target is that of all children.
 
     Raises:
@@ -85,19 +85,19 @@ def _targets(state: Any, children: Sequence[Child], targets: Any, path: str) -> 
     if targets is None or isinstance(targets, torch.Tensor) or _is_target(targets):
         return [targets] * len(children)
     if isinstance(targets, torch.nn.Module):
-        targets = {child.key: child.value for child in children_of(targets) or ()}
+        targets = children_of(targets) or {}
     alike = isinstance(targets, Mapping | list | tuple) or type(targets) is type(state)
     target_children = children_of(targets) if alike else None
     if target_children is None:
         return [targets] * len(children)
     if isinstance(targets, Mapping):
-        for child in children:
-            if child.key not in targets:
-                raise LeafError(_below(path, child), "it has no target; give one, or None to keep it")
-        return [targets[child.key] for child in children]
+        for key in children:
+            if key not in targets:
+                raise LeafError(_below(path, key), "it has no target; give one, or None to keep it")
+        return [targets[key] for key in children]
     if len(target_children) != len(children):
         raise LeafError(path, f"{len(target_children)} targets for {len(children)} tensors; give one for each")
-    return [child.value for child in target_children]
+    return list(target_children.values())
 
 
 def _is_target(value: Any) -> bool:

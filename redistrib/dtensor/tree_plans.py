@@ -16,6 +16,7 @@ from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
 from redistrib.dtensor.leaves import StateLeaf
 from redistrib.dtensor.moves import Planned, steps_of
 from redistrib.errors import LeafError, MemoryLimitError, RedistribError, TypeFormError
+from redistrib.launches.order import least_peak
 from redistrib.report import Printed, rendered
 
 BUCKET_BYTES = 64 * 2**20  # bytes of source and target tiles in a launch, unless one tensor has more
@@ -109,13 +110,11 @@ class PlannedTree:
     """The plans of a tree, for all trees whose tensors have the same specs.
 
     Attributes:
-        members: global ranks of all meshes.
         groups: numbers of leaves, and the bucket that moves them; None where each moves alone.
         plan: its summary.
         call: the description that all ranks compare.
     """
 
-    members: tuple[int, ...]
     groups: tuple[tuple[tuple[int, ...], Bucket | None], ...]
     plan: StatePlan
     call: GroupCall
@@ -175,7 +174,7 @@ def plan_tree(
     words = f"reshard of {len(moving)} tensors in {len(groups)} launches, donate={donate}, memory_limit={limit}"
     moves = (f"{leaf.path} {leaf.spec} {first}" for leaf, first in zip(leaves, firsts, strict=True))
     text = "\n".join([words, *moves, *(str(taken) for taken, _ in groups)])  # what stays on a rank may part its groups
-    return PlannedTree(members, tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
+    return PlannedTree(tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
 
 
 class _Load:
@@ -203,10 +202,8 @@ class _Load:
             self.added[numbers] += (moved + sum(inner.after.tile_size for inner in plan.steps[:-1])) * plan.itemsize
 
     def order(self, donate: bool) -> tuple[int, int]:
-        """The sort key of least peak: first tensors that free memory, the smallest first; then the largest first."""
-        largest = int(self.after.max())
-        net = int((self.after - self.before).max()) if donate else largest
-        return (0, largest) if net <= 0 else (1, -largest)
+        """The sort key of least peak, by the ranks that need most."""
+        return least_peak(int((self.after - self.before * donate).max()), int(self.added.max()))
 
 
 def _taken(queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, limit: int | None) -> tuple[list[int], int]:

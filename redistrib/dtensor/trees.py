@@ -220,7 +220,7 @@ def _rebuilt(state: Any, results: Iterator[Any]) -> Any:
     children = children_of(state)
     if children is None:
         return next(results)
-    return rebuilt(state, [_rebuilt(child.value, results) for child in children])
+    return rebuilt(state, [_rebuilt(child, results) for child in children.values()])
 
 
 def _prepared(

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from redistrib.errors import CommunicatorError, RedistribError, TilesError, WeightsFileError
+from redistrib.errors import CommunicatorError, RedistribError, WeightsFileError
 from redistrib.launches.call_order import NumberedCall
+
+
+@dataclass(frozen=True)
+class CallsEnd:
+    """The end of calls for all their processes; the first that is written into the store counts.
+
+    Attributes:
+        calls: those that end with it; more than one for a circle.
+        error: described; None if all processes make the same call.
+        teller: the process that has raised the error already; -1 if none has.
+    """
+
+    calls: tuple[NumberedCall, ...]
+    error: Mapping[str, Any] | None = None
+    teller: int = -1
+
+    @property
+    def problem(self) -> RedistribError:
+        """The error that all of these processes raise."""
+        assert self.error is not None
+        return error_of(self.error)
+
+    def to_json(self) -> str:
+        return json.dumps([[call.name for call in self.calls], self.error, self.teller])
+
+    @classmethod
+    def from_json(cls, text: str) -> CallsEnd:
+        names, error, teller = json.loads(text)
+        return cls(tuple(map(NumberedCall.parse, names)), error, teller)
 
 
 def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[str, Any] | None:
@@ -46,18 +77,12 @@ def who(processes: Sequence[int]) -> str:
     return f"process {processes[0]} has" if len(processes) == 1 else f"the processes {list(processes)} have"
 
 
-def of_rank(problem: RedistribError, rank: int) -> RedistribError:
-    """The error that all ranks raise for the problem of one: that of its arrays names it, that of the call need not."""
-    return problem if isinstance(problem, CommunicatorError) else TilesError(f"rank {rank}: {problem}")
-
-
-def of_ranks(problems: Sequence[RedistribError | None]) -> RedistribError | None:
-    """The error that all ranks raise, from the problems of each: that of all, or of the first that has one."""
-    rank = next((rank for rank, problem in enumerate(problems) if problem is not None), None)
-    if rank is None or (first := problems[rank]) is None:
-        return None
-    same = all(type(problem) is type(first) and str(problem) == str(first) for problem in problems)
-    return first if same else of_rank(first, rank)
+def another_call(other: int, others: str, first: int, firsts: str) -> CommunicatorError:
+    """The error of two ranks that make different calls, from both in words."""
+    return CommunicatorError(
+        f"rank {other} makes another call than rank {first}: {others}, and rank {first}: {firsts}; make the same calls "
+        "in the same order on all ranks"
+    )
 
 
 def described(error: Exception, process: int) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -34,24 +34,31 @@ class NumberedCall:
         return cls(tuple(p for part in ends for p in range(int(part[0]), int(part[-1]) + 1)), int(turn))
 
 
-def circle_of(
-    records: Mapping[NumberedCall, Mapping[int, str]], process: int, call: NumberedCall
-) -> list[NumberedCall]:
-    """The calls of a circle through a process that waits in a call, ascending; empty if there is none.
+Wait: TypeAlias = tuple[int, NumberedCall]  # a process waits in a call
 
-    Process a waits for b by a call if a has come to it and b, one of its processes, has not.
+
+def circle_of(
+    waiting: Mapping[NumberedCall, Collection[int]], lacking: Mapping[NumberedCall, Collection[int]], start: Wait
+) -> tuple[Wait, ...]:
+    """The shortest circle of processes, each of which waits in a call that the next has not come to.
+
+    Args:
+        waiting, lacking: for each call the processes that wait in it, and those that have not come to it.
+        start: the first of the circle.
+
+    Returns:
+        The processes, and the calls in which they wait; none if there is no circle.
 
     >>> first, other = NumberedCall((0, 1), 0), NumberedCall((0, 1, 2), 0)
-    >>> circle_of({first: {0: ""}, other: {1: ""}}, 0, first) == [first, other]
+    >>> circle_of({first: {0}, other: {1}}, {first: {1}, other: {0, 2}}, (0, first)) == ((0, first), (1, other))
     True
     """
-    lacking = {each: set(each.processes) - came.keys() for each, came in records.items()}
 
-    def waits_for(wait: tuple[int, NumberedCall]) -> Iterator[tuple[int, NumberedCall]]:
+    def waits_for(wait: Wait) -> Iterator[Wait]:
         for other in lacking.get(wait[1], ()):
-            yield from ((other, each) for each, came in records.items() if other in came and lacking[each])
+            yield from ((other, call) for call, processes in waiting.items() if other in processes and lacking[call])
 
-    return sorted({each for _, each in circle_through((process, call), waits_for)})
+    return circle_through(start, waits_for)
 
 
 def circle_through(start: Node, waits_for: Callable[[Node], Iterable[Node]]) -> tuple[Node, ...]:

@@ -16,49 +16,18 @@ name. If it fails, because a process is late or makes another call, they go on a
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import liveness, times
-from redistrib.launches.call_errors import (
-    described,
-    difference,
-    error_of,
-    function_of,
-    who,
-    wrong_order,
-)
+from redistrib.launches.call_errors import CallsEnd, described, difference, error_of, function_of, who, wrong_order
 from redistrib.launches.call_order import NumberedCall, circle_of, in_ranges
 from redistrib.launches.store import Store
 
 _MOST_AGREED = 4096  # calls that are remembered for one set of processes
-
-
-@dataclass(frozen=True)
-class _End:
-    """The end of a call.
-
-    Attributes:
-        calls: those that end with it; more than one for a circle.
-        error: described; None if all processes make the same call.
-    """
-
-    calls: tuple[NumberedCall, ...]
-    error: Mapping[str, Any] | None = None
-
-    def to_json(self) -> str:
-        return json.dumps({"calls": [call.name for call in self.calls], "error": self.error})
-
-    @classmethod
-    def from_json(cls, text: str) -> _End:
-        data = json.loads(text)
-        return cls(tuple(map(NumberedCall.parse, data["calls"])), data["error"])
 
 
 class Calls:
@@ -121,7 +90,7 @@ class Calls:
         with self._lock:
             while True:
                 call = self._next(processes)
-                end = self._ended(call, _End((call,), told))  # before the record, which others would compare
+                end = self._ended(call, CallsEnd((call,), told))  # before the record, which others would compare
                 self._store.put(f"calls/{self._channel}/{call.name}/{self._process}", record)
                 if not self._was_over(call, end):
                     self._pass_over(end)
@@ -179,7 +148,7 @@ class Calls:
                 continue
             if end.error is not None:
                 self._pass_over(end)
-                raise error_of(end.error)
+                raise end.problem
             notes = self._notes(call) if note is not None else {}
             self._delete_before(call)
             return notes
@@ -191,41 +160,42 @@ class Calls:
         self._turns[processes] = call.turn + 1
         return call
 
-    def _was_over(self, call: NumberedCall, end: _End) -> bool:
+    def _was_over(self, call: NumberedCall, end: CallsEnd) -> bool:
         """Whether a call ended by the error of another one that this process has made: it has raised that error."""
         return any(other != call and other.turn < self._turns.get(other.processes, 0) for other in end.calls)
 
-    def _pass_over(self, end: _End) -> None:
+    def _pass_over(self, end: CallsEnd) -> None:
         """Count the other calls that an error has ended as made."""
         for call in end.calls:
             if self._process in call.processes and call.turn >= self._turns.get(call.processes, 0):
                 self._turns[call.processes] = call.turn + 1
                 self._store.put(f"calls/{self._channel}/{call.name}/{self._process}", "an error of another call")
 
-    def _wait(self, call: NumberedCall, record: str, differing: tuple[str, str], most: float) -> _End:
+    def _wait(self, call: NumberedCall, record: str, differing: tuple[str, str], most: float) -> CallsEnd:
         """The end of a call to which this process has come."""
         came = self._came(call)
         if len(came) == len(call.processes):
-            return self._ended(call, _End((call,), difference(came, differing)))
+            return self._ended(call, CallsEnd((call,), difference(came, differing)))
         until, pause = time.monotonic() + most, times.LOOK_SECONDS / 20
         while True:
             seconds = min(pause, max(0.001, until - time.monotonic()))
             end = self._store.get(f"ends/{self._channel}/{call.name}", seconds)
             if end is not None:
-                return _End.from_json(end)
+                return CallsEnd.from_json(end)
             end_here = self._stuck(call, record, most if time.monotonic() >= until else None)
             if end_here is not None:
                 return end_here
             pause = min(2 * pause, times.LOOK_SECONDS * max(1.0, len(call.processes) / 64))
 
-    def _stuck(self, call: NumberedCall, record: str, waited: float | None) -> _End | None:
+    def _stuck(self, call: NumberedCall, record: str, waited: float | None) -> CallsEnd | None:
         """The end of a call that cannot be made, or that has waited for too long; None if it can."""
         records: dict[NumberedCall, dict[int, str]] = {}
         for key, value in self._store.under(f"calls/{self._channel}/"):
             *_, ranges, turn, process = key.split("/")
             records.setdefault(NumberedCall.parse(f"{ranges}/{turn}"), {})[int(process)] = value
         self.require_whole(call.processes)
-        circle = circle_of(records, self._process, call)
+        lacking = {each: set(each.processes) - came.keys() for each, came in records.items()}
+        circle = sorted({each for _, each in circle_of(records, lacking, (self._process, call))})
         if circle:
             return self._all_ended(circle, wrong_order(circle, records))
         absent = sorted(set(call.processes) - records.get(call, {}).keys())
@@ -242,7 +212,7 @@ class Calls:
             f"{why}; every process that owns a device of the call must make it, with the same arguments, here the "
             f"processes {list(call.processes)}"
         )
-        return self._ended(call, _End((call,), described(CommunicatorError(text), self._process)))
+        return self._ended(call, CallsEnd((call,), described(CommunicatorError(text), self._process)))
 
     def _has_ended(self, process: int) -> bool:
         """Whether a process comes to no more calls: it has said so, or has died on this host."""
@@ -252,22 +222,22 @@ class Calls:
             self._identities[process] = other
         return liveness.has_died(self._identities.get(process, ""))
 
-    def _all_ended(self, circle: Sequence[NumberedCall], error: CommunicatorError) -> _End:
+    def _all_ended(self, circle: Sequence[NumberedCall], error: CommunicatorError) -> CallsEnd:
         """End all calls of a circle with one error; with that of the first that has ended already."""
         ends = [self._store.get(f"ends/{self._channel}/{call.name}", 0.001) for call in circle]
-        found = next((_End.from_json(end).error for end in ends if end is not None), None)
-        end = _End(tuple(circle), found or described(error, self._process))
+        found = next((CallsEnd.from_json(end).error for end in ends if end is not None), None)
+        end = CallsEnd(tuple(circle), found or described(error, self._process))
         for call in circle:
             first = self._ended(call, end)
-            end = _End(end.calls, first.error or end.error)
+            end = CallsEnd(end.calls, first.error or end.error)
         return end
 
-    def _ended(self, call: NumberedCall, end: _End) -> _End:
+    def _ended(self, call: NumberedCall, end: CallsEnd) -> CallsEnd:
         """Write the end of a call, and read the one that was written first."""
         key = f"ends/{self._channel}/{call.name}"
         if self._store.put(key, end.to_json()):
             return end
-        return _End.from_json(self._store.get(key, 10.0) or end.to_json())
+        return CallsEnd.from_json(self._store.get(key, 10.0) or end.to_json())
 
     def _met_again(self, processes: tuple[int, ...], record: str) -> bool:
         """Whether all processes have come to the barrier of a call on which they have agreed before."""

@@ -79,14 +79,22 @@ def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
 
 
 def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
-    """The sort key of least peak for independent jobs; a job is the leaves of one launch.
-
-    Jobs that free memory come first, the least demanding first. Then come jobs that take memory; first the one that
-    leaves most to spare afterwards.
-    """
+    """The sort key of least peak of the leaves of one launch."""
     needs = sum(item.target_bytes + item.loaded_bytes for item in items)
     net = sum(item.resulting_bytes - (item.freed_bytes if item.donated else 0) for item in items)
     needs += sum(map(_scratch, items)) if scratch is None else scratch
+    return least_peak(net, needs)
+
+
+def least_peak(net: int, needs: int) -> tuple[int, int]:
+    """The sort key of least peak for independent jobs, by the bytes that one leaves behind and that it needs.
+
+    Jobs that free memory come first, the least demanding first. Then come jobs that take memory; first the one that
+    leaves most to spare afterwards.
+
+    >>> sorted([(8, 8), (8, 12), (-4, 6), (0, 2)], key=lambda job: least_peak(*job))
+    [(0, 2), (-4, 6), (8, 12), (8, 8)]
+    """
     return (0, needs) if net <= 0 else (1, net - needs)
 
 

@@ -225,28 +225,45 @@ def _along(placement: Placement, dim: int) -> Int64:
     return index
 
 
-def lacking(source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]) -> Transfers:
-    """The boxes that devices need, each from a device that holds it: of their own tile what they hold, the rest from
-    others.
-
-    Receivers of one tile are spread over its holders. Each row is in a round of its own. The boxes may overlap; the
-    tiles do not.
+def needed_parts(
+    source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]
+) -> tuple[Int64, Int64, Boxes, npt.NDArray[np.bool_]]:
+    """The parts of boxes that devices need, none of them empty, and what the devices lack of them.
 
     Args:
         source: the tiles.
         holders: for each row of the placement the device that holds it.
         boxes: boxes, each inside the array.
         receivers: for each box the device that needs it.
+
+    Returns:
+        For each part the device that needs it; the number of the tile that has it; the part itself; and whether the
+        device lacks it, since its own tile is another.
+    """
+    number, index, part = parts_in_tiles(source, boxes)
+    receiver, tile = np.array(receivers, dtype=np.int64)[number], number_of(index, source.grid)
+    own = np.full(max([*holders, *receivers], default=0) + 1, -1, dtype=np.int64)
+    own[list(holders)] = source.number
+    some = ~part.empty
+    receiver, tile, part = receiver[some], tile[some], part[some]
+    return receiver, tile, part, own[receiver] != tile
+
+
+def lacking(source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]) -> Transfers:
+    """The boxes that devices need, each from a device that holds it: of their own tile what they hold, the rest from
+    others.
+
+    Receivers of one tile are spread over its holders. Each row is in a round of its own. The boxes may overlap; the
+    tiles do not. Arguments as of `needed_parts`.
     """
     holders_of: dict[int, list[int]] = defaultdict(list)
-    for device, tile in zip(holders, source.number.tolist(), strict=True):
-        holders_of[tile].append(device)
-    number, index, part = parts_in_tiles(source, boxes)
-    receiver = np.array(receivers, dtype=np.int64)[number]
+    for device, number in zip(holders, source.number.tolist(), strict=True):
+        holders_of[number].append(device)
+    receiver, tile, part, lacks = needed_parts(source, holders, boxes, receivers)
     sends_of: dict[int, int] = defaultdict(int)
     sender = receiver.copy()
-    for row, tile in enumerate(number_of(index, source.grid).tolist()):
-        if sender[row] not in holders_of[tile]:
-            sender[row] = holders_of[tile][sends_of[tile] % len(holders_of[tile])]
-            sends_of[tile] += 1
-    return Transfers(sender, receiver, part, np.arange(len(sender))).where(~part.empty)
+    for row in np.flatnonzero(lacks).tolist():
+        several = holders_of[int(tile[row])]
+        sender[row] = several[sends_of[int(tile[row])] % len(several)]
+        sends_of[int(tile[row])] += 1
+    return Transfers(sender, receiver, part, np.arange(len(sender)))

@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Step
-from redistrib.plans.transfers import Transfers, parts_in_tiles, touched_tiles
+from redistrib.plans.transfers import Transfers, needed_parts, touched_tiles
 from redistrib.synthesis import limits
 from redistrib.synthesis.groups import (
     CoarseCells,
@@ -270,12 +270,10 @@ def missing_boxes(before: Placement, needed: Boxes) -> list[MissingBox]:
         before: the source, of any grid.
         needed: `[devices]` the boxes that the devices hold afterwards.
     """
-    if 0 in before.shape:
-        return []
-    receiver, tile, part = parts_in_tiles(before, needed)
-    away = (tile != before.index[receiver]).any(axis=1) & ~part.empty
-    receiver, number, part = receiver[away], number_of(tile[away], before.grid), part[away]
-    return list(zip(receiver.tolist(), number.tolist(), part.start, part.size, strict=True))
+    devices = range(before.devices)
+    receiver, tile, part, lacks = needed_parts(before, devices, needed, devices)
+    columns = receiver[lacks], tile[lacks], part[lacks]
+    return list(zip(columns[0].tolist(), columns[1].tolist(), columns[2].start, columns[2].size, strict=True))
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:

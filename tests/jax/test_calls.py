@@ -17,7 +17,7 @@ import pytest
 from redistrib.backends.jax.store import CoordinatorStore
 from redistrib.errors import CommunicatorError, LeafError, RedistribError, TilesError
 from redistrib.launches import liveness, times
-from redistrib.launches.call_errors import of_ranks
+from redistrib.launches.agreement import agree, of_ranks
 from redistrib.launches.call_order import NumberedCall, circle_of
 from redistrib.launches.calls import Calls
 
@@ -191,7 +191,8 @@ def test_no_circle_among_drawn_calls_in_one_order() -> None:
         waiting = [(process, order[came[process] - 1]) for process in range(5) if came[process]]
         for process, call in waiting:
             if process in call.processes:
-                assert circle_of(records, process, call) == []
+                lacking = {each: set(each.processes) - came.keys() for each, came in records.items()}
+                assert circle_of(records, lacking, (process, call)) == ()
 
 
 def test_processes_of_this_host_that_have_died() -> None:
@@ -237,6 +238,46 @@ def test_the_problem_of_a_rank_names_it_and_that_of_all_does_not() -> None:
     assert of_ranks([None, None]) is None
     cases = [None, tile, call], [tile, same], [None, call], [tile, call]
     assert [repr(of_ranks(problems)) for problems in cases] == [
-        "TilesError('rank 1: no tile')", "TilesError('no tile')", "CommunicatorError('freed')",
+        "TilesError('rank 1: no tile')", "TilesError('no tile')", "CommunicatorError('rank 1: freed')",
         "TilesError('rank 0: no tile')",
     ]  # fmt: skip
+
+
+class Told(Exception):
+    """What a rank would tell the others."""
+
+
+def agreed(*ranks: dict[str, Any]) -> list[object]:
+    """What each rank gets or raises that agrees with the others."""
+    given = [{"problem": None, "call": {"plan": "7"}, "beside": f"of {k}"} | each for k, each in enumerate(ranks)]
+
+    def told(text: str) -> list[str]:
+        raise Told(text)
+
+    def said(rank: int, gather: Callable[[str], Sequence[str]]) -> object:
+        try:
+            return agree(gather, rank, **given[rank])
+        except (Told, RedistribError) as error:
+            return error
+
+    texts = [str(said(rank, told)) for rank in range(len(ranks))]
+    return [said(rank, lambda _: texts) for rank in range(len(ranks))]
+
+
+def test_ranks_agree_or_all_raise_one_error() -> None:
+    assert agreed({}, {}) == [["of 0", "of 1"]] * 2
+    leaf = LeafError("a/b", "no target")
+    cases: list[tuple[tuple[dict[str, Any], ...], type[RedistribError], str]] = [
+        (({}, {"problem": leaf}), LeafError, f"rank 1: {leaf}"),
+        (({"problem": leaf},) * 2, LeafError, str(leaf)),
+        (({}, {"problem": leaf}, {"call": {"plan": "8"}}), LeafError, f"rank 1: {leaf}"),
+        (({}, {}, {"call": {"plan": "8"}}), CommunicatorError, "rank 2 gives another plan than rank 0; give the same "),
+        (({}, {"call": {"program": "7"}}), CommunicatorError, "rank 1 gives another plan than rank 0; give the same "),
+        (({"words": "scatter"}, {"words": "gather"}), CommunicatorError, "rank 1 makes another call than rank 0: gath"),
+    ]
+    for ranks, kind, words in cases:
+        errors = agreed(*ranks)
+        assert {(type(error), str(error)) for error in errors} == {(kind, str(errors[0]))}, errors
+        assert str(errors[0]).startswith(words), errors
+    one = agreed({}, {"problem": leaf})[0]
+    assert isinstance(one, LeafError) and one.path == "a/b"

@@ -189,16 +189,16 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         "many": "TilesError: rank 0: 2 arrays are given for 1: x",
         "whole": message["whole"],
         "scatter root": no_root,
-        "scatter root of one": no_root,
+        "scatter root of one": no_root.replace("there", "rank 2: there", 1),
         "gather roots": different,
         "calls": different,
-        "no program": "CommunicatorError: 7 is no program; give one, for example from its JSON or text",
+        "no program": "CommunicatorError: rank 2: 7 is no program; give one, for example from its JSON or text",
         "gather": f"TilesError: the tile of 'z' has shape [{tile}, 16] where the tile is [16, {tile}]; pass "
         "this rank's tile, not the whole array",
         "freed": "CommunicatorError: this executor was freed; make another with to_mpi",
         "given": "TilesError: rank 2: the tile of 'a' is given where this rank holds nothing; pass None",
     }
-    assert message["profile"].startswith("ProfileError: rank 0: profile 'cpu' cannot choose a transport")
+    assert message["profile"].startswith("ProfileError: profile 'cpu' cannot choose a transport")
     assert message["limit of a move"].startswith("MemoryLimitError: the program needs ")
     assert f"rank 1: the array of 'x' has shape [{tile}, 16] where the array is [16, 16]" in message["whole"]
 

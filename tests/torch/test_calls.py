@@ -9,7 +9,10 @@ import sys
 import pytest
 from ranks import Ranks
 
-from redistrib.backends.torch.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call
+from redistrib.errors import LeafError
+from redistrib.launches.call_errors import described
+from redistrib.launches.call_order import NumberedCall
+from redistrib.launches.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call, told
 
 # Of two ranks that differ either may be the first that the others hear of.
 OTHER = r"rank ({0} makes another call than rank \d|\d makes another call than rank {0}):"
@@ -118,7 +121,7 @@ def test_who_is_late_and_who_differs() -> None:
     assert other_call(behind) is None and late(behind, pair, 2, 0) == [1]
     differs = {0: _state(1, _calls(pair, 5, 7)), 1: _state(1, _calls(pair, 6, waits=False))}
     assert (verdict := other_call(differs)) is not None
-    assert "rank 1 makes another call than rank 0" in str(verdict.error)
+    assert "rank 1 makes another call than rank 0" in str(verdict.problem)
     both_compare = {rank: _state(1, _calls(pair, 5, 6 + rank, compares=True)) for rank in pair}
     assert other_call(both_compare) is None  # they tell each other
     nobody_waits = {rank: _state(1, _calls(pair, 5 + rank, waits=False)) for rank in pair}
@@ -132,6 +135,17 @@ def test_ranks_that_wait_in_a_circle() -> None:
         1: _state(1, _calls((1, 2), 2)),
         2: _state(1, _calls((0, 2), 3)),
     }
-    assert circle_of_ranks(ring) == ((0, (0, 1), 1), (1, (1, 2), 1), (2, (0, 2), 1))
+    assert circle_of_ranks(ring) == (
+        (0, NumberedCall((0, 1), 1)), (1, NumberedCall((1, 2), 1)), (2, NumberedCall((0, 2), 1)),
+    )  # fmt: skip
     ring[2] = _state(1, _calls((0, 2), 3, waits=False))
     assert not circle_of_ranks(ring)  # rank 2 computes, and will come
+
+
+def test_the_error_of_a_rank_that_does_not_come_keeps_its_class() -> None:
+    pair, problem = (0, 1), LeafError("a/b", "no target")
+    raised = RankState(1, (), described(problem, 1))
+    assert told({1: raised}) is None  # nobody waits for it
+    end = told({0: _state(1, _calls(pair, 5)), 1: RankState.of_text(raised.to_text())})
+    assert end is not None and end.teller == 1
+    assert isinstance(end.problem, LeafError) and str(end.problem) == f"rank 1: {problem}"

@@ -40,4 +40,4 @@ def test_a_tensor_that_dtensors_own_steps_move(ranks: Ranks) -> None:
 def test_launches_that_differ_between_ranks_are_refused(ranks: Ranks) -> None:
     said = ranks.run("trees.other_bytes_stay", longest=60.0)
     assert all(one == said[0] for one in said)
-    assert said[0].startswith("the ranks give different plans for reshard of 3 tensors in 2 launches"), said[0]
+    assert said[0].startswith("rank 3 gives another plan than rank 0 for reshard of 3 tensors in 2 launches"), said[0]

@@ -12,8 +12,8 @@ from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import selection
 from redistrib.backends.ranks.arguments import compared_arguments
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import CommunicatorError, ProfileError, RedistribError
-from redistrib.launches.call_errors import of_ranks
+from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches.agreement import agree, of_ranks
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 
@@ -59,27 +59,14 @@ def require_equal(
 ) -> tuple[LatencyBandwidth | None, int | None]:
     """Refuse arguments that differ between ranks, and return the profile and the limit."""
     require_communicator(comm)
-    model, room, problem, call = None, None, None, ""
+    model, room, problem, call = None, None, None, dict[str, str]()
     try:
         model = None if machine is None else selection.profile_of_transports(machine)
         digest, room = compared_arguments(kind, runnable, sort, digest_of, limit)
-        call = f"{kind} {digest}"
+        call = {kind: digest, "memory_limit": repr(room), "machine": repr(model), "transport": repr(transport)}
     except RedistribError as error:
         problem = error
-    everyone = comm.allgather((problem, call, repr(room), repr(model), repr(transport)))
-    for rank, (other, *_) in enumerate(everyone):
-        if isinstance(other, ProfileError):
-            raise ProfileError(f"rank {rank}: {other}")
-        if other:
-            raise other
-    names = ("problem", everyone[0][1].partition(" ")[0], "memory_limit", "machine", "transport")
-    for rank, other in enumerate(everyone):
-        for name, a, b in zip(names, everyone[0], other, strict=True):
-            if a != b:
-                raise CommunicatorError(
-                    f"rank {rank} gives another {name} than rank 0; give the same on all ranks, a plan for example by "
-                    f"comm.bcast(plan.to_json())"
-                )
+    agree(comm.allgather, comm.rank, problem, call, way_out=", a plan for example by comm.bcast(plan.to_json())")
     if transport is not None and transport not in selection.TRANSPORTS:
         raise CommunicatorError(
             f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.launches.agreement import agree
 from redistrib.plans.dtypes import default_accumulation, require_reduction
 from redistrib.plans.reduction import Accumulator, identity
-from redistrib.plans.strided import Bytes, runs_in
+from redistrib.plans.strided import runs_in
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement, placement_of
 
@@ -49,28 +51,20 @@ def scatter(
         TilesError: on every rank, with one message, if the root's array does not fit.
         ReductionError: on every rank, if its elements have no such reduction.
     """
-    whole = None
 
-    def here(placement: Placement) -> str:
-        nonlocal whole
-        line = "+"
-        if comm.rank == root:
-            whole, line = _described(array, "the global array", placement.shape, dtype, whole=True)
-        return line
+    def here(placement: Placement) -> npt.NDArray[Any] | None:
+        return _sendable(array, "the global array", placement.shape, dtype, whole=True) if comm.rank == root else None
 
-    placement, lines = _agreed("scatter", dist_type, mesh, comm, root, here)
-    element_type = dtype_of(lines[root])
+    placement, whole, dtypes = _agreed("scatter", dist_type, mesh, comm, root, here)
+    element_type = dtype_of(dtypes[root])
     _require_reduction(placement, element_type)
     tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, element_type)
     if tile is not None and placement.label[comm.rank]:
         tile[...] = identity(placement.reduction or "sum", element_type)
     if placement.tile_size * element_type.itemsize:
-        receivers, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
-        if whole is not None:
-            types.out = _boxes(placement, element_type.itemsize, receivers)
-        if tile is not None and tile.nbytes and comm.rank in receivers:
-            types.into = {root: run_type(tile.nbytes)}
-        _move(comm, whole, tile, types)
+        receivers = placement.holders[placement.label[placement.holders] == 0].tolist()
+        out = {} if whole is None else _boxes(placement, element_type.itemsize, receivers)
+        _move(comm, whole, out, tile, _own_tile(tile, comm.rank in receivers, root))
     return tile
 
 
@@ -98,18 +92,19 @@ def gather(
         TilesError: on every rank, with one message, if any tile does not fit.
         ReductionError: on every rank, if elements of that type have no such reduction.
     """
-    local = None
 
-    def here(placement: Placement) -> str:
-        nonlocal local
-        local, line = _tile_here(tile, placement, comm.rank)
-        return line
+    def here(placement: Placement) -> npt.NDArray[Any] | None:
+        if not placement.nowhere[comm.rank]:
+            return _sendable(tile, "the tile", placement.box(comm.rank).size, None)
+        if tile is not None:
+            raise TilesError("a tile is given where the mesh leaves this rank out; pass None")
+        return None
 
-    placement, lines = _agreed("gather", dist_type, mesh, comm, root, here)
+    placement, local, dtypes = _agreed("gather", dist_type, mesh, comm, root, here)
     first = int(placement.holders[0])
-    element_type = dtype_of(lines[first])
+    element_type = dtype_of(dtypes[first])
     for rank in placement.holders.tolist():
-        if (dtype := dtype_of(lines[rank])) != element_type:
+        if (dtype := dtype_of(dtypes[rank])) != element_type:
             raise TilesError(f"rank {rank}: the tile has dtype {dtype} where that of rank {first} has {element_type}")
     _require_reduction(placement, element_type)
     part = np.empty(placement.shape, element_type) if comm.rank == root else None
@@ -140,32 +135,36 @@ def _collect(
     """Collect one partial sum of the whole array on the root."""
     if not placement.tile_size:
         return
-    first, types = _first_holders(placement, summand), _Types()
-    if tile is not None and tile.nbytes and comm.rank in first:
-        types.out = {root: run_type(tile.nbytes)}
-    if whole is not None:
-        types.into = _boxes(placement, whole.itemsize, first)
-    _move(comm, tile, whole, types)
+    first = _first_holders(placement, summand)
+    into = {} if whole is None else _boxes(placement, whole.itemsize, first)
+    _move(comm, tile, _own_tile(tile, comm.rank in first, root), whole, into)
 
 
-class _Types:
-    """MPI datatypes by rank: `out` to that rank, and `into` from it."""
-
-    def __init__(self) -> None:
-        self.out: dict[int, MPI.Datatype] = {}
-        self.into: dict[int, MPI.Datatype] = {}
+_Datatypes = dict[int, MPI.Datatype]  # by rank
 
 
-def _move(comm: MPI.Intracomm, source: npt.NDArray[Any] | None, target: npt.NDArray[Any] | None, types: _Types) -> None:
+def _move(
+    comm: MPI.Intracomm,
+    source: npt.NDArray[Any] | None,
+    out: _Datatypes,
+    target: npt.NDArray[Any] | None,
+    into: _Datatypes,
+) -> None:
     """One `Alltoallw`, whose messages all go from the root or all go to the root."""
     zeros, ranks = [0] * comm.size, range(comm.size)
-    out, into = (None if array is None else flat(array) for array in (source, target))
-    comm.Alltoallw(
-        [out, ([int(r in types.out) for r in ranks], zeros), [types.out.get(r, MPI.BYTE) for r in ranks]],
-        [into, ([int(r in types.into) for r in ranks], zeros), [types.into.get(r, MPI.BYTE) for r in ranks]],
-    )
-    for datatype in [*types.out.values(), *types.into.values()]:
+    sides = [
+        [None if array is None else flat(array), ([int(rank in types) for rank in ranks], zeros),
+         [types.get(rank, MPI.BYTE) for rank in ranks]]
+        for array, types in ((source, out), (target, into))
+    ]  # fmt: skip
+    comm.Alltoallw(*sides)
+    for datatype in [*out.values(), *into.values()]:
         datatype.Free()
+
+
+def _own_tile(tile: npt.NDArray[Any] | None, travels: bool, root: int) -> _Datatypes:
+    """The datatype of a tile that goes to the root or comes from it; none of an empty tile."""
+    return {root: run_type(tile.nbytes)} if tile is not None and tile.nbytes and travels else {}
 
 
 def _boxes(placement: Placement, itemsize: int, ranks: Collection[int]) -> dict[int, MPI.Datatype]:
@@ -186,40 +185,35 @@ def _require_reduction(placement: Placement, dtype: np.dtype[Any]) -> None:
         require_reduction(placement.reduction, dtype.name)
 
 
-# Bytes of the message by which all ranks learn the dtype of an array and the digest of a call, or an error.
-_NOTE = 512
+_SHORT = 512  # bytes of a text that all ranks learn by one `Allgather`
 
 
-def _described(
-    value: Any, subject: str, shape: tuple[int, ...], dtype: Any, *, whole: bool = False
-) -> tuple[npt.NDArray[Any] | None, str]:
-    """An array and a line with its dtype, or None and a line with the error."""
-    try:
-        if value is None:
-            raise TilesError(f"{subject} is None; pass an array of shape {list(shape)}")
-        element_type = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
-        name = element_type.name if element_type.kind == "V" else element_type.str
-        if element_type.hasobject or dtype_of(name) != element_type:
-            raise TilesError(f"{subject} has dtype {element_type}, which has no name to send; view it as bytes")
-        return tile_of(value, subject, shape, element_type, writable=False, whole=whole), f"+{name}"
-    except RedistribError as error:
-        return None, f"-{error}"
+def _sendable(value: Any, subject: str, shape: tuple[int, ...], dtype: Any, *, whole: bool = False) -> npt.NDArray[Any]:
+    """An array of a dtype that has a name to send."""
+    if value is None:
+        raise TilesError(f"{subject} is None; pass an array of shape {list(shape)}")
+    element_type = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
+    if element_type.hasobject or dtype_of(_name(element_type)) != element_type:
+        raise TilesError(f"{subject} has dtype {element_type}, which has no name to send; view it as bytes")
+    return tile_of(value, subject, shape, element_type, writable=False, whole=whole)
 
 
-def _tile_here(tile: Any, placement: Placement, rank: int) -> tuple[npt.NDArray[Any] | None, str]:
-    """The tile of this rank and a line with its dtype; an empty line on a rank without a tile."""
-    if not placement.nowhere[rank]:
-        return _described(tile, "the tile", placement.box(rank).size, None)
-    if tile is not None:
-        return None, "-a tile is given where the mesh leaves this rank out; pass None"
-    return None, "+"
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name if dtype.kind == "V" else dtype.str
 
 
-def _note(line: str) -> Bytes:
-    note = np.zeros(_NOTE, np.uint8)
-    text = np.frombuffer(line.encode()[:_NOTE], np.uint8)
-    note[: len(text)] = text
-    return note
+def _texts(comm: MPI.Intracomm, text: str) -> list[str]:
+    """The texts of all ranks; one `Allgather`, and one more if a text is longer than `_SHORT`."""
+    data, longest = text.encode(), _SHORT
+    while True:
+        mine, rows = np.zeros(8 + longest, np.uint8), np.empty((comm.size, 8 + longest), np.uint8)
+        mine[:8] = np.array([len(data)]).view(np.uint8)
+        mine[8 : 8 + len(data)] = np.frombuffer(data[:longest], np.uint8)
+        comm.Allgather(mine, rows)
+        lengths = rows[:, :8].copy().view(np.int64).reshape(-1).tolist()
+        if max(lengths) <= longest:
+            return [row[8 : 8 + length].tobytes().decode() for row, length in zip(rows, lengths, strict=True)]
+        longest = max(lengths)
 
 
 def _agreed(
@@ -228,44 +222,30 @@ def _agreed(
     mesh: Any,
     comm: MPI.Intracomm,
     root: int,
-    here: Callable[[Placement], str],
-) -> tuple[Placement, list[str]]:
-    """The placement of a call that all ranks make alike, and the dtypes of their arrays; one `Allgather`.
+    here: Callable[[Placement], npt.NDArray[Any] | None],
+) -> tuple[Placement, npt.NDArray[Any] | None, list[str]]:
+    """The placement of a call that all ranks make alike, the array of this rank, and the names of the dtypes of all.
 
     Args:
         function: the name of the function that is called.
         dist_type, mesh, comm, root: as for `scatter`.
-        here: the line of this rank's array, see `_described`.
+        here: the array of this rank, or None; raises its problem.
 
     Raises:
         RedistribError: on every rank, if a rank has an error, or their arguments differ.
     """
     require_communicator(comm)
-    placement, problem = None, None
+    placement, array, problem, call = None, None, None, dict[str, str]()
     try:
         placement = _placed(dist_type, mesh, comm, root)
-        digest = digest_of_parts([function, *_facts(placement), root])
-        line = f"{here(placement)}\n{digest}"
+        call = {"type, mesh or root": digest_of_parts([*_facts(placement), root])}
+        array = here(placement)
     except RedistribError as error:
-        problem, line = error, f"!{error}"
-    notes = np.empty((comm.size, _NOTE), np.uint8)
-    comm.Allgather(_note(line), notes)
-    lines = [note.tobytes().rstrip(b"\0").decode(errors="replace") for note in notes]
-    if problem is not None and len(set(lines)) == 1:  # of the call, not of a rank
-        raise problem
-    for rank, text in enumerate(lines):
-        if text[0] in "-!":
-            kind = TilesError if text[0] == "-" else CommunicatorError
-            raise kind(f"rank {rank}: {text[1:].partition(chr(10))[0]}")
+        problem = error
+    dtype = "" if array is None else _name(array.dtype)
+    dtypes = agree(partial(_texts, comm), comm.rank, problem, call, words=function, beside=dtype)
     assert placement is not None
-    dtypes, digests = zip(*(text[1:].split("\n") for text in lines), strict=True)
-    for rank, digest in enumerate(digests):
-        if digest != digests[0]:
-            raise CommunicatorError(
-                f"rank {rank} gives another type, mesh or root than rank 0, or calls scatter where that calls gather; "
-                "make the same call on all ranks"
-            )
-    return placement, list(dtypes)
+    return placement, array, dtypes
 
 
 def _facts(placement: Placement) -> tuple[object, ...]:

@@ -38,7 +38,7 @@ def free_shared_memory() -> int | None:
 
 
 class Block:
-    """RankMemory for one result at a time.
+    """Memory for one result at a time.
 
     Attributes:
         memory: the memory.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
 
-from redistrib.backends.torch.deadlocks import difference
 from redistrib.backends.torch.links import Links
 from redistrib.digests import digest_of_parts
-from redistrib.errors import CommunicatorError, RedistribError
-from redistrib.launches.call_errors import described, error_of, of_ranks
+from redistrib.errors import RedistribError
+from redistrib.launches.agreement import agree
 
 _BYTES = 16  # of the digest of a call; the first byte is 0 if the rank has a problem
 
@@ -32,43 +29,30 @@ class GroupCall:
         self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
 
 
-class Agreement:
-    """The comparison of calls between the devices of some links.
+def require_equal(links: Links, call: GroupCall, problem: RedistribError | None = None) -> None:
+    """Return if all ranks make the same call and none has a problem; collective.
 
     Every rank sends the digest of its call, 16 bytes, to every other. If all are equal the call goes on; else all ranks
     exchange texts and raise the same error.
+
+    Args:
+        links: the ranks.
+        call: the call.
+        problem: the error in the arguments of this rank, or None.
+
+    Raises:
+        CommunicatorError: on every rank, if two ranks make different calls; names them.
+        RedistribError: on every rank, if a rank has a problem; names the first.
     """
-
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._others = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=links.device)
-        self._refusal = torch.zeros_like(self._others)
-
-    def require(self, call: GroupCall, problem: RedistribError | None = None) -> None:
-        """Return if all ranks make the same call and none has a problem; collective.
-
-        Args:
-            call: the call.
-            problem: the error in the arguments of this rank, or None.
-
-        Raises:
-            CommunicatorError: on every rank, if two ranks make different calls; names them.
-            TilesError: on every rank, if a rank has a problem with its tensors; names the first.
-        """
-        if self._links.size == 1:
-            if problem is not None:
-                raise problem
-            return
-        table = self._refusal if problem is not None else call.table.to(self._others.device)
-        self._links.all_to_all(self._others, table)
-        if problem is None and torch.equal(self._others, table):
-            return
-        note = json.dumps([problem and described(problem, self._links.rank), call.words])
-        problems, calls = zip(*map(json.loads, self._links.all_gather(note)), strict=True)
-        refusal = of_ranks([told and error_of(told) for told in problems])
-        if refusal is not None:
-            raise refusal
-        other = next((rank for rank, call_words in enumerate(calls) if call_words != calls[0]), None)
-        if other is None:  # the words are equal and the digests are not
-            raise CommunicatorError(f"the ranks give different plans for {calls[0]}; give the same on all ranks")
-        raise difference(other, calls[other], 0, calls[0])
+    if links.size == 1:
+        if problem is not None:
+            raise problem
+        return
+    table = call.table.to(links.device)
+    if problem is not None:
+        table = torch.zeros_like(table)
+    others = torch.empty_like(table)
+    links.all_to_all(others, table)
+    if problem is None and torch.equal(others, table):
+        return
+    agree(links.all_gather, links.rank, problem, {"plan": bytes(call.table[0].tolist()).hex()}, words=call.words)

@@ -21,15 +21,16 @@ import torch
 import torch.distributed as dist
 
 from redistrib.arith import Int64
-from redistrib.backends.torch.agreement import Agreement, GroupCall
-from redistrib.backends.torch.deadlocks import CallsState, Members, RecentCall, Verdict
+from redistrib.backends.torch.agreement import GroupCall, require_equal
 from redistrib.backends.torch.links import Links, is_gloo
 from redistrib.backends.torch.watch import TICK, WATCH, Watch
 from redistrib.backends.torch.world import OfWorld
 from redistrib.digests import digest_of_parts
 from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import times
-from redistrib.launches.call_errors import of_rank
+from redistrib.launches.agreement import of_rank
+from redistrib.launches.call_errors import CallsEnd
+from redistrib.launches.deadlocks import CallsState, Members, RecentCall, ended
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
 _TAGS = (1 << 29) - 1
@@ -154,7 +155,7 @@ class Channel:
         self._number, self._history, self._compares = 0, 0, False
         self._compared: set[int] = set()
         self._recent: deque[RecentCall] = deque(maxlen=_REMEMBERED)
-        self._refused: Verdict | None = None
+        self._refused: CallsEnd | None = None
         self._links: Links | None = None
         self._watch: Watch | None = None
         self._generation = 0
@@ -230,7 +231,7 @@ class Channel:
             RedistribError: on every rank, if two make different calls, or a rank has a problem.
         """
         try:
-            Agreement(self.links).require(call, problem)
+            require_equal(self.links, call, problem)
         except RedistribError:  # the histories of the ranks differ here, and must be equal again
             self._recent.pop()
             self._history = _after(self._history, self._number)
@@ -252,7 +253,7 @@ class Channel:
         """Tell all ranks that this rank cannot make the call that has begun; returns the error of all ranks."""
         if self._watch is None:
             return problem
-        self._watch.decide(Verdict.of((self.members,), of_rank(problem, dist.get_rank())), self)
+        self._watch.decide(ended([self.members], of_rank(problem, dist.get_rank())), self)
         return problem if self._refused is None else self._error()
 
     def explain(self, error: Exception) -> RedistribError:
@@ -277,7 +278,7 @@ class Channel:
         else:
             text = f"{named} did not come to {words}, and a connection has ended: look there for the first error"
         try:
-            self._watch.decide(Verdict.of((self.members,), CommunicatorError(text)), self)
+            self._watch.decide(ended([self.members], CommunicatorError(text)), self)
         except RuntimeError:  # the store has ended, with the process that serves it
             return CommunicatorError(text)
         return self._error()
@@ -287,7 +288,7 @@ class Channel:
         recent = tuple(self._recent.copy())
         return CallsState(self.members, self._generation, recent, self.since > 0, self._compares)
 
-    def refuse(self, verdict: Verdict) -> None:
+    def refuse(self, verdict: CallsEnd) -> None:
         """End the present call, or the next one, with an error; called by the watch.
 
         A verdict that repeats what this rank has raised before ends the channel alone.
@@ -307,7 +308,7 @@ class Channel:
             for channel in list(channels.values()):  # a verdict is raised once, by the first of its channels
                 if channel._refused is self._refused:
                     del channels[channel.members]
-        return self._refused.error
+        return self._refused.problem
 
     def _awaited(self, longest: float) -> RedistribError | None:
         """The error of the verdict; None if there is none within `longest` seconds."""

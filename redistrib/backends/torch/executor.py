@@ -12,7 +12,7 @@ from redistrib.backends.ranks.arguments import compared_arguments
 from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import runner_of
 from redistrib.backends.stages import staged
-from redistrib.backends.torch.agreement import Agreement, GroupCall
+from redistrib.backends.torch.agreement import GroupCall, require_equal
 from redistrib.backends.torch.dtypes import source_words, torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.memory import TensorMemory
@@ -45,10 +45,10 @@ def to_torch(
 
     Raises:
         CommunicatorError: if the group does not have one rank per device, the ranks give different plans or
-            arguments, or no plan (PyTorch runs no program); the same message on every rank.
+            arguments, or no plan (PyTorch runs no program). These errors have the same message on every rank, which
+            names the first rank with one unless all have it.
         DtypeError: if PyTorch has no such element type.
         ChoiceError: if the limit has no meaning.
-        TilesError: on every rank, if only some ranks give such an argument; names the first.
         MemoryLimitError: on every rank, if the plan does not fit the limit.
     """
     group = default_group() if group is None else group
@@ -65,7 +65,7 @@ def to_torch(
         problem = error
     words = f"a call that is wrong ({problem})" if problem is not None else _words(plan)
     call = GroupCall(words, links.size, text)
-    Agreement(links).require(call, problem)
+    require_equal(links, call, problem)
     executor = TorchExecutor(plan, links, call if check else None)
     if limit is not None:
         executor.require_limit(limit)
@@ -102,7 +102,6 @@ class TorchExecutor:
             call: the description that all ranks compare before data moves; None to compare nothing.
         """
         self.plan, self._links, self._call = plan, links, call
-        self._agreement = None if call is None else Agreement(links)
         self.dtype = torch_dtype(plan.dtype)
         self._word = word_of(plan.itemsize)
         before, after = (end.box(links.rank) for end in (plan.before, plan.after))
@@ -148,8 +147,8 @@ class TorchExecutor:
         """
         problem = self._wrong(x, out)
         device = self._device(x, out)
-        if self._agreement is not None and self._call is not None:
-            self._agreement.require(self._call, problem)
+        if self._call is not None:
+            require_equal(self._links, self._call, problem)
         elif problem is not None:
             raise problem
         with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,11 @@ from redistrib.plans.strided import Strided, elements_in
 from redistrib.theory.boxes import Box
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Runs of words in a flat tensor; `plans.strided.Strided` in words instead of bytes."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    @classmethod
-    def of(cls, runs: Strided, word: int) -> Runs:
-        """The runs in words of so many bytes."""
-        strides = (*(stride // word for stride in runs.strides), 1)
-        return cls((*runs.shape, runs.run // word), strides, runs.offset // word)
-
-    def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The runs inside a flat tensor."""
-        return flat.as_strided(self.shape, self.strides, flat.storage_offset() + self.offset)
+def _runs_of_words(runs: Strided, word: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The view of runs inside a flat tensor of words of so many bytes."""
+    shape, strides = (*runs.shape, runs.run // word), (*(stride // word for stride in runs.strides), 1)
+    offset = runs.offset // word
+    return lambda flat: flat.as_strided(shape, strides, flat.storage_offset() + offset)
 
 
 class TensorMemory:
@@ -48,8 +36,8 @@ class TensorMemory:
         return torch.empty(words, dtype=self._word_type, device=like.device)
 
     def copy(self, source: Strided, target: Strided) -> Copy:
-        of, to = Runs.of(source, self.word), Runs.of(target, self.word)
-        return lambda a, b: to.view(b).copy_(of.view(a))
+        of, to = (_runs_of_words(runs, self.word) for runs in (source, target))
+        return lambda a, b: to(b).copy_(of(a))
 
     def view(self, tile: Box, box: Box, first: int = 0) -> View:
         """A NumPy array over memory of the host, a tensor over that of a device."""

@@ -11,25 +11,26 @@ import atexit
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from redistrib.backends.torch.deadlocks import (
+from redistrib.backends.torch.private import default_store, timeout_of
+from redistrib.backends.torch.world import OfWorld, drop_ended
+from redistrib.errors import RedistribError
+from redistrib.launches import times
+from redistrib.launches.call_errors import CallsEnd, described
+from redistrib.launches.deadlocks import (
     CallsState,
     Members,
     RankState,
-    Verdict,
     circle_of_ranks,
     in_a_circle,
     late,
     other_call,
     told,
 )
-from redistrib.backends.torch.private import default_store, timeout_of
-from redistrib.backends.torch.world import OfWorld, drop_ended
-from redistrib.errors import RedistribError
-from redistrib.launches import times
 
 TICK = 0.2  # seconds between two looks at the store
 
@@ -42,20 +43,21 @@ class Watched(Protocol):
 
     def state(self) -> CallsState: ...
 
-    def refuse(self, verdict: Verdict) -> None: ...
+    def refuse(self, verdict: CallsEnd) -> None: ...
 
 
 class Watch:
     """The thread of this process; one for each default process group.
 
     Attributes:
-        problem: the error that this rank has raised since its last call, if it could not know whose call that was.
+        problem: the error, described, that this rank has raised since its last call, if it could not know whose call
+            that was.
     """
 
     def __init__(self) -> None:
         self.rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._world = weakref.ref(dist.group.WORLD)
-        self.problem = ""
+        self.problem: Mapping[str, Any] | None = None
         self.timeout = timeout_of(dist.group.WORLD)
         self.store = default_store()
         self.watched: dict[Members, Watched] = {}
@@ -78,25 +80,25 @@ class Watch:
         """A key in the store."""
         return "/".join(["redistrib", *map(str, names)])
 
-    def decide(self, verdict: Verdict, asks: Watched) -> None:
+    def decide(self, verdict: CallsEnd, asks: Watched) -> None:
         """Apply a verdict to the calls that ask for it, unless another verdict came first."""
         with self.lock:
             self.catch_up()
             while self.watched.get(asks.members) is asks:
                 self._offer(verdict)
 
-    def _offer(self, verdict: Verdict) -> None:
-        self.store.compare_set(self.key("verdict", self._episode), "", verdict.to_text())
+    def _offer(self, verdict: CallsEnd) -> None:
+        self.store.compare_set(self.key("verdict", self._episode), "", verdict.to_json())
         self.catch_up()
 
-    def catch_up(self) -> list[Verdict]:
+    def catch_up(self) -> list[CallsEnd]:
         """Apply the new verdicts in the store, and return them; the caller holds the lock."""
         verdicts = []
         while self.store.check([self.key("verdict", self._episode)]):
-            verdict = Verdict.of_text(self.store.get(self.key("verdict", self._episode)).decode())
+            verdict = CallsEnd.from_json(self.store.get(self.key("verdict", self._episode)).decode())
             self._episode += 1
             self._suspected.clear()
-            for members in verdict.members:
+            for members in (call.processes for call in verdict.calls):
                 self.generations[members] = self.generations.get(members, 0) + 1
                 watched = self.watched.pop(members, None)
                 if watched is not None:
@@ -109,7 +111,7 @@ class Watch:
 
         It waits a moment for ranks that wait for this one, so that all raise the same error.
         """
-        self.problem = str(problem)
+        self.problem = described(problem, self.rank)
         self._report()
         end = time.monotonic() + 2 * times.LOOK_SECONDS
         while time.monotonic() < end:
@@ -121,7 +123,7 @@ class Watch:
                 verdicts = self.catch_up()
             for verdict in verdicts:
                 if verdict.teller == self.rank:
-                    return verdict.error
+                    return verdict.problem
             if verdicts:
                 self._report()
         return problem
@@ -130,7 +132,7 @@ class Watch:
         """Withdraw the problem of this rank, whose calls go on."""
         with self.lock:
             self.catch_up()
-            self.problem = ""
+            self.problem = None
             self._report()
 
     def _report(self) -> int:
@@ -180,19 +182,19 @@ class Watch:
                 states[rank] = RankState.of_text(self.store.get(key).decode())
         return states
 
-    def _judged(self) -> Verdict | None:
+    def _judged(self) -> CallsEnd | None:
         states = self._states(range(self._ranks))
         verdict = told(states)
         if verdict is not None:
             return verdict
         verdict = other_call(states)
         if verdict is not None:  # it names the right rank once all ranks have reported
-            first_beat = self._suspected.setdefault(verdict.members, (self._beat,))[0]
-            everyone = all(rank in states for members in verdict.members for rank in members)
+            first_beat = self._suspected.setdefault(verdict.calls, (self._beat,))[0]
+            everyone = all(rank in states for call in verdict.calls for rank in call.processes)
             return verdict if everyone or self._beat - first_beat > times.LOOK_SECONDS / TICK else None
         circle = circle_of_ranks(states)
         # Reports are of different moments: a circle counts once all its ranks have reported it again.
-        beats = tuple(states[rank].beat for rank, _, _ in circle)
+        beats = tuple(states[rank].beat for rank, _ in circle)
         first = self._suspected.setdefault(circle, beats)
         is_one = circle and all(now > then + 1 for now, then in zip(beats, first, strict=True))
         return in_a_circle(states, circle) if is_one else None

@@ -88,21 +88,16 @@ class ReceivedBuffers:
 
 
 @dataclass(frozen=True)
-class ArrivedPart:
-    """A part of a box that has arrived: its number among all parts, the number of its buffer, its shape."""
-
-    number: int
-    buffer: int
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class RelativeArrival:
-    """An arrival without the places of its parts in buffers; see `Arrival`."""
+    """An arrival without the places of its parts in buffers; see `Arrival`.
+
+    Attributes:
+        parts: for each part its number among all parts, the number of its buffer, and its shape.
+    """
 
     early: int
     dtype: str
-    parts: tuple[ArrivedPart, ...]
+    parts: tuple[tuple[int, int, tuple[int, ...]], ...]
     places: tuple[tuple[int, ...], ...]
 
 
@@ -130,7 +125,7 @@ class RelativeResults:
             parts = []
             for turn, first, shape in arrival.parts:
                 buffer, start = received.rounds[turn]
-                parts.append(ArrivedPart(len(starts), buffer, shape))
+                parts.append((len(starts), buffer, shape))
                 starts.append(start + first)
             relative.append(RelativeArrival(arrival.early, arrival.dtype, tuple(parts), arrival.places))
 

@@ -311,8 +311,8 @@ class ThroughProgram:
                 arrival = results.arrivals[fetch.leaf]
                 shape = fetch.box.size
                 parts = [
-                    lax.reshape(box(buffers[part.buffer], [starts[part.number]], (math.prod(part.shape),)), part.shape)
-                    for part in arrival.parts
+                    lax.reshape(box(buffers[buffer], [starts[number]], (math.prod(size),)), size)
+                    for number, buffer, size in arrival.parts
                 ]
                 if len(parts) == 1 and parts[0].shape == shape:
                     whole = parts[0]
