@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from redistrib import __version__
+from redistrib.cli_options import add_machine, add_problem
 from redistrib.completion import SHELLS, script
 from redistrib.errors import MissingPackageError, RedistribError
 from redistrib.extras import PROGRAMS, lacks_programs, to_install
@@ -72,18 +73,18 @@ def parser() -> argparse.ArgumentParser:
     commands = result.add_subparsers(required=True, metavar="COMMAND")
 
     plan = commands.add_parser("plan", help="print the plan from one type to another")
-    _add_problem(plan)
+    add_problem(plan)
     plan.add_argument("--against", choices=("dtensor",), help="also say what PyTorch's DTensor would do")
     plan.set_defaults(command=_plan)
 
     explain = commands.add_parser("explain", help="say where a plan's traffic goes, and draw it")
-    _add_problem(explain)
+    add_problem(explain)
     explain.add_argument("-o", "--output", type=Path, help="also draw the plan into this PNG, PDF or SVG file")
     explain.add_argument("--graph", action="store_true", help="draw the weak graph with the plan's path, not the tiles")
     explain.set_defaults(command=_explain, parser=explain)
 
     run = commands.add_parser("run", help="run a plan, check every element, and compare with XLA's own reshard")
-    _add_problem(run)
+    add_problem(run)
     run.add_argument("--no-xla", action="store_true", help="leave XLA's own reshard out")
     run.add_argument("--backend", choices=("jax", "mpi"), help="default: mpi under mpiexec, else jax on virtual CPUs")
     run.set_defaults(command=_run)
@@ -98,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
         help="module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two types",
     )  # fmt: skip
     simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; passed to a function that takes a mesh")
-    _add_machine(simulate, "--profile")
+    add_machine(simulate, "--profile")
     simulate.add_argument("--rates", type=Path, metavar="FILE", help="rates of operations that `redistrib rates` wrote")
     simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
     simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
@@ -134,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     machine_size = search.add_mutually_exclusive_group(required=True)
     machine_size.add_argument("--devices", type=int, help="search all meshes of this number of devices")
     machine_size.add_argument("--mesh", help="axes and sizes, such as data=2,model=4")
-    _add_machine(search, "--profile")
+    add_machine(search, "--profile")
     search.add_argument("--memory-limit", help="bytes per device that the program may hold, such as 16GiB")
     search.add_argument("--limit", type=float, metavar="SECONDS", help="stop the search after this time")
     search.add_argument(
@@ -162,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("--mesh", required=True, help="axes and sizes, such as fsdp=4,tp=2; each cuts what it divides")
     load.add_argument("--hosts", type=int, help="hosts to which the devices belong, in order; default: one")
     load.add_argument("--dtype", help="element type of floating-point tensors; default: as in the file")
-    _add_machine(load, "--profile", default="gpu")
+    add_machine(load, "--profile", default="gpu")
     load.set_defaults(command=_load)
 
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
@@ -190,38 +191,6 @@ def parser() -> argparse.ArgumentParser:
     completion.add_argument("shell", choices=SHELLS)
     completion.set_defaults(command=_completion)
     return result
-
-
-def _add_machine(command: argparse.ArgumentParser, earlier: str, default: str = "tpu", first: str = "") -> None:
-    def hinted(value: str) -> str:
-        print(f"redistrib: {earlier} is now --machine", file=sys.stderr)
-        return value
-
-    told = f"{first}h100, {default} (default) or another, or a profile's JSON file"
-    command.add_argument("--machine", default=default, help=told)
-    command.add_argument(earlier, dest="machine", type=hinted, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-
-
-def _add_problem(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "source", help="type at the start, such as '[3{x}12, 12]': axis x cuts 12 rows into tiles of 3"
-    )
-    command.add_argument("target", help="type at the end")
-    command.add_argument("--mesh", required=True, help="axes and sizes, such as x=4,y=6")
-    command.add_argument("--target-mesh", help="mesh of the target type, if it is another one")
-    command.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
-    _add_machine(command, "--cost-model", first="exact, paper, ")
-    command.add_argument("--hosts", help="host of every device, such as a,a,b,b; default: as the machine assumes")
-    command.add_argument("--algorithm", choices=("best", "paper"), default="best", help="paper: its search alone")
-    command.add_argument("--no-over-partition", action="store_true", help="no slicing along replicated axes in between")
-    command.add_argument("--memory-limit", help="bytes per device for source, target and scratch, such as 2GiB")
-    command.add_argument(
-        "--accumulate", help="element type to add partial sums in; default: float32 for bfloat16, float16"
-    )
-    command.add_argument(
-        "--order", choices=("any", "fixed"), default="any", help="fixed: add partial sums in their order"
-    )
-    command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _synthesize(options: argparse.Namespace, topology: Any = None) -> Any:
