@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,15 @@ class LinkedNames(SphinxPostTransform):
             link.append(node)
 
 
+def source_of(app: Sphinx, module: str, name: str) -> str | None:
+    """The module with the source of an error; its own attribute is the package, which tracebacks show."""
+    parts = [part for full, part in sys.modules.items() if full.startswith("redistrib.errors.")]
+    texts = {part.__name__: inspect.getsource(part) for part in parts if module == "redistrib.errors"}
+    return next((part for part, text in texts.items() if f"\nclass {name}(" in text), None)
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("viewcode-follow-imported", source_of)
     app.connect("autodoc-process-docstring", example_first, priority=400)  # before napoleon reads the sections
     app.add_post_transform(LinkedNames)
 

@@ -90,17 +90,20 @@ def test_a_page_of_a_name_has_its_example_first_its_source_and_links(tmp_path: P
         f"{settings}extensions = [one for one in extensions if one not in ('myst_nb', 'sphinx_copybutton')]\n"
         f"templates_path, html_static_path, html_theme = [{str(DOCS / 'templates')!r}], [], 'basic'\n"
     )
-    names = ("redistrib.reshard", "redistrib.TreePlan")
+    names = ("redistrib.reshard", "redistrib.TreePlan", "redistrib.errors.LeafError")
     rows = "".join(f"   ~{name}\n" for name in names)
-    text = "Names\n=====\n\n``rd.reshard(tree)``, `TreePlan`, ``work``\n\n.. autosummary::\n   :toctree: api\n\n"
+    told = "``rd.reshard(tree)``, `TreePlan`, `LeafError`, ``work``"
+    text = f"Names\n=====\n\n{told}\n\n.. autosummary::\n   :toctree: api\n\n"
     (tmp_path / "index.rst").write_text(f"{text}{rows}")
     built = tmp_path / "built"
     subprocess.run([sys.executable, "-m", "sphinx", "-q", tmp_path, built], check=True)
     page = (built / "api" / "redistrib.reshard.html").read_text()
     assert page.index("Move arrays to other shardings") < page.index("&gt;&gt;&gt;") < page.index("Parameters")
     assert 'href="../_modules/redistrib/resharding/entry.html#reshard"' in page
+    error = (built / "api" / "redistrib.errors.LeafError.html").read_text()
+    assert re.search(r'href="../_modules/redistrib/errors/\w+.html#LeafError"', error)
     index = (built / "index.html").read_text()
-    for name, shown in zip(names, ("rd.reshard(tree)", "TreePlan"), strict=True):
+    for name, shown in zip(names, ("rd.reshard(tree)", "TreePlan", "LeafError"), strict=True):
         link = re.search(rf'<a class="reference internal" href="api/{name}.html#{name}"[^>]*>(.*?)</a>', index)
         assert link is not None
         assert re.sub("<.*?>", "", link[1]) == shown
