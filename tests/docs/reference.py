@@ -36,7 +36,7 @@ RESULTS = {
     "programs": (
         *("programs.run.distributed.Distributed", "programs.run.distributed.Cost"),
         *("programs.search.result.Searched", "programs.search.result.Candidate", "programs.search.staged.Staged"),
-        *("programs.search.report.Decision", "programs.search.report.PinCost", "programs.search.anytime.Improvement"),
+        *("programs.search.report.Decision", "programs.search.report.PinCost", "programs.search.found.Improvement"),
         *("programs.search.ranking.Ranking", "programs.search.timed.Measured", "programs.schedule.schedule.Schedule"),
         *("programs.time.result.Simulation", "programs.time.timeline.Event", "programs.time.machine.Machine"),
         *("programs.show.diagnosis.Diagnosis", "programs.show.diagnosis.Finding", "programs.show.entry.Page"),

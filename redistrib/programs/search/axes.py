@@ -10,9 +10,10 @@ from redistrib.lang.types import DistType
 from redistrib.programs.search.candidates import OperationCut, Option, of_array, of_operation
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.programs.search.deadline import NEVER, Deadline
+from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.memory import MemoryPrices, Use, uses
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.time.machine import Machine
 
 
@@ -21,7 +22,7 @@ class AxesProblem:
 
     Args:
         problem: the search problem.
-        decisions: how other axes cut everything.
+        decisions: how other axes cut everything, and for how many operations a moved value is kept.
         axes: to be decided.
         classes: operations and inputs that share a decision.
         deadline: after which the problem is given up.
@@ -146,7 +147,7 @@ class AxesProblem:
         self.layouts: list[tuple[DistType, ...]] = []
         self.values: list[list[Use]] = []
         groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
-        for use in uses(self.graph, self.problem.keep):
+        for use in uses(self.graph, self.decisions.keep):
             node = self.node_of_input[use.value] if use.maker < 0 else self.node_of_operation[use.maker]
             ends = tuple(
                 (self.node_of_operation[k], r) if k < len(self.graph.operations) else (self.node_of_output[r], 0)
@@ -199,6 +200,7 @@ class AxesProblem:
             *zip(decisions.outs, self.node_of_output, strict=True),
         ):
             dims.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
+        decisions.sources = self._sources(choice)
         return decisions
 
     def choice_of(self, decisions: Decisions) -> tuple[int, ...]:
@@ -218,7 +220,7 @@ class AxesProblem:
                     choice[node] = k
         return tuple(choice)
 
-    def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
+    def _sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
         """For a value and a needed type, the type to convert from, where that is not the maker's."""
         types: dict[tuple[str, DistType], DistType] = {}
         for edge, layouts, each in zip(self.choices.edges, self.layouts, self.values, strict=True):

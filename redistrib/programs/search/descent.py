@@ -1,249 +1,383 @@
-"""Axis after axis, each exactly and given the others, in several orders, and again until nothing changes."""
+"""The search: a valid schedule at once, better ones while there is time, and an end where none is better.
+
+It begins with the schedules that people write. Then it decides one axis after another anew, given the others, each
+exactly as far as it can, and keeps what makes the whole schedule better. It ends where no axis, and no two axes that
+can be decided together, make it better. Where the fastest schedule holds too much, bytes get a price, which rises until
+a schedule fits. Repeated layers are decided once; in a program of few operations each by itself in the end.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, permutations
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 
-from redistrib.errors import ProgramError
-from redistrib.lang.types import DistType
-from redistrib.programs.ir.program import Program
-from redistrib.programs.lower.build import build
-from redistrib.programs.lower.versions import MovePlanner
+from redistrib.errors import MemoryLimitError, ProgramError
+from redistrib.programs.run.collection import uncollected
+from redistrib.programs.run.entry import KEPT
 from redistrib.programs.search.axes import AxesProblem
+from redistrib.programs.search.bounds import ALONE, bounded
+from redistrib.programs.search.choices import ChoiceGraph
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
-from redistrib.programs.search.exact import MANY, lower_bound, solved
+from redistrib.programs.search.decisions import Decisions
+from redistrib.programs.search.elimination import Elimination
+from redistrib.programs.search.evaluation import walked
+from redistrib.programs.search.exact import runner_up, solved
+from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
+from redistrib.programs.search.integer import Solution
 from redistrib.programs.search.isomorphism import IsomorphismClasses
-from redistrib.programs.search.problem import Decisions, SearchProblem
-from redistrib.programs.search.starting import propagated
-from redistrib.programs.time.entry import simulate
+from redistrib.programs.search.layers import fold, harmonized, unfold
+from redistrib.programs.search.memory import least_held
+from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.starting import is_spread, starting
+from redistrib.report import seconds_text
 
-ORDERS = 3  # of the axes, tried besides the propagation of the pins
-COARSE = 2  # steps to neighbours that classes compare at first, in a large program
-ALONE = 400  # operations of a program, up to which each is decided by itself in the end
-DECIDING = 0.8  # of the time that there is; the rest is for the bound
-WEIGHTS = (0.0, 0.25, 1.0, 4.0)  # of seconds of moves beside those of operations, of which bounds are found
-ROUNDS = 6  # in which axes are decided again, at most
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The result of a search.
-
-    Attributes:
-        decisions: the cuts of everything.
-        sources: for a value and a needed type, the type to convert from, where that is not the maker's.
-        price: the objective: seconds, or bytes, and the prices of idle devices and of held bytes.
-        complete: whether nothing was cut short.
-        bound: lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but `axis`.
-        axis: whose cuts the bound ranges over; empty where the bound ranges over all axes.
-        by_class: whether the bound ranges only over schedules with one cut for each isomorphism class.
-        stopped: whether the time was up before the search was over.
-    """
-
-    decisions: Decisions
-    sources: dict[tuple[str, DistType], DistType]
-    price: float
-    complete: bool
-    bound: float = 0.0
-    axis: str = ""
-    by_class: bool = False
-    stopped: bool = False
+DECIDING = 0.85  # of the time that there is; the rest is for the bound
+DERIVING = 0.5  # of it at most, for the schedules that people write
+TOGETHER = 1_500  # options of all operations that two axes may have where they are decided together
+HIDDEN = ((1.0, 1.0), (0.1, 1.0), (0.1, 0.3), (4.0, 4.0))  # times the seconds of moves, where they may be hidden:
+# of those that wait for nothing, and of others
+TURNED = 300  # decisions turned to another option, at most, where moves run beside operations
+CONVERSIONS = 10_000  # of the values of two axes that are decided together, up to which the relaxation is solved
+BETTER = 1e-7  # of the price, by which a schedule must be better to be taken
+CHEAPEST = 0.01  # of the price over the bytes of the fastest schedule: the first price of a byte
+STEEP = 8.0  # how much dearer a byte becomes where too much is held
+STEPS = 8  # in which it does
+HALVINGS = 3  # of the price of a byte, to come near the limit again
 
 
 def searched(
     problem: SearchProblem,
+    name: str,
+    most: int | None = None,
     deadline: Deadline = NEVER,
     report_progress: Callable[[str], None] = lambda line: None,
-    starts: Sequence[SearchResult] = (),
-) -> SearchResult:
-    """The best decisions found in time; at the least the propagation of the pins by `distribute`, or the first start.
+    start: FeasibleResult | None = None,
+) -> FeasibleResult:
+    """The best schedule found within the time limit.
 
     Args:
-        problem: the search problem.
-        deadline: after which the best so far is taken.
-        report_progress: called with a line about each phase.
-        starts: schedules to improve on, the best first.
+        problem: the whole search problem.
+        name: of the program.
+        most: bytes that a device may hold; None for no limit.
+        deadline: after which the best so far is taken; at least one schedule is looked at.
+        report_progress: called with a line about every improvement.
+        start: a schedule to begin with, found for the same problem.
+
+    Raises:
+        MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
     deciding = deadline.part(DECIDING)
-    axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
-    best = None if deciding.passed else _Descent(problem, deciding, report_progress).best(axes, starts)
-    if best is None:
-        best = starts[0] if starts else _unsearched(problem, propagated(problem, axes))
-    elif starts and not problem.memory_multipliers and starts[0].price < best.price * (1 - problem.ties):
-        best = starts[0]
-    best = replace(best, stopped=deciding.passed)
-    if problem.memory_multipliers:  # `fitting` checks its bytes, and searches again
-        return best
+    with uncollected():
+        folded = fold(problem)
+        descent = _Descent(folded, classes_of(folded), name, most, report_progress)
+        descent.begin(deciding.part(DERIVING), start)
+    coarse: FeasibleResult | None = None
+    with contextlib.suppress(OutOfTime):
+        descent.run(deciding)
+        count = len(problem.graph.operations)
+        if count <= ALONE and len({*descent.classes.operations}) < count and not descent.is_proved:
+            coarse = descent.best
+            descent.unfold()
+            descent.consider(start)
+            descent.run(deciding)
+    stopped, found = deciding.passed, descent.best or coarse
+    if found is None:
+        raise descent.refused(stopped)
     report_progress("bound")
-    return bounded(problem, best, deadline)
+    result = replace(bounded(found.problem, found.result, deadline), stopped=stopped)
+    result = replace(result, complete=descent.complete and not stopped)
+    return replace(found, result=result, improvements=tuple(descent.improvements))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Descent:
-    """Descents in one search: axis after axis is decided, until the price falls no more or the time is up."""
+    """The search on the way.
+
+    Attributes:
+        problem: repeated layers are decided once, or every operation by itself in the end.
+        classes: operations and inputs that share a decision.
+        best: the best schedule that fits.
+        fastest: the price and the schedule of the best, whether it fits or not.
+        smallest: the bytes of the schedule that holds least.
+        priced: the fastest schedule for which bytes had a price last.
+        complete: whether every axis was decided exactly.
+        is_anew: whether axes were decided from nothing.
+        is_fine: whether every operation is decided by itself.
+        spread: whether these cut all that has much work, see `is_spread`; any that does is better than all that do not.
+    """
 
     problem: SearchProblem
-    deadline: Deadline
+    classes: IsomorphismClasses
+    name: str
+    most: int | None
     report_progress: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
+    best: FeasibleResult | None = None
+    improvements: list[Improvement] = field(default_factory=list)
+    fastest: tuple[float, Decisions] | None = None
+    smallest: int | None = None
+    priced: Decisions | None = None
+    complete: bool = True
+    spread: bool = False
+    is_anew: bool = False
+    is_fine: bool = False
 
-    def best(self, axes: Sequence[str], starts: Sequence[SearchResult]) -> SearchResult | None:
-        """The best of descents from a start, from the propagation of the pins, and from no cuts; None if late.
+    @property
+    def axes(self) -> list[str]:
+        """The axes that may cut something; one, where none may."""
+        axes = self.problem.moves.mesh.axes
+        return [axis.name for axis in axes if axis.size > 1] or [axis.name for axis in axes[:1]]
 
-        The start comes first, since it is soon as good as it gets. At the same price one of the others is taken, which
-        come to the same however much time there is.
-        """
-        problem, classes = self.problem, classes_of(self.problem)
-        is_large = len({*classes.operations}) > MANY
-        coarse = classes_of(problem, COARSE) if is_large else classes
-        seeded = self.in_order(axes, classes, starts[0].decisions) if starts and axes else None
-        best: SearchResult | None = None
-        best_order: Sequence[str] = axes
-        orders = [(order, False) for order in islice(permutations(axes), ORDERS)]
-        if axes and (problem.starts or problem.ends or problem.pins or problem.work):
-            orders = [(order, True) for order in dict.fromkeys((tuple(axes), tuple(reversed(axes))))] + orders
-        for order, is_spread in orders:
-            if self.deadline.passed:
-                break
-            start = propagated(problem, order) if is_spread else None
-            result = self.in_order(order, coarse if start is None else classes, start)
-            if result is not None and (best is None or result.price < best.price * (1 - 1e-9)):
-                best, best_order = result, order
-        if best is not None and is_large:
-            best = self.refined(best, best_order, classes)
-        if seeded is not None and (best is None or seeded.price < best.price * (1 - 1e-9)):
-            best = seeded
-        is_grouped = len({*classes.operations}) < len(problem.graph.operations) <= ALONE
-        if best is not None and not is_large and is_grouped and problem.keep is None:
-            best = self.refined(best, axes, one_by_one(problem))
-        return best
+    def unfold(self) -> None:
+        """Decide every operation by itself from now on."""
+        problem, self.problem = self.problem, self.problem.whole or self.problem
+        self.classes, self.is_fine = one_by_one(self.problem), True
+        if self.fastest is not None:
+            self.fastest = (self.fastest[0], unfold(problem, self.fastest[1])[1])
+        if self.best is not None and self.problem is not problem:
+            decisions = unfold(problem, self.best.result.decisions)[1]
+            evaluation = walked(self.problem, decisions).evaluation(self.most)
+            fits = self.most is None or evaluation.memory <= self.most
+            result = replace(self.best.result, decisions=decisions)
+            found = replace(self.best, problem=self.problem, result=result, evaluation=evaluation)
+            self.best = found if fits else None
 
-    def refined(self, best: SearchResult, order: Sequence[str], classes: IsomorphismClasses) -> SearchResult:
-        """A descent from a result with finer classes, if its price is lower; else the result."""
-        finer = None if self.deadline.passed else self.in_order(order, classes, best.decisions)
-        return finer if finer is not None and finer.price < best.price else best
+    # ------------------------------------------------------------------------------------------ candidates
 
-    def in_order(
-        self, order: Sequence[str], classes: IsomorphismClasses, start: Decisions | None
-    ) -> SearchResult | None:
-        """Decide axis after axis, from nothing or from decisions that are there, until nothing gets better.
+    def _consider(self, decisions: Decisions) -> bool:
+        """Take a schedule where it is better than all before; whether it was."""
+        problem, walk, spread = self.problem, walked(self.problem, decisions), is_spread(self.problem, decisions)
+        if spread > self.spread:
+            self.best, self.fastest, self.spread = None, None, spread
+        if spread < self.spread or not self._is_better(walk.least_price):
+            return False
+        evaluation = walk.evaluation(self.most)
+        price = evaluation.price(problem.moves.objective)
+        if not math.isfinite(evaluation.seconds):
+            return False
+        self.smallest = min(evaluation.memory, self.smallest or evaluation.memory)
+        if self.fastest is None or price < self.fastest[0] * (1 - BETTER):
+            self.fastest = (price, decisions)
+        if self.most is not None and evaluation.memory > self.most:
+            return False
+        if not self._is_better(price):
+            return False
+        self.best = FeasibleResult(problem, SearchResult(decisions, price, False), self.name, evaluation)
+        self.improvements.append(Improvement(time.monotonic() - self.began, price, evaluation.memory))
+        unit = seconds_text(price) if problem.moves.objective == "seconds" else f"{price:,.0f} bytes received"
+        self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
+        return True
 
-        None where the time is up before every axis was decided.
+    @property
+    def is_proved(self) -> bool:
+        """Whether no schedule can be better than the best: it takes what its work takes, shared out evenly."""
+        return self.best is not None and self.spread and self.best.price <= self.problem.floor * (1 + BETTER)
+
+    def consider(self, found: FeasibleResult | None) -> None:
+        """Take a schedule that another search found, where its layers are decided as they are here."""
+        if found is not None and (found.problem.folded is None) == (self.problem.folded is None):
+            self._consider(found.result.decisions)
+
+    def _is_better(self, price: float) -> bool:
+        return self.best is None or price < self.best.price * (1 - BETTER)
+
+    def begin(self, deadline: Deadline, start: FeasibleResult | None) -> None:
+        """The schedules that people write: all that there is time for, and further ones until one fits."""
+        self.consider(start)
+        listed = starting(self.problem)
+        first, problem = [next(listed)], self.problem  # the pins, spread; where there are none all is replicated
+        is_pinned = problem.starts or problem.ends or problem.pins or problem.work
+        for decisions in chain(first, listed) if is_pinned else chain(listed, first):
+            harmonised = harmonized(self.problem, decisions, self.classes)
+            for keep in (None,) if self.most is None else (None, KEPT):
+                self._consider(harmonised.kept(keep))
+                if self.is_proved or (self.best is not None and deadline.passed):
+                    return
+
+    # ------------------------------------------------------------------------------------------ better ones
+
+    def run(self, deadline: Deadline) -> None:
+        """Decide axes anew until no way of doing so is better.
 
         Raises:
-            ProgramError: if pins leave no choice.
+            OutOfTime: if the time is up before.
         """
-        problem, deadline = self.problem, self.deadline
-        decisions, sources = start or Decisions.none(problem), dict[tuple[str, DistType], DistType]()
-        price, complete = math.inf, True
-        unchanged, left = 0, max(1, len(order))
-        for count in range(max(1, len(order) * ROUNDS)):
-            axis = order[count % len(order)] if order else ""
-            self.report_progress(f"axis {axis}, round {count // max(1, len(order)) + 1}")
-            has_price = start is not None or count >= len(order)
-            try:
-                axes_problem = AxesProblem(problem, decisions, [axis] if axis else [], classes, deadline)
-            except OutOfTime:
-                complete = False
+        unchanged, ways = 0, list(self._ways())
+        while unchanged < len(ways) and not self.is_proved:
+            for way in ways:
+                deadline.check()
+                unchanged = 0 if self._decide(*way, deadline) else unchanged + 1
+                if unchanged >= len(ways):
+                    break
+            others = (self._from_nothing, self._price_bytes, self._turn)
+            if unchanged >= len(ways) and any(other(deadline) for other in others):
+                unchanged = 0
+
+    def _ways(self) -> Iterator[tuple[tuple[str, ...], int | None, tuple[float, float]]]:
+        """Axes decided together, lifetimes of values, and the prices of moves.
+
+        Two axes are decided together where conversions need no plan: between all types of two axes there are many. Of
+        operations each by itself, axes are decided one by one, as the best schedule has them.
+        """
+        turns: list[tuple[str, ...]] = [(axis,) for axis in self.axes]
+        if self.is_fine:
+            keep = None if self.best is None else self.best.result.decisions.keep
+            yield from ((turn, keep, HIDDEN[0]) for turn in turns)
+            return
+        if self.problem.moves.by_axes is not None:
+            turns += [turn for turn in combinations(self.axes, 2) if self._is_small(turn)]
+        for keep in (None, KEPT) if self.most is not None else (None,):
+            for weights in HIDDEN if self.problem.overlap else HIDDEN[:1]:
+                for turn in turns:
+                    yield turn, keep, weights
+
+    def _is_small(self, turn: Sequence[str]) -> bool:
+        """Whether two axes have few enough options in all to be decided together."""
+        sizes = (1 + len(operation.nest.ranges) for operation in self.problem.graph.operations)
+        return sum(math.prod([size] * len(turn)) for size in sizes) <= TOGETHER
+
+    def _decide(
+        self, turn: tuple[str, ...], keep: int | None, weights: tuple[float, float], deadline: Deadline
+    ) -> bool:
+        """Decide axes anew, all others as in the best schedule; whether that was better."""
+        if self.best is not None:
+            decisions = self.best.result.decisions
+        elif self.fastest is not None:
+            decisions = self.fastest[1]
+        else:
+            return False
+        self.report_progress(f"axis {' and '.join(turn)}")
+        axes_problem, solution = self._solved(
+            replace(self.problem, weights=weights), decisions.kept(keep), turn, deadline
+        )
+        return solution.choice is not None and self._consider(axes_problem.chosen(solution.choice))
+
+    def _solved(
+        self, problem: SearchProblem, decisions: Decisions, turn: tuple[str, ...], deadline: Deadline
+    ) -> tuple[AxesProblem, Solution]:
+        axes_problem = AxesProblem(problem, decisions, turn, self.classes, deadline)
+        most = CONVERSIONS if len(turn) > 1 else math.inf
+        solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(decisions), most)
+        if solution.choice is None and not solution.feasible:
+            raise ProgramError("", "", "Schedule", f"nothing was found along axis {turn[0]!r}; loosen the pins")
+        self.complete = self.complete and solution.optimal
+        return axes_problem, solution
+
+    def _from_nothing(self, deadline: Deadline) -> bool:
+        """Where two axes are not decided together, decide one after the other from nothing, once in each order; whether
+        that was better."""
+        orders = (self.axes, self.axes[::-1]) if len(self.axes) > 1 and self.problem.moves.by_axes is None else ()
+        better = False
+        for order in orders if not self.is_fine and not self.is_anew else ():
+            self.report_progress(f"axes anew, {' and '.join(order)}")
+            decisions = self._settled(self.problem, Decisions.none(self.problem), order, deadline)
+            better = self._consider(decisions) or better
+        self.is_anew = True
+        return better
+
+    def _price_bytes(self, deadline: Deadline) -> bool:
+        """Where the fastest schedule does not fit, bytes get a price, which rises until one fits, and falls again until
+        one hardly fits; whether a better one was found."""
+        if self.most is None or self.fastest is None or self.priced is self.fastest[1]:
+            return False
+        price, decisions = self.fastest
+        if self.best is not None and self.best.price <= price * (1 + BETTER):
+            return False
+        self.priced, better = decisions, False
+        decisions = decisions.kept(KEPT)
+        evaluation = walked(self.problem, decisions).evaluation()
+        moments = {evaluation.moment: None}
+        multiplier = CHEAPEST * price / max(1, evaluation.memory)
+        dear = cheap = 0.0
+        steps, halvings = STEPS, HALVINGS
+        while steps and halvings:
+            self.report_progress(f"memory, {multiplier:.3g} a byte")
+            each = dict.fromkeys(moments, multiplier / len(moments))
+            decisions = self._settled(replace(self.problem, memory_multipliers=each), decisions, self.axes, deadline)
+            evaluation = walked(self.problem, decisions).evaluation()
+            moments[evaluation.moment] = None
+            for keep in (KEPT, None):
+                better = self._consider(decisions.kept(keep)) or better
+            fits = evaluation.memory <= self.most
+            dear, cheap = (multiplier, cheap) if fits else (dear, multiplier)
+            steps, halvings = (steps, halvings - 1) if dear else (steps - 1, halvings)
+            multiplier = multiplier * STEEP if not dear else math.sqrt(cheap * dear) if cheap else dear / STEEP
+        return better
+
+    def _settled(
+        self, problem: SearchProblem, decisions: Decisions, axes: Sequence[str], deadline: Deadline
+    ) -> Decisions:
+        """Decide axes anew until no price falls, whether the whole schedule is better or not."""
+        unchanged = 0
+        while unchanged < len(axes):
+            for axis in axes:
+                deadline.check()
+                axes_problem, solution = self._solved(problem, decisions, (axis,), deadline)
+                price, before = axes_problem.choices.price, axes_problem.choice_of(decisions)
+                unchanged += 1
+                if solution.choice is not None and price(solution.choice) <= price(before):
+                    unchanged = 1 if price(solution.choice) < price(before) * (1 - BETTER) else unchanged
+                    decisions = axes_problem.chosen(solution.choice)
+                if unchanged >= len(axes):
+                    break
+        return decisions
+
+    def _turn(self, deadline: Deadline) -> bool:
+        """Where moves run beside operations, turn one decision after another to another option, those around it decided
+        anew; whether that was better.
+
+        Sums of prices do not say which moves are hidden, so that the best by them may be another than the best.
+        """
+        tried, better = 0, False
+        for axis in self.axes if self.problem.overlap else ():
+            if self.best is None:
                 break
-            if count == 0 and start is not None:
-                start_choice = axes_problem.choice_of(start)
-                decisions, price, sources = (
-                    axes_problem.chosen(start_choice),
-                    axes_problem.choices.price(start_choice),
-                    axes_problem.sources(start_choice),
-                )
-            solution = solved(axes_problem.choices, deadline, axes_problem.choice_of(decisions) if has_price else None)
-            if solution.choice is None and not solution.feasible:
-                raise ProgramError("", "", "Schedule", f"nothing was found along axis {axis!r}; loosen the pins")
-            complete = complete and solution.optimal
-            if solution.choice is None:
-                break
-            new_price = axes_problem.choices.price(solution.choice)
-            if not has_price or new_price < price * (1 - 1e-9):
-                decisions, price = axes_problem.chosen(solution.choice), new_price
-                sources, unchanged = axes_problem.sources(solution.choice), 0
-            left -= 1
-            unchanged += 1
-            if left <= 0 and (unchanged >= len(order) or deadline.passed):
-                break
-        is_whole = left <= 0 or (start is not None and math.isfinite(price))
-        return SearchResult(decisions, sources, price, complete) if is_whole else None
+            decisions = self.best.result.decisions
+            axes_problem = AxesProblem(self.problem, decisions, (axis,), self.classes, deadline)
+            tables, choice = Elimination(axes_problem.choices, deadline), axes_problem.choice_of(decisions)
 
+            def moved(node: int, tables: Elimination = tables, choice: Sequence[int] = choice) -> float:
+                return -sum(tables.edge(k, choice) for k in tables.touching[node])
 
-def bounded(problem: SearchProblem, result: SearchResult, deadline: Deadline = NEVER) -> SearchResult:
-    """The same with a lower bound, the highest that there is time for.
+            for node in sorted(range(len(choice)), key=moved):
+                for option in range(tables.sizes[node]):
+                    deadline.check()
+                    other = None if option == choice[node] else runner_up(tables, choice, node, [option])
+                    if other is None or self._is_hopeless(axes_problem.choices, other):
+                        continue
+                    if self._consider(axes_problem.chosen(other)):
+                        choice, better = other, True
+                    tried += 1
+                if tried >= TURNED:
+                    return better
+        return better
 
-    The bound is in the seconds, or bytes, of the simulated program: neither idle devices nor held bytes count, and
-    values that were moved are kept for all readers, so that it holds with a memory limit and without. Where only bytes
-    count, it is of schedules that cut work along the axis where this one does. Where moves run beside operations, a
-    schedule takes no less than the longer of the two, and so no less than any weighted mean of them, whose least is
-    found exactly for several weights.
-    """
-    axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
-    floor = replace(result, bound=problem.floor, axis="", by_class=False)
-    if deadline.passed:
-        return floor
-    operations, inputs = len(problem.graph.operations), len(problem.graph.inputs)
-    is_grouped = operations > ALONE or problem.folded is not None
-    classes = classes_of(problem) if is_grouped else one_by_one(problem)
-    by_class = len({*classes.operations}) < operations or len({*classes.inputs}) < inputs
-    priced = replace(problem, ties=0.0, memory_multipliers={}, keep=None)
-    cuts = result.decisions.propagation.cuts
-    idle = [number for number in range(operations) if any(axis not in cuts[number] for axis in axes[-1:])]
-    best = -math.inf
-    for weight in WEIGHTS if problem.overlap else (1.0,):
-        with contextlib.suppress(OutOfTime):
-            weighted = replace(priced, weights=(weight, weight))
-            axes_problem = AxesProblem(weighted, result.decisions, axes[-1:], classes, deadline, idle)
-            price = axes_problem.choices.price(axes_problem.choice_of(result.decisions))
-            bound = lower_bound(axes_problem.choices, price, deadline)
-            best = max(best, bound / (1.0 + weight) if problem.overlap else bound)
-    if problem.moves.objective == "bytes" and math.isfinite(best):
-        best = float(math.ceil(best))
-    if math.isfinite(best) and (best > problem.floor or len(axes) <= 1):
-        return replace(result, bound=best, axis=axes[-1] if len(axes) > 1 else "", by_class=by_class)
-    return floor
+    def _is_hopeless(self, choices: ChoiceGraph, choice: Sequence[int]) -> bool:
+        """Whether operations, or moves, alone take as long as the best schedule."""
+        computing = sum(node.prices[taken] for node, taken in zip(choices.nodes, choice, strict=True))
+        longer = max(computing * (1 - self.problem.ties), choices.price(choice) - computing)
+        return self.best is not None and longer * (1 - BETTER) >= self.best.price
 
-
-def _unsearched(problem: SearchProblem, decisions: Decisions) -> SearchResult:
-    """The propagation of the pins by `distribute`, or everything replicated, and its cost."""
-    result = SearchResult(decisions, {}, math.inf, False)
-    program = program_of(problem, result, "")
-    if problem.moves.objective == "bytes":
-        return replace(result, price=float(program.received_bytes))
-    return replace(result, price=simulate(program, problem.machine, record=False).seconds)
-
-
-def ends_of(problem: SearchProblem, result: SearchResult) -> tuple[dict[str, DistType], dict[int, DistType]]:
-    """The types of arguments, by name, and of results, by number."""
-    decisions = result.decisions
-    starts = {
-        name: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-        for name, at in decisions.ins.items()
-    }
-    ends = {
-        number: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-        for number, (name, at) in enumerate(zip(problem.graph.outputs, decisions.outs, strict=True))
-    }
-    return {**starts, **problem.starts}, {**ends, **problem.ends}
-
-
-def program_of(problem: SearchProblem, result: SearchResult, name: str) -> Program:
-    """The checked program of the schedule."""
-    links = problem.machine.links
-    inputs, outputs = ends_of(problem, result)
-    return build(
-        result.decisions.propagation,
-        MovePlanner(links, problem.plans),
-        name,
-        inputs=inputs,
-        outputs=outputs,
-        donated=problem.donated,
-        sources=result.sources,
-        keep=problem.keep,
-    )
+    def refused(self, stopped: bool) -> MemoryLimitError | ProgramError:
+        """The error where nothing fits: a proof that nothing can, or that nothing was found."""
+        whole, most = self.problem.whole or self.problem, self.most
+        if most is None:
+            return ProgramError("", "", "Schedule", f"no schedule of {self.name} was found; loosen the pins")
+        limit = f"{most:,} bytes on a device"
+        least = self.smallest or 0
+        floor, moment = least_held(
+            whole.graph, whole.moves.mesh.size, whole.starts, whole.donated, whole.machine.bytes_of, whole.unstored
+        )
+        if floor > most:
+            where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"
+            text = f"no schedule of {self.name} fits in {limit}: {floor:,} bytes are held at {where} by every one"
+        else:
+            until = " before the time was up" if stopped else ""
+            text = f"no schedule of {self.name} that fits in {limit} was found{until}"
+        text += f"; the smallest of those found takes {least:,} bytes"
+        return MemoryLimitError(most, least, text, proved=floor > most)

@@ -21,7 +21,8 @@ from redistrib.programs.run.prepared import Prepared, prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import together
 from redistrib.programs.search.deadline import Deadline
-from redistrib.programs.search.fitting import FeasibleResult, feasible_result
+from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.meshes import meshes_of
 from redistrib.programs.search.moves import Moves, Objective
 from redistrib.programs.search.problem import SearchProblem
@@ -69,9 +70,9 @@ def search(
 ) -> Searched:
     """Find the schedule of a JAX function: how to cut every operation so that a call takes the least time.
 
-    Each mesh axis is decided by an exact integer program, given the others: one cut of every operation, and one
-    conversion of a value for all that read it so, at the price of its synthesized plan. Axes are taken in several
-    orders, and again until nothing changes. See docs/schedule-search.md.
+    It begins with the schedules that people write. Each mesh axis is decided by an exact integer program, given the
+    others: one cut of every operation, and one conversion of a value for all that read it so, at the price of its
+    synthesized plan; again until no axis makes the schedule better. See docs/schedule-search.md.
 
     A search that `limit` may stop ends differently on busy and idle processors. So where a JAX mesh has devices of
     several processes and there is a limit, all of them make the same call; the first one searches, and tells the

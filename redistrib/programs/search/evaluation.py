@@ -7,7 +7,7 @@ another type is moved once for all its readers in that type, from its maker. It 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,9 +18,10 @@ from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.walk import Lowering
 from redistrib.programs.search.candidates import Option
+from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.moves import Objective, Price
 from redistrib.programs.search.overlap import apart, clamped, variants
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.recording import PricedVersion, Recorder
 from redistrib.programs.search.works import Overlap
 
@@ -51,13 +52,7 @@ class Evaluation(NamedTuple):
         return self.seconds if objective == "seconds" else float(self.received)
 
 
-def evaluated(
-    problem: SearchProblem,
-    decisions: Decisions,
-    sources: Mapping[tuple[str, DistType], DistType] = {},
-    keep: int | None = None,
-    most: int | None = None,
-) -> Evaluation:
+def evaluated(problem: SearchProblem, decisions: Decisions, most: int | None = None) -> Evaluation:
     """Time and memory of a schedule; infinite seconds where a value cannot be moved.
 
     Where moves run beside computations, as far as that fits and is fastest.
@@ -65,25 +60,14 @@ def evaluated(
     Args:
         problem: the search problem.
         decisions: how everything is cut.
-        sources: for values and needed types, the type to move from, where that is not the type they were made in.
-        keep: for how many operations a value that was moved is kept; None: to the end.
         most: bytes that a device may hold; None for no limit.
     """
-    return walked(problem, decisions, sources, keep).evaluation(most)
+    return walked(problem, decisions).evaluation(most)
 
 
-def walked(
-    problem: SearchProblem,
-    decisions: Decisions,
-    sources: Mapping[tuple[str, DistType], DistType] = {},
-    keep: int | None = None,
-) -> Walk:
-    """A schedule of which bytes are not counted yet, nor seconds where moves run beside computations.
-
-    Args:
-        problem, decisions, sources, keep: as in `evaluated`.
-    """
-    walk = Walk(decisions.propagation, sources, keep, problem, decisions)
+def walked(problem: SearchProblem, decisions: Decisions) -> Walk:
+    """A schedule of which bytes are not counted yet, nor seconds where moves run beside computations."""
+    walk = Walk(decisions.propagation, decisions.sources, decisions.keep, problem, decisions)
     walk.run()
     return walk
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
@@ -61,7 +60,6 @@ class SearchProblem:
         ties: the price of idle devices, see `TIES`; no part of a bound.
         memory_multipliers: Lagrangian multipliers of the memory limit: the price of a byte that a device holds, by
             number of the operation at which bytes are held.
-        keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
         overlap: whether moves run beside operations, on a second stream.
         weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
@@ -82,7 +80,6 @@ class SearchProblem:
     tied: Mapping[int, str] = field(default_factory=dict)
     ties: float = TIES
     memory_multipliers: Mapping[int, float] = field(default_factory=dict)
-    keep: int | None = None
     donated: tuple[str, ...] = ()
     overlap: bool = False
     weights: tuple[float, float] = (1.0, 1.0)
@@ -295,42 +292,3 @@ class SearchProblem:
             dtypes = (array.dtype for array in ins)
             total += times * seconds_of(self.machine, operation, kernel, dtypes, size, flops // devices, held)
         return total
-
-
-@dataclass
-class Decisions:
-    """How axes cut operations, inputs and outputs; those that are not decided yet cut nothing."""
-
-    propagation: Propagation
-    ins: dict[str, dict[str, int]]
-    outs: list[dict[str, int]]
-
-    @classmethod
-    def none(cls, problem: SearchProblem) -> Decisions:
-        """Nothing decided."""
-        propagation = Propagation(problem.graph, problem.moves.mesh)
-        propagation.order[:] = problem.moves.mesh.names
-        return cls(propagation, {array.name: {} for array in problem.graph.inputs}, [{} for _ in problem.graph.outputs])
-
-    def copy(self) -> Decisions:
-        """The same, to be changed."""
-        return Decisions(
-            self.propagation.copy(), {k: dict(v) for k, v in self.ins.items()}, [dict(v) for v in self.outs]
-        )
-
-    @property
-    def text(self) -> str:
-        """The same for the same decisions, and for no others."""
-        return repr((self.propagation.cuts, self.propagation.carries, self.ins, self.outs))
-
-    def clear(self, axes: Sequence[str]) -> None:
-        """Undo the decisions along axes."""
-        decided: list[dict[str, Any]] = [
-            *self.propagation.cuts,
-            *self.propagation.carries,
-            *self.ins.values(),
-            *self.outs,
-        ]
-        for cuts in decided:
-            for axis in axes:
-                cuts.pop(axis, None)

@@ -14,11 +14,11 @@ from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.classes import classes_of
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
-from redistrib.programs.search.descent import SearchResult
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.exact import runner_up
-from redistrib.programs.search.fitting import FeasibleResult, feasible_result
+from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.found import FeasibleResult, SearchResult
 from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.report import rendered, seconds_text
@@ -104,7 +104,7 @@ def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[D
 def _loss_beside(axes_problem: AxesProblem, result: SearchResult, other: Sequence[int]) -> float:
     """Seconds that a choice takes more where moves run beside operations."""
     problem, decisions = axes_problem.problem, axes_problem.chosen(other)
-    return evaluated(problem, decisions, axes_problem.sources(other), problem.keep).seconds - result.price
+    return evaluated(problem, decisions).seconds - result.price
 
 
 def _losses(
@@ -178,11 +178,11 @@ class PinCost(NamedTuple):
 
 def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | None) -> list[PinCost]:
     """The price of each pin, by a search without it; arguments of one parameter share a pin."""
-    problem, listed = replace(base.problem.whole or base.problem, memory_multipliers={}, keep=None), []
+    problem, listed = base.problem.whole or base.problem, []
     for name, other in _without(problem).items():
         free = feasible_result(other, name, most, Deadline.after(limit))
         more: dict[str, int] = {}
-        if base.evaluation is None and free.evaluation is None:
+        if base.is_planned and free.is_planned:
             before, after = _received(base.program), _received(free.program)
             more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
         moves = tuple(sorted(more.items(), key=lambda entry: (-entry[1], entry[0])))

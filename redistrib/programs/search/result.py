@@ -16,10 +16,8 @@ from redistrib.programs.run.devices import meshes
 from redistrib.programs.run.distributed import Distributed
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.search.anytime import Improvement
 from redistrib.programs.search.deadline import NEVER, Deadline
-from redistrib.programs.search.descent import SearchResult
-from redistrib.programs.search.fitting import FeasibleResult
+from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.ranking import Ranking, ranked
 from redistrib.programs.search.report import Decision, PinCost, pin_costs, ranked_decisions, table
@@ -68,8 +66,7 @@ class Candidate(Timed):
     @property
     def seconds(self) -> float:
         """The predicted seconds of a call."""
-        figures = self.feasible.figures
-        return super().seconds if figures is None else figures.seconds
+        return self.feasible.figures.seconds
 
     @property
     def simulation(self) -> Simulation:
@@ -79,13 +76,11 @@ class Candidate(Timed):
     @property
     def received_bytes(self) -> int:
         """Bytes that all devices together receive from others."""
-        figures = self.feasible.figures
-        return super().received_bytes if figures is None else figures.received
+        return self.feasible.figures.received
 
     @property
     def improvements(self) -> tuple[Improvement, ...]:
-        """The schedules that the search came to one after the other, each better than all before it; empty where the
-        search was small enough to be done at once."""
+        """The schedules that the search came to one after the other, each better than all before it."""
         return self.feasible.improvements
 
     @property
@@ -118,10 +113,11 @@ class Candidate(Timed):
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
-        propagation, short = self.feasible.whole[1].decisions.propagation, self.problem.keep is not None
-        mesh, overlap = meshes(self.mesh)[0], self.feasible.overlap
-        window = None if overlap is None else (overlap.window,)
-        return Distributed(self.program, self.prepared, propagation, mesh, self.machine, in_order=short, window=window)
+        decisions, overlap = self.feasible.whole[1], self.feasible.overlap
+        return Distributed(
+            self.program, self.prepared, decisions.propagation, meshes(self.mesh)[0], self.machine,
+            in_order=decisions.keep is not None, window=None if overlap is None else (overlap.window,),
+        )  # fmt: skip
 
     @cached_property
     def memory(self) -> int:
@@ -130,9 +126,7 @@ class Candidate(Timed):
         Where the machine's compiler fuses operations, these are the bytes of its kernels: what is made and read inside
         one is not stored.
         """
-        if self.feasible.figures is not None:
-            return self.feasible.figures.memory
-        return max(self.simulation.peak_bytes.values(), default=0)
+        return self.feasible.figures.memory
 
     @property
     def bound(self) -> float:
@@ -182,7 +176,7 @@ class Candidate(Timed):
     def _beside(self) -> str:
         """The operations that run beside each other; empty where moves were not searched beside operations."""
         evaluation = self.feasible.figures
-        if not self.problem.overlap or evaluation is None:
+        if not self.problem.overlap:
             return ""
         parts = (evaluation.computing, evaluation.moving, evaluation.computing + evaluation.moving - evaluation.seconds)
         computing, moving, hidden = map(seconds_text, parts)

@@ -18,8 +18,9 @@ from redistrib.programs.schedule.conflicts import reshard_instead
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.axes import dim_of
 from redistrib.programs.search.deadline import NEVER, Deadline
+from redistrib.programs.search.decisions import Decisions, cuts_of
 from redistrib.programs.search.memory import last_held
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.roles import Roles
 
 
@@ -81,11 +82,6 @@ def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
 def propagated(problem: SearchProblem, order: Sequence[str]) -> Decisions:
     """The pins, propagated axis after axis as `distribute` does it."""
     return decided_by(problem, pinned(problem, order))
-
-
-def cuts_of(form: DistType) -> dict[str, int]:
-    """The dimension that each axis cuts in a type."""
-    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}
 
 
 def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Decisions]:

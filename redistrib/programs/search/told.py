@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from redistrib.backends.jax.meetings import Meeting
@@ -15,12 +14,10 @@ from redistrib.digests import digest_of_parts
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.search.anytime import Improvement
-from redistrib.programs.search.descent import SearchResult, ends_of
+from redistrib.programs.search.decisions import Decisions, cuts_of, ends_of
 from redistrib.programs.search.evaluation import Evaluation
-from redistrib.programs.search.fitting import FeasibleResult
-from redistrib.programs.search.problem import Decisions, SearchProblem
-from redistrib.programs.search.starting import cuts_of
+from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.works import Overlap
 
 _FIGURES = ("price", "complete", "bound", "axis", "by_class", "stopped")  # of a search result
@@ -71,31 +68,27 @@ def from_json(text: str, problems: Sequence[SearchProblem], name: str) -> list[F
 
 def schedule_of(found: FeasibleResult) -> Schedule:
     """The schedule of a result, with all layers."""
-    problem, result = found.whole
-    return Schedule.of(result.decisions.propagation, *ends_of(problem, result), result.sources)
+    problem, decisions = found.whole
+    return Schedule.of(decisions.propagation, *ends_of(problem, decisions), decisions.sources)
 
 
 def _data(found: FeasibleResult) -> dict[str, Any]:
-    problem, result = found.whole
     return {
         "schedule": schedule_of(found).to_json(),
-        "keep": problem.keep,
-        "result": {figure: getattr(result, figure) for figure in _FIGURES},
+        "keep": found.result.decisions.keep,
+        "result": {figure: getattr(found.result, figure) for figure in _FIGURES},
         "evaluation": found.evaluation,
         "improvements": found.improvements,
     }
 
 
 def _result(data: dict[str, Any], problem: SearchProblem, name: str) -> FeasibleResult:
-    problem = replace(problem, keep=data["keep"])
     schedule = Schedule.from_json(data["schedule"])
-    result = SearchResult(_decisions(problem, schedule), dict(schedule.sources), **data["result"])
-    evaluation = None
-    if data["evaluation"] is not None:
-        *figures, overlap = data["evaluation"]
-        evaluation = Evaluation._make([*figures, _overlap(*overlap) if overlap is not None else None])
+    result = SearchResult(_decisions(problem, schedule).kept(data["keep"]), **data["result"])
+    *figures, overlap = data["evaluation"]
+    evaluation = Evaluation._make([*figures, _overlap(*overlap) if overlap is not None else None])
     improvements = tuple(Improvement(*improvement) for improvement in data["improvements"])
-    return FeasibleResult(problem, result, name, None, evaluation, improvements)
+    return FeasibleResult(problem, result, name, evaluation, improvements)
 
 
 def _overlap(window: int | None, ahead: Sequence[str], behind: Sequence[str]) -> Overlap:
@@ -107,4 +100,4 @@ def _decisions(problem: SearchProblem, schedule: Schedule) -> Decisions:
     schedule.decide(propagation)
     ins = {name: cuts_of(form) for name, form in schedule.starts.items()}
     outs = [cuts_of(schedule.ends[number]) for number in range(len(problem.graph.outputs))]
-    return Decisions(propagation, ins, outs)
+    return Decisions(propagation, ins, outs, dict(schedule.sources))

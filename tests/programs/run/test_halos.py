@@ -304,7 +304,7 @@ def test_a_search_cuts_in_space_what_has_no_batch(objective: Any) -> None:
     (found,) = rd.search(step, (p, *shapes), {"d": 8}, objective=objective, machine="v100", progress=False)
     spatial = {name for kind in ("conv_general_dilated", "reduce_window_max") for name in cut(found, kind)}
     assert spatial <= {"h0", "h1", "r0", "r1", "d1", "d2"}
-    guess = evaluated(found.problem, found.result.decisions, found.result.sources)
+    guess = evaluated(found.problem, found.result.decisions)
     assert guess.received == found.received_bytes == found.program.received_bytes > 0
     assert guess.memory == pytest.approx(found.memory, rel=0.05)
     assert objective == "bytes" or guess.seconds == pytest.approx(found.seconds, rel=1e-9)
@@ -406,7 +406,7 @@ def test_a_search_prices_shared_halos_once() -> None:
         progress=False,
     )
     assert set(cut(found, "conv_general_dilated")) == {"h0"}
-    guess = evaluated(found.problem, found.result.decisions, found.result.sources)
+    guess = evaluated(found.problem, found.result.decisions)
     assert guess.received == found.received_bytes == found.program.received_bytes == 7 * 6 * 1024 * 32 * 4
     assert guess.seconds == pytest.approx(found.seconds, rel=1e-9)
     assert found.bound <= found.rank[0]

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from redistrib.lang.mesh import Mesh
+from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.live import moments
 from redistrib.programs.ir.spec import nest
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
@@ -122,3 +124,12 @@ def least(choices: ChoiceGraph) -> float:
         table = edge.table({node: range(size) for node, size in enumerate(sizes)})
         total = total + table.reshape([size if n in edge.nodes else 1 for n, size in enumerate(sizes)])
     return float(total.min())
+
+
+def peak(program: ProgramData) -> int:
+    """The most bytes that a device holds.
+
+    Programs of a search call no others, and every value lies on all devices alike, so that one device stands for all.
+    """
+    held = (moment.held[program.devices[0]] + moment.scratch for moment in moments(program))
+    return max(sum(value.tile_bytes for value in program.inputs), *held)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,11 +14,13 @@ import redistrib as rd
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.search.axes import AxesProblem
-from redistrib.programs.search.descent import one_by_one, program_of, searched
+from redistrib.programs.search.classes import one_by_one
+from redistrib.programs.search.decisions import Decisions, program_of
+from redistrib.programs.search.descent import searched
 from redistrib.programs.search.exact import solved
-from redistrib.programs.search.fitting import feasible_result, peak
+from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.moves import Moves, Objective
-from redistrib.programs.search.problem import TIES, Decisions, SearchProblem
+from redistrib.programs.search.problem import TIES, SearchProblem
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
@@ -52,9 +53,9 @@ def drawn(seed: int) -> SearchProblem:
     return replace(problem, tied=dict([random.choice(pairs)])) if pairs and random.random() < 0.5 else problem
 
 
-def taken(problem: SearchProblem, found: Any) -> float:
+def taken(problem: SearchProblem, decisions: Decisions) -> float:
     """Seconds that the simulator says, or bytes that the program receives."""
-    program = program_of(problem, found, "p")
+    program = program_of(problem, decisions, "p")
     return program.received_bytes if problem.moves.objective == "bytes" else simulate(program, problem.machine).seconds
 
 
@@ -72,8 +73,8 @@ def optimum(problem: SearchProblem) -> float:
 def require_bounds(seeds: Iterable[int]) -> None:
     for seed in seeds:
         problem = drawn(seed)
-        found = searched(problem)
-        price, axes = taken(problem, found), len(problem.moves.mesh.axes)
+        found = searched(problem, "p").result
+        price, axes = taken(problem, found.decisions), len(problem.moves.mesh.axes)
         assert found.bound <= price, seed
         if axes > 1 and problem.moves.objective == "bytes":
             continue  # which work an axis has to cut depends on the cuts along the other
@@ -102,15 +103,15 @@ def test_of_random_programs_under_a_memory_limit() -> None:
     tight = 0
     for seed in range(40):
         problem = drawn(seed)
-        free = searched(problem)
-        limit = int(peak(program_of(problem, free, "p"))[0] * 0.8)
+        free = searched(problem, "p").result
+        limit = int(oracle.peak(program_of(problem, free.decisions, "p")) * 0.8)
         try:
             made = feasible_result(problem, "p", limit)
         except MemoryLimitError:
             continue
         tight += 1
-        assert made.result.bound <= taken(made.problem, made.result), seed
-        assert problem.floor <= taken(made.problem, made.result), seed
+        assert made.result.bound <= taken(made.problem, made.result.decisions), seed
+        assert problem.floor <= taken(made.problem, made.result.decisions), seed
     assert tight >= 3
 
 

@@ -16,11 +16,10 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.run.prepared import prepare
-from redistrib.programs.search.anytime import fold, harmonized, unfold
 from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.descent import SearchResult
 from redistrib.programs.search.entry import problem_of, tied
 from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.problem import ProblemFacts, SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.constants import machine
@@ -293,9 +292,9 @@ def test_a_folded_graph_has_the_kernels_of_the_whole_one() -> None:
     assert max(own.times) > 1
     for decisions in starting(own):
         alike = harmonized(own, decisions, classes_of(own))
-        few = evaluated(own, alike, {}, 16)
-        whole, found = unfold(own, SearchResult(alike, {}, 0.0, False))
-        every = evaluated(whole, found.decisions, {}, 16)
+        few = evaluated(own, alike.kept(16))
+        whole, found = unfold(own, alike)
+        every = evaluated(whole, found.kept(16))
         assert few.seconds == pytest.approx(every.seconds, rel=1e-9)
         assert few.memory == every.memory
 

@@ -15,14 +15,13 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.programs.ir.program import Loop, Program
-from redistrib.programs.search.anytime import fold, unfold
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.descent import SearchResult, program_of
+from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import evaluated
-from redistrib.programs.search.fitting import peak
+from redistrib.programs.search.layers import fold, unfold
 from redistrib.programs.search.memory import least_held
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import estimate, starting
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.kernels.fusion import kernels_of
@@ -102,14 +101,14 @@ def test_what_is_found_is_right_and_takes_what_it_says(case: str, objective: Any
     (found,) = rd.search(function, args, MESH, objective=objective, trip_count=10, progress=False)
     assert looped(found.program)
     same(found.distributed(*args), jax.jit(function)(*args))
-    guess = evaluated(found.problem, found.result.decisions, found.result.sources)
+    guess = evaluated(found.problem, found.result.decisions)
     assert guess.received == found.received_bytes == found.program.received_bytes
     assert guess.memory == pytest.approx(found.memory, rel=0.02)
     assert objective == "bytes" or guess.seconds == pytest.approx(found.seconds, rel=1e-9)
     assert found.bound <= found.rank[0]
 
 
-def _drawn(function: Any, args: Any, seed: int, profile: str = "gpu") -> tuple[SearchProblem, SearchResult, float]:
+def _drawn(function: Any, args: Any, seed: int, profile: str = "gpu") -> tuple[SearchProblem, Decisions, float]:
     """A schedule drawn at random, and its price as the search has it."""
     random, problem = Random(seed), oracle.traced(function, args, "{d:4}")
     axis = AxesProblem(problem, Decisions.none(problem), ["d"], classes_of(problem))
@@ -117,27 +116,27 @@ def _drawn(function: Any, args: Any, seed: int, profile: str = "gpu") -> tuple[S
         choice = [random.randrange(len(own)) for own in axis.options]
         price = axis.choices.price(choice)
         if math.isfinite(price):
-            return problem, SearchResult(axis.chosen(choice), axis.sources(choice), price, False), price
+            return problem, axis.chosen(choice), price
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_price_of_any_schedule_is_what_its_program_takes(case: str) -> None:
     function, args = CASES[case]
     for seed in range(4):
-        problem, result, price = _drawn(function, args, seed)
-        program = program_of(problem, result, "p")
+        problem, decisions, price = _drawn(function, args, seed)
+        program = program_of(problem, decisions, "p")
         seconds = simulate(program, problem.machine, record=False).seconds
         assert price == pytest.approx(seconds, rel=1e-9), seed
-        assert evaluated(problem, result.decisions, result.sources).received == program.received_bytes
+        assert evaluated(problem, decisions).received == program.received_bytes
 
 
 def test_the_estimates_of_starts_know_the_steps() -> None:
     few, many = (oracle.traced(step, of_layers(layers), "{d:4}") for layers in (4, 40))
     for one, other in zip(starting(few), starting(many), strict=True):
         assert estimate(many, other).price > 5 * estimate(few, one).price
-        program = program_of(many, SearchResult(other, {}, 0.0, False), "p")
+        program = program_of(many, other, "p")
         assert evaluated(many, other).received == program.received_bytes
-        assert least_held(many.graph, 4, {}, ())[0] <= peak(program)[0]
+        assert least_held(many.graph, 4, {}, ())[0] <= oracle.peak(program)
 
 
 def test_a_search_does_not_grow_with_the_steps() -> None:
@@ -222,11 +221,10 @@ def test_layers_with_loops_in_them_are_folded() -> None:
     assert len(own.graph.operations) < 0.6 * len(problem.graph.operations)
     assert {loop.steps for loop in own.graph.loops} == {4}
     for decisions in starting(own):
-        result = SearchResult(decisions, {}, 0.0, False)
-        whole, every = unfold(own, result)
-        few, many = evaluated(own, decisions), evaluated(whole, every.decisions)
+        whole, every = unfold(own, decisions)
+        few, many = evaluated(own, decisions), evaluated(whole, every)
         assert few.seconds == pytest.approx(many.seconds, rel=0.05)
-        assert evaluated(whole, every.decisions).received == program_of(whole, every, "p").received_bytes
+        assert evaluated(whole, every).received == program_of(whole, every, "p").received_bytes
 
 
 def test_nothing_is_fused_into_the_steps_of_a_loop() -> None:

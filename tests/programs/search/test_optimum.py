@@ -14,14 +14,15 @@ import pytest
 from redistrib.lang.types import DistType
 from redistrib.programs.lower.build import build
 from redistrib.programs.lower.versions import MovePlanner
-from redistrib.programs.search import descent, exact, integer
+from redistrib.programs.search import exact, integer
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
-from redistrib.programs.search.descent import classes_of, program_of, searched
+from redistrib.programs.search.classes import classes_of, one_by_one
+from redistrib.programs.search.decisions import Decisions, program_of
+from redistrib.programs.search.descent import searched
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.exact import solved
 from redistrib.programs.search.integer import relaxed, solve
-from redistrib.programs.search.problem import Decisions
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
 
@@ -92,12 +93,14 @@ def test_random_programs_against_trying_everything() -> None:
     """Every operation, argument and result on its own; what is found takes as long as the simulator says."""
     for seed in range(200):
         problem = oracle.problem(oracle.program(Random(seed)), "x=4")
-        choices = AxesProblem(problem, Decisions.none(problem), ["x"], descent.one_by_one(problem)).choices
+        choices = AxesProblem(problem, Decisions.none(problem), ["x"], one_by_one(problem)).choices
         best = oracle.least(choices)
-        found = searched(problem)
+        found = searched(problem, "p").result
         assert found.complete, seed
         assert found.price == pytest.approx(best, rel=1e-9), seed
-        assert simulate(program_of(problem, found, "p"), problem.machine).seconds == pytest.approx(best, rel=1e-9), seed
+        assert simulate(program_of(problem, found.decisions, "p"), problem.machine).seconds == pytest.approx(
+            best, rel=1e-9
+        ), seed
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_two_axes_against_deciding_them_together(flops: int) -> None:
     ratios, tried = [], 0
     for seed in range(100):
         problem = oracle.problem(oracle.program(Random(seed), 8, flops), "x=4,y=2")
-        classes = descent.one_by_one(problem)
+        classes = one_by_one(problem)
         choices = AxesProblem(problem, Decisions.none(problem), ["x", "y"], classes).choices
         best = solved(choices)
         assert best.optimal, seed
@@ -116,7 +119,7 @@ def test_two_axes_against_deciding_them_together(flops: int) -> None:
         if math.prod(len(node.prices) for node in choices.nodes) <= 10**7:
             assert price == pytest.approx(oracle.least(choices), rel=1e-9), seed
             tried += 1
-        ratios.append(searched(problem).price / price)
+        ratios.append(searched(problem, "p").price / price)
     assert tried >= 10
     assert min(ratios) > 1 - 1e-6
     assert sum(ratio < 1 + 1e-6 for ratio in ratios) >= 95
@@ -129,7 +132,7 @@ def test_random_programs_against_building_everything(seed: int) -> None:
     graph = oracle.program(Random(100 + seed))
     problem = oracle.problem(graph, "x=4")
     axes_problem = AxesProblem(problem, Decisions.none(problem), ["x"], classes_of(problem))
-    best = searched(problem).price
+    best = searched(problem, "p").price
     tried = itertools.product(*map(range, map(len, axes_problem.options)))
     for choice in itertools.islice(tried, 0, None, max(1, math.prod(map(len, axes_problem.options)) // 150)):
         decisions = axes_problem.chosen(choice)
@@ -175,27 +178,24 @@ def test_layers_that_are_alike_take_no_longer_than_decided_one_by_one(seed: int,
     weights = [models.form(width, width)] * random.randint(8, 12)
     problem = oracle.traced(function, (weights, models.form(width, width)), "x=4")
     assert len({*classes_of(problem).operations}) < len(problem.graph.operations)
-    each = solved(AxesProblem(problem, Decisions.none(problem), ["x"], descent.one_by_one(problem)).choices)
+    each = solved(AxesProblem(problem, Decisions.none(problem), ["x"], one_by_one(problem)).choices)
     assert each.optimal
-    found = searched(problem)
+    found = searched(problem, "p").result
     assert found.price == pytest.approx(each.bound, rel=1e-9)
     assert found.bound == pytest.approx(each.bound, rel=1e-9)
 
 
-def test_what_is_nearly_alike_is_decided_as_one_first_and_then_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a program of many operations: the result is that of the finer problem, the bound that of all schedules."""
-    monkeypatch.setattr(descent, "MANY", 4)
-    for function, seed in itertools.product((models.chain, models.turned), range(3)):
-        width = Random(seed).choice([256, 1024, 4096])
-        weights = [models.form(width, width)] * 9
-        problem = oracle.traced(function, (weights, models.form(width, width)), "x=4")
-        assert len({*classes_of(problem, descent.COARSE).operations}) < len({*classes_of(problem).operations})
-        exact_one = solved(AxesProblem(problem, Decisions.none(problem), ["x"], classes_of(problem)).choices)
-        each = solved(AxesProblem(problem, Decisions.none(problem), ["x"], descent.one_by_one(problem)).choices)
-        found = searched(problem)
-        assert found.price == pytest.approx(exact_one.bound, rel=1e-9)
-        assert found.bound == pytest.approx(each.bound, rel=1e-9)
-        assert not found.by_class
+def test_what_is_alike_is_decided_as_one_first_and_then_by_itself() -> None:
+    """What is found is the optimum of all schedules, below that of those which cut like operations alike."""
+    weights = [models.form(1024, 1024)] * 9
+    problem = oracle.traced(models.turned, (weights, models.form(1024, 1024)), "x=4")
+    alike = solved(AxesProblem(problem, Decisions.none(problem), ["x"], classes_of(problem)).choices)
+    each = solved(AxesProblem(problem, Decisions.none(problem), ["x"], one_by_one(problem)).choices)
+    assert each.bound < 0.99 * alike.bound
+    found = searched(problem, "p").result
+    assert found.price == pytest.approx(each.bound, rel=1e-9)
+    assert found.bound == pytest.approx(each.bound, rel=1e-9)
+    assert not found.by_class
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -204,7 +204,7 @@ def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: i
     axes_problem = AxesProblem(problem, Decisions.none(problem), ["x", "y"], classes_of(problem))
     together = solved(axes_problem.choices)
     assert together.optimal
-    assert 0 < together.bound <= searched(problem).price * (1 + 1e-9)
+    assert 0 < together.bound <= searched(problem, "p").price * (1 + 1e-9)
     decisions = axes_problem.chosen(together.choice)
     starts = {
         name: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)

@@ -24,13 +24,13 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.behind import scattered_behind
 from redistrib.programs.search import moves as moves_module
-from redistrib.programs.search.anytime import fold, harmonized, unfold
 from redistrib.programs.search.axes import AxesProblem
-from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.descent import SearchResult, one_by_one, program_of
+from redistrib.programs.search.classes import classes_of, one_by_one
+from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.fitting import feasible_result
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.layers import fold, harmonized, unfold
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
@@ -56,7 +56,7 @@ def test_a_schedule_takes_what_its_program_takes() -> None:
     for problem in problems:
         for decisions in starting(problem):
             guess = evaluated(problem, decisions)
-            program = program_of(problem, SearchResult(decisions, {}, 0.0, False), "p")
+            program = program_of(problem, decisions, "p")
             found = simulate(program, problem.machine, overlap=True, record=False)
             assert guess.seconds == pytest.approx(found.seconds, rel=1e-9)
             assert guess.memory == pytest.approx(max(found.peak_bytes.values()), rel=0.1)
@@ -73,8 +73,8 @@ def test_folded_layers_take_what_all_of_them_take(profile: str) -> None:
     for decisions in itertools.islice(starting(own), 1, None, 2):
         alike = harmonized(own, decisions, classes_of(own))
         few = evaluated(own, alike)
-        whole, found = unfold(own, SearchResult(alike, {}, 0.0, False))
-        every = evaluated(whole, found.decisions)
+        whole, found = unfold(own, alike)
+        every = evaluated(whole, found)
         assert few.seconds == pytest.approx(every.seconds, rel=0.02)
         assert few.memory == pytest.approx(every.memory, rel=0.15)
         assert few.seconds <= (few.computing + few.moving) * (1 + 1e-12)
@@ -87,7 +87,7 @@ def test_steps_of_loops_gather_ahead() -> None:
     best = None
     for decisions in starting(own):
         guess = evaluated(own, decisions)
-        program = program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
+        program = program_of(own, decisions, "p")
         if guess.overlap is not None and guess.overlap.ahead:
             best = guess
             program = gathered_ahead(program, guess.overlap.ahead)
@@ -104,7 +104,7 @@ def test_steps_of_loops_scatter_behind() -> None:
     chosen = 0
     for decisions in starting(own):
         guess = evaluated(own, decisions)
-        program = program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
+        program = program_of(own, decisions, "p")
         apart = simulate(program, own.machine, overlap=True, record=False)
         if guess.overlap is None or not guess.overlap.behind:
             continue
@@ -171,14 +171,14 @@ def gap(problem: SearchProblem) -> float | None:
     assert found.result.bound <= found.price * (1 + 1e-12)
     assert problem.floor <= found.price * (1 + 1e-12)
     apart = feasible_result(replace(problem, overlap=False), "p", None)
-    own = evaluated(problem, apart.result.decisions, apart.result.sources, apart.problem.keep)
+    own = evaluated(problem, apart.result.decisions)
     assert found.price <= own.seconds * (1 + 1e-6)
     names = problem.moves.mesh.names
     axes = AxesProblem(replace(problem, ties=0.0), Decisions.none(problem), names, one_by_one(problem))
     if math.prod(map(len, axes.options)) > 1500:
         return None
     choices = itertools.product(*(range(len(options)) for options in axes.options))
-    least = min(evaluated(problem, axes.chosen(choice), axes.sources(choice)).seconds for choice in choices)
+    least = min(evaluated(problem, axes.chosen(choice)).seconds for choice in choices)
     assert problem.floor <= least * (1 + 1e-12)
     if len(names) == 1:
         assert found.result.bound <= least * (1 + 1e-12)

@@ -17,14 +17,15 @@ from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.program import Program
 from redistrib.programs.search import fitting
-from redistrib.programs.search.anytime import fold, harmonized, unfold
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import Deadline
-from redistrib.programs.search.descent import SearchResult
+from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.evaluation import Evaluation, evaluated
-from redistrib.programs.search.fitting import FeasibleResult, feasible_result
-from redistrib.programs.search.problem import Decisions, SearchProblem
+from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.found import FeasibleResult, SearchResult
+from redistrib.programs.search.layers import fold, harmonized, unfold
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.search.works import Overlap
 from redistrib.programs.time import clocks
@@ -79,17 +80,16 @@ LOOPS = {
 }
 
 
-def schedules(problem: SearchProblem, seed: int, count: int = 3) -> Iterator[SearchResult]:
+def schedules(problem: SearchProblem, seed: int, count: int = 3) -> Iterator[Decisions]:
     """The schedules that people write, and some drawn at random."""
-    for decisions in starting(problem):
-        yield SearchResult(decisions, {}, 0.0, False)
+    yield from starting(problem)
     random, names = Random(seed), problem.moves.mesh.names
     axes = AxesProblem(problem, Decisions.none(problem), names, one_by_one(problem))
     for _ in range(50):
         choice = [random.randrange(len(options)) for options in axes.options]
         if count and math.isfinite(axes.choices.price(choice)):
             count -= 1
-            yield SearchResult(axes.chosen(choice), axes.sources(choice), 0.0, False)
+            yield axes.chosen(choice)
 
 
 def require_equal(
@@ -100,9 +100,9 @@ def require_equal(
     beside = 0
     for overlap in overlaps:
         own = replace(problem, overlap=overlap)
-        for result in schedules(own, seed, count):
-            guess = evaluated(own, result.decisions, result.sources)
-            found = FeasibleResult(own, result, "p", evaluation=guess)
+        for decisions in schedules(own, seed, count):
+            guess = evaluated(own, decisions)
+            found = FeasibleResult(own, SearchResult(decisions, 0.0, False), "p", guess)
             if guess.overlap is None:
                 run = simulate(found.program, own.machine, record=False)
                 beside += overlaps == (False,)
@@ -185,8 +185,8 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
         for decisions in starting(problem):
             alike = harmonized(problem, decisions, classes_of(problem))
             few = evaluated(problem, alike)
-            whole, found = unfold(problem, SearchResult(alike, {}, 0.0, False))
-            every = evaluated(whole, found.decisions)
+            whole, found = unfold(problem, alike)
+            every = evaluated(whole, found)
             ratios.append(few.memory / every.memory)
             assert (0.84 if overlap else 0.985) <= ratios[-1] <= 1.05
     assert sum(abs(ratio - 1) < 0.002 for ratio in ratios) >= 0.9 * len(ratios)
@@ -198,7 +198,7 @@ def test_a_limit_holds_with_all_layers(overlap: bool, monkeypatch: pytest.Monkey
     """Here all layers hold a fifth more than those that stand for them."""
     own = replace(blocks(6, profile="h100"), overlap=overlap)
     free = feasible_result(own, "steps", None, Deadline.after(1.0))
-    assert free.evaluation is not None and free.problem.folded is not None
+    assert free.problem.folded is not None
 
     def more(problem: SearchProblem, *how: Any) -> Evaluation:
         found = evaluated(problem, *how)
@@ -207,9 +207,9 @@ def test_a_limit_holds_with_all_layers(overlap: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(fitting, "evaluated", more)
     most = free.evaluation.memory * 11 // 10
     fits = feasible_result(own, "steps", most, Deadline.after(1.0))
-    assert fits.evaluation is not None and fits.evaluation.memory <= most
+    assert fits.evaluation.memory <= most
     whole, found = fits.whole
-    assert evaluated(whole, found.decisions, found.sources, whole.keep, most).memory * 6 // 5 <= most
+    assert evaluated(whole, found, most).memory * 6 // 5 <= most
     with pytest.raises(MemoryLimitError) as caught:
         feasible_result(own, "steps", 1000, Deadline.after(1.0))
     assert caught.value.limit == 1000 < caught.value.least

@@ -17,10 +17,10 @@ from redistrib.programs.run.prepared import prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import apply
 from redistrib.programs.search import roles as module
-from redistrib.programs.search.anytime import searched_anytime
-from redistrib.programs.search.descent import SearchResult, program_of
+from redistrib.programs.search.decisions import program_of
+from redistrib.programs.search.descent import searched
 from redistrib.programs.search.entry import problem_of, tied
-from redistrib.programs.search.fitting import feasible_result, peak
+from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import SearchProblem
@@ -83,7 +83,7 @@ def test_pins_hold_in_all() -> None:
         assert decisions.ins["x"]["d"] == 1
         assert "t" not in decisions.ins["params/0/up"]
         assert decisions.propagation.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
-        program_of(own, SearchResult(decisions, {}, 0.0, False), "p")
+        program_of(own, decisions, "p")
 
 
 def _called(own: SearchProblem, name: str) -> Any:
@@ -94,10 +94,10 @@ def test_an_estimate_is_exact_where_nothing_moves() -> None:
     for seed in range(40):
         own = oracle.problem(oracle.program(Random(seed)), "x=4")
         whole = next(starting(own))
-        program = program_of(own, SearchResult(whole, {}, 0.0, False), "p")
+        program = program_of(own, whole, "p")
         guess = estimate(own, whole)
         assert guess.price == pytest.approx(simulate(program, own.machine).seconds, rel=1e-9), seed
-        assert guess.peak == peak(program)[0], seed
+        assert guess.peak == oracle.peak(program), seed
 
 
 def test_no_schedule_holds_less_than_is_said() -> None:
@@ -105,7 +105,7 @@ def test_no_schedule_holds_less_than_is_said() -> None:
         own = oracle.problem(oracle.program(Random(seed)), "x=4")
         floor, _ = least_held(own.graph, 4, {})
         for decisions in starting(own):
-            assert floor <= peak(program_of(own, SearchResult(decisions, {}, 0.0, False), "p"))[0], seed
+            assert floor <= oracle.peak(program_of(own, decisions, "p")), seed
         try:
             feasible_result(own, "p", floor)
         except MemoryLimitError as error:
@@ -239,7 +239,7 @@ def test_each_improvement_on_the_starts_is_reported() -> None:
         assert prices == sorted(prices, reverse=True)
         assert prices[-1] == found.rank[0]
         assert [one.elapsed for one in found.improvements] == sorted(one.elapsed for one in found.improvements)
-        searched_anytime(found.problem.whole or found.problem, "p", None, report_progress=lines.append)
+        searched(found.problem.whole or found.problem, "p", None, report_progress=lines.append)
         assert [line.split(", ")[0] for line in lines if "on a device" in line] == [*map(seconds_text, prices)]
 
 

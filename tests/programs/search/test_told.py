@@ -25,7 +25,7 @@ from tests.programs.search.models import block_args, block_step, chain, form
 )
 def test_what_is_told_is_the_same_schedule(function: Any, args: Any, options: dict[str, Any]) -> None:
     (found, *_) = rd.search(function, args, {"d": 2, "t": 2}, **options)
-    problem = replace(found.feasible.whole[0], keep=None)
+    problem = found.feasible.whole[0]
     name = found.feasible.name
     told, none = from_json(to_json([found.feasible, None]), [problem, problem], name)
     assert none is None and told is not None

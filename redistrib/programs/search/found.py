@@ -1,0 +1,131 @@
+"""What a search found: a schedule, its price and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from redistrib.programs.ir.program import Program
+from redistrib.programs.lower.ahead import gathered_ahead
+from redistrib.programs.lower.behind import scattered_behind
+from redistrib.programs.search.decisions import Decisions, program_of
+from redistrib.programs.search.evaluation import Evaluation
+from redistrib.programs.search.layers import unfold
+from redistrib.programs.search.moves import PLANNED
+from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.works import Overlap
+from redistrib.programs.time.entry import simulate
+from redistrib.programs.time.result import Simulation
+
+
+class Improvement(NamedTuple):
+    """A schedule that was better than all before it.
+
+    Attributes:
+        elapsed: seconds since the search began.
+        price: seconds of a call, or bytes that all devices receive.
+        memory: bytes on a device.
+
+    >>> import jax.numpy as jnp
+    >>> import redistrib as rd
+    >>> args = jnp.ones((64, 8)), jnp.ones((8, 8))
+    >>> found = rd.search(lambda x, w: x @ w, args, {"d": 4}, machine="v5e", progress=False)
+    >>> prices = [improvement.price for improvement in found[0].improvements]
+    >>> prices == sorted(prices, reverse=True)
+    True
+    """
+
+    elapsed: float
+    price: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search.
+
+    Attributes:
+        decisions: the cuts of everything.
+        price: the objective: seconds, or bytes.
+        complete: whether nothing was cut short.
+        bound: lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but `axis`.
+        axis: whose cuts the bound ranges over; empty where the bound ranges over all axes.
+        by_class: whether the bound ranges only over schedules with one cut for each isomorphism class.
+        stopped: whether the time was up before the search was over.
+    """
+
+    decisions: Decisions
+    price: float
+    complete: bool
+    bound: float = 0.0
+    axis: str = ""
+    by_class: bool = False
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class FeasibleResult:
+    """A schedule, its time and its memory.
+
+    Attributes:
+        problem: as it was searched at last.
+        result: the schedule.
+        name: of the program.
+        evaluation: time and memory, by which it was searched.
+        improvements: the schedules that the search came to one after the other.
+    """
+
+    problem: SearchProblem
+    result: SearchResult
+    name: str
+    evaluation: Evaluation
+    improvements: tuple[Improvement, ...] = ()
+
+    @cached_property
+    def whole(self) -> tuple[SearchProblem, Decisions]:
+        """The problem and the schedule with all layers."""
+        return unfold(self.problem, self.result.decisions)
+
+    @cached_property
+    def program(self) -> Program:
+        """Of the whole schedule."""
+        program = program_of(*self.whole, self.name)
+        if self.overlap and self.overlap.ahead:
+            program = gathered_ahead(program, self.overlap.ahead)
+        return scattered_behind(program, self.overlap.behind) if self.overlap and self.overlap.behind else program
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program on the machine of the search, its moves beside operations as far as was found."""
+        window = None if self.overlap is None else self.overlap.window
+        beside = self.overlap is not None
+        return simulate(self.program, self.problem.machine, overlap=beside, window=window, record=False)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether its figures are those of its program; on many devices planning takes long."""
+        return self.problem.moves.mesh.size <= PLANNED
+
+    @cached_property
+    def figures(self) -> Evaluation:
+        """Time and memory of the program, whose moves have plans; else those by which it was searched."""
+        if not self.is_planned:
+            return self.evaluation
+        memory, busy = max(self.simulation.peak_bytes.values(), default=0), dict[str, float]()
+        for (_, stream), seconds in self.simulation.run.busy.items():
+            busy[stream] = max(busy.get(stream, 0.0), seconds)
+        seconds, computing = self.simulation.seconds, self.evaluation.computing
+        moving = seconds - computing if self.overlap is None else busy.get("moves", 0.0)
+        received = self.program.received_bytes
+        return self.evaluation._replace(seconds=seconds, moving=moving, received=received, memory=memory)
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """How far moves run beside operations; None where they do not."""
+        return self.evaluation.overlap
+
+    @property
+    def price(self) -> float:
+        """Predicted seconds of a call, or bytes that all devices receive."""
+        return self.evaluation.price(self.problem.moves.objective)

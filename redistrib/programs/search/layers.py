@@ -1,0 +1,100 @@
+"""Repeated layers of a search problem, which are decided once, and the schedule of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from redistrib.lang.types import DistType
+from redistrib.programs.search.classes import marks_of
+from redistrib.programs.search.decisions import Decisions
+from redistrib.programs.search.folding import Folded, folded
+from redistrib.programs.search.isomorphism import IsomorphismClasses
+from redistrib.programs.search.problem import ProblemFacts, SearchProblem
+
+
+def fold(problem: SearchProblem) -> SearchProblem:
+    """The problem with its repeated layers decided once; the problem itself where none repeats."""
+    folding = folded(problem.graph, marks_of(problem), problem.tied)
+    if len(folding.graph.operations) == len(problem.graph.operations):
+        return problem
+    work = {folding.operations[number]: cuts for number, cuts in problem.work.items()}
+    return replace(
+        problem,
+        graph=folding.graph,
+        folded=folding,
+        whole=problem,
+        starts={folding.inputs[name]: form for name, form in problem.starts.items()},
+        ends={folding.outputs[number]: form for number, form in problem.ends.items()},
+        pins={
+            folding.inputs[name] if isinstance(name, str) else folding.outputs[name]: dims
+            for name, dims in problem.pins.items()
+        },
+        work=work,
+        tied={folding.outputs[number]: folding.inputs[name] for number, name in problem.tied.items()},
+        donated=tuple(dict.fromkeys(folding.inputs[name] for name in problem.donated)),
+        option_cache={},
+        plans={},
+        facts=ProblemFacts(),
+    )
+
+
+def unfold(problem: SearchProblem, decisions: Decisions) -> tuple[SearchProblem, Decisions]:
+    """The whole problem, and the schedule of all its layers."""
+    folding, whole = problem.folded, problem.whole
+    if folding is None or whole is None:
+        return problem, decisions
+    every = Decisions.none(whole)
+    for k, number in enumerate(folding.operations):
+        every.propagation.cuts[k] = dict(decisions.propagation.cuts[number])
+        every.propagation.carries[k] = dict(decisions.propagation.carries[number])
+    every.ins = {name: dict(decisions.ins[other]) for name, other in folding.inputs.items()}
+    every.outs = [dict(decisions.outs[number]) for number in folding.outputs]
+    every.keep = decisions.keep
+    by_value: dict[str, list[tuple[DistType, DistType]]] = {}
+    for (name, form), source in decisions.sources.items():
+        by_value.setdefault(name, []).append((form, source))
+    for name, other in _values(folding, whole, problem):
+        every.sources.update(((name, form), source) for form, source in by_value.get(other, ()))
+    return whole, every
+
+
+def _values(folding: Folded, whole: SearchProblem, problem: SearchProblem) -> Iterator[tuple[str, str]]:
+    """Every value of the whole graph with the one that stands for it."""
+    yield from folding.inputs.items()
+    for operation, number in zip(whole.graph.operations, folding.operations, strict=True):
+        for array, other in zip(operation.outs, problem.graph.operations[number].outs, strict=True):
+            yield array.name, other.name
+
+
+def harmonized(problem: SearchProblem, decisions: Decisions, classes: IsomorphismClasses) -> Decisions:
+    """The decisions with one cut for each class of layers: that of the layer that stands for most."""
+    if problem.folded is None:
+        return decisions
+    harmonised = decisions.copy()
+    standing: dict[object, int] = {}
+    for k, cell in enumerate(problem.folded.cells):
+        if cell is not None and (cell not in standing or problem.times[k] > problem.times[standing[cell]]):
+            standing[cell] = k
+    first: dict[int, str] = {}
+    times = problem.folded.input_times
+    for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
+        if number not in first or times[array.name] > times[first[number]]:
+            first[number] = array.name
+    for k, cell in enumerate(problem.folded.cells):
+        if cell is not None:
+            harmonised.propagation.cuts[k] = dict(decisions.propagation.cuts[standing[cell]])
+            harmonised.propagation.carries[k] = dict(decisions.propagation.carries[standing[cell]])
+    for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
+        harmonised.ins[array.name] = dict(decisions.ins[first[number]])
+    ends: dict[object, int] = {}
+    for number, name in enumerate(problem.graph.outputs):
+        if number in problem.tied:
+            harmonised.outs[number] = dict(harmonised.ins[problem.tied[number]])
+        elif name in problem.graph.makers:
+            k, write = problem.graph.makers[name]
+            cell = problem.folded.cells[k]
+            if cell is not None:
+                standing_end = ends.setdefault((cell, write), number)
+                harmonised.outs[number] = dict(harmonised.outs[standing_end])
+    return harmonised
