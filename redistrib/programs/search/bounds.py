@@ -8,13 +8,11 @@ from dataclasses import replace
 
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
+from redistrib.programs.search.constants import ALONE, WEIGHTS
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.programs.search.exact import lower_bound
 from redistrib.programs.search.found import SearchResult
 from redistrib.programs.search.problem import SearchProblem
-
-ALONE = 400  # operations of a program, up to which each is decided by itself in the end
-WEIGHTS = (0.0, 0.25, 1.0, 4.0)  # of seconds of moves beside those of operations, of which bounds are found
 
 
 def bounded(problem: SearchProblem, result: SearchResult, deadline: Deadline = NEVER) -> SearchResult:

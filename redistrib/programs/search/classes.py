@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.search.constants import NEAR
 from redistrib.programs.search.folding import Folded
-from redistrib.programs.search.isomorphism import NEAR, IsomorphismClasses, isomorphism_classes
+from redistrib.programs.search.isomorphism import IsomorphismClasses, isomorphism_classes
 from redistrib.programs.search.problem import SearchProblem
 
 

@@ -19,9 +19,23 @@ from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.entry import KEPT
 from redistrib.programs.search.axes import AxesProblem
-from redistrib.programs.search.bounds import ALONE, bounded
+from redistrib.programs.search.bounds import bounded
 from redistrib.programs.search.choices import ChoiceGraph
 from redistrib.programs.search.classes import classes_of, one_by_one
+from redistrib.programs.search.constants import (
+    ALONE,
+    BETTER,
+    CHEAPEST,
+    CONVERSIONS,
+    DECIDING,
+    DERIVING,
+    HALVINGS,
+    HIDDEN,
+    STEEP,
+    STEPS,
+    TOGETHER,
+    TURNED,
+)
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.elimination import Elimination
@@ -35,19 +49,6 @@ from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
 from redistrib.report import seconds_text
-
-DECIDING = 0.85  # of the time that there is; the rest is for the bound
-DERIVING = 0.5  # of it at most, for the schedules that people write
-TOGETHER = 1_500  # options of all operations that two axes may have where they are decided together
-HIDDEN = ((1.0, 1.0), (0.1, 1.0), (0.1, 0.3), (4.0, 4.0))  # times the seconds of moves, where they may be hidden:
-# of those that wait for nothing, and of others
-TURNED = 300  # decisions turned to another option, at most, where moves run beside operations
-CONVERSIONS = 10_000  # of the values of two axes that are decided together, up to which the relaxation is solved
-BETTER = 1e-7  # of the price, by which a schedule must be better to be taken
-CHEAPEST = 0.01  # of the price over the bytes of the fastest schedule: the first price of a byte
-STEEP = 8.0  # how much dearer a byte becomes where too much is held
-STEPS = 8  # in which it does
-HALVINGS = 3  # of the price of a byte, to come near the limit again
 
 
 def searched(

@@ -16,11 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from redistrib.programs.search.choices import ChoiceGraph, Floats
+from redistrib.programs.search.constants import LARGEST, MOST_NODES, WHOLE
 from redistrib.programs.search.deadline import NEVER, Deadline
-
-LARGEST = 4_000_000  # entries of a table
-WHOLE = 500_000  # entries of the table of an edge that keeps all options
-MOST_NODES = 32  # nodes of a table besides the decided one; NumPy has arrays of 64 dimensions
 
 
 class CostFactor(NamedTuple):

@@ -20,6 +20,7 @@ from redistrib.programs.run.entry import donated_by
 from redistrib.programs.run.prepared import Prepared, prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import together
+from redistrib.programs.search.constants import LEAST
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import FeasibleResult
@@ -38,8 +39,6 @@ from redistrib.sizes import parse_size
 if TYPE_CHECKING:
     from redistrib.programs.search.staged import Staged
     from redistrib.programs.stages.grid import Layouts
-
-LEAST = 0.2  # of the limit in seconds, that there is for schedules however long it takes to trace the function
 
 
 @renamed("profile", "machine")

@@ -11,18 +11,20 @@ import math
 from collections.abc import Sequence
 
 from redistrib.programs.search.choices import ChoiceGraph
+from redistrib.programs.search.constants import (
+    CLOSED,
+    GAP,
+    MANY,
+    NEIGHBOURHOOD,
+    ROUNDING,
+    SHARES,
+    SMALL,
+    STRIDE,
+    WITHIN,
+)
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.programs.search.elimination import Elimination, neighbourhood
-from redistrib.programs.search.integer import GAP, Solution, relaxed, solve
-
-SMALL = 1_000_000  # entries of a table of a problem that one table solves
-NEIGHBOURHOOD = 24  # nodes
-CLOSED = 60  # nodes of a problem of which the integer program is solved, to the end
-MANY = 200  # nodes above which a known choice is improved without another relaxation
-SHARES = (1e-6, 0.05, 0.1, 0.2, 0.3)  # of an option in the relaxation, from which on it is tried
-STRIDE = 4  # from the centre of one neighbourhood to that of the next
-WITHIN = 100_000  # entries of a table of a neighbourhood
-ROUNDING = 1e-10  # of a sum of prices, by which it may differ when it is added up in another order
+from redistrib.programs.search.integer import Solution, relaxed, solve
 
 
 def solved(

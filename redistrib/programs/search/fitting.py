@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redistrib.errors import MemoryLimitError
+from redistrib.programs.search.constants import APART, FREE, NEAR_LIMIT
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.problem import SearchProblem
-
-APART = 0.4  # of the time that there is, for the search without overlap where moves run beside operations
-FREE = 0.5  # of the whole time, for the fastest schedule without regard to memory
-NEAR_LIMIT = 0.8  # of the limit, above which all layers are counted; folded ones were seen to hold 0.846 of their bytes
 
 
 def feasible_result(

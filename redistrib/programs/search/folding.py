@@ -18,15 +18,9 @@ import numpy as np
 
 from redistrib.arith import Int64
 from redistrib.programs.ir.graph import Graph, Operation
+from redistrib.programs.search.constants import AFTER, AGREED, LAYERS_KEPT, SLACK, SWEEPS, WIDEST
 from redistrib.programs.search.isomorphism import operation_keys
 from redistrib.programs.search.repetitions import Repetition, repetitions, turnings
-
-LAYERS_KEPT = 2  # layers before those that are taken out; the last of these stands for them
-AFTER = 1  # layers after them
-AGREED = 0.5  # of the arrays that two runs have in common, that must say which layers go together
-WIDEST = 16  # operations that have an array in common, above which it says nothing of layers
-SWEEPS = 2  # in which runs are begun elsewhere, one after the other
-SLACK = 3  # layers by which readers of a run may look back or ahead
 
 
 @dataclass(frozen=True)

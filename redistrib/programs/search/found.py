@@ -9,10 +9,10 @@ from typing import NamedTuple
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.behind import scattered_behind
+from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.layers import unfold
-from redistrib.programs.search.moves import PLANNED
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.works import Overlap
 from redistrib.programs.time.entry import simulate

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 
 from redistrib.programs.search.choices import ChoiceGraph, Floats, ReshardEdge
+from redistrib.programs.search.constants import COMBINATIONS, GAP
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
-
-GAP = 1e-6  # of the objective
-COMBINATIONS = 2_000  # of options of a value's maker and readers, up to which each is a variable
 
 
 @dataclass(frozen=True)

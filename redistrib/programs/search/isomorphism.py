@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from redistrib.cache import Key
 from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.search.constants import NEAR
 from redistrib.programs.time.kernels.kinds import identity
-
-NEAR = 3  # steps from operation to operation
 
 
 @dataclass(frozen=True)

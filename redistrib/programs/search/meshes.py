@@ -7,9 +7,8 @@ from itertools import permutations
 
 from redistrib.arith import divisors
 from redistrib.lang.mesh import Axis, Mesh
+from redistrib.programs.search.constants import AXES
 from redistrib.programs.time.machine import Machine
-
-AXES = 3  # of a mesh, at most
 
 
 def meshes_of(devices: int, machine: Machine) -> list[Mesh]:

@@ -15,6 +15,7 @@ from redistrib.plans.memory import beside_ends
 from redistrib.programs.ir.value import Place, Value, pulled
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.search.axis_prices import AxisPrices
+from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.prices import direct_stages, plan_stages
@@ -23,8 +24,6 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import placement_of
 
 Objective: TypeAlias = Literal["seconds", "bytes"]
-
-PLANNED = 32  # devices of a mesh, up to which a move has the price of its plan
 
 
 class Price(NamedTuple):

@@ -13,6 +13,7 @@ from redistrib.programs.ir.graph import Graph
 from redistrib.programs.lower.versions import Plans
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.candidates import Option, of_decided, summed
+from redistrib.programs.search.constants import HEAVY, TIES
 from redistrib.programs.search.folding import Folded
 from redistrib.programs.search.isomorphism import isomorphism_classes
 from redistrib.programs.search.moves import Moves
@@ -20,9 +21,6 @@ from redistrib.programs.time.kernels.attention import attentions
 from redistrib.programs.time.kernels.fusion import Kernel, kernels_on, mark, renamed
 from redistrib.programs.time.kernels.prices import seconds_of
 from redistrib.programs.time.machine import Machine
-
-HEAVY = 100  # times the work of an operation that has little beside the largest
-TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which decides where nothing else does
 
 
 @dataclass

@@ -11,10 +11,7 @@ import numpy as np
 from redistrib.arith import Int64
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.ir.loops import LoopScope
-
-FEWEST = 6  # layers of a stack that is folded
-WINDOW = 6  # operations in a row by which a repetition is recognised
-PERIODS = 12  # lengths of a layer that are tried, the most frequent first
+from redistrib.programs.search.constants import FEWEST, PERIODS, WINDOW
 
 
 class Repetition(NamedTuple):

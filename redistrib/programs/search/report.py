@@ -13,6 +13,7 @@ from redistrib.programs.ir.program import Program
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.classes import classes_of
+from redistrib.programs.search.constants import SHOWN
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.evaluation import evaluated
@@ -22,8 +23,6 @@ from redistrib.programs.search.found import FeasibleResult, SearchResult
 from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.report import rendered, seconds_text
-
-SHOWN = 10  # decisions in a report, where not all are asked for
 
 
 class Decision(NamedTuple):

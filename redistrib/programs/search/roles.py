@@ -26,16 +26,13 @@ from redistrib.programs.ir.nest import Nest
 from redistrib.programs.schedule.conflicts import reshard_instead
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.classes import classes_of
+from redistrib.programs.search.constants import NEARLY, SOME, SPREADS, TRIALS
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.problem import SearchProblem
 
 AxisRole: TypeAlias = Literal["sharded", "tensor", "data", "sequence", "context", "expert"]
 ROLES: tuple[AxisRole, ...] = ("sharded", "tensor", "data", "sequence", "context", "expert")
 LATER: tuple[AxisRole, ...] = ("sequence", "context", "expert")  # tried after the others
-TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
-NEARLY = 0.9  # of the most work that a dimension cuts: by custom examples are the first dimension of those
-SOME = 0.1  # of the work that examples cut, that a dimension cuts to be their sequence
-SPREADS = 200_000  # weights times operations above which weights of equal layers are cut equally
 
 
 @dataclass

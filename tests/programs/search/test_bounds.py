@@ -15,12 +15,13 @@ from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import one_by_one
+from redistrib.programs.search.constants import TIES
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.exact import solved
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.moves import Moves, Objective
-from redistrib.programs.search.problem import TIES, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle

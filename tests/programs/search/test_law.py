@@ -16,7 +16,8 @@ import redistrib as rd
 from redistrib.errors import MemoryLimitError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.data import KernelPart, Loop
-from redistrib.programs.search.moves import PLANNED, Moves
+from redistrib.programs.search.constants import PLANNED
+from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import ProblemFacts, SearchProblem
 from redistrib.programs.search.result import Candidate
 from redistrib.programs.time.constants import MACHINES, machine
