@@ -332,10 +332,11 @@ class _Descent:
         """Where moves run beside operations, turn one decision after another to another option, those around it decided
         anew; whether that was better.
 
-        Sums of prices do not say which moves are hidden, so that the best by them may be another than the best.
+        Sums of prices do not say which moves are hidden, so that the best by them may be another than the best. Where
+        every operation is decided by itself, none is turned again.
         """
         tried, better = 0, False
-        for axis in self.axes if self.problem.overlap else ():
+        for axis in self.axes if self.problem.overlap and not self.is_fine else ():
             if self.best is None:
                 break
             decisions = self.best.result.decisions
