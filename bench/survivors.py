@@ -50,10 +50,15 @@ def rooms(records: Sequence[Record]) -> list[Room]:
     return result
 
 
+def equivalent() -> list[dict[str, str]]:
+    """The mutants that change no visible behaviour, each with the reason."""
+    entries: list[dict[str, str]] = tomllib.loads(REASONS.read_text())["equivalent"]
+    return entries
+
+
 def reason(record: Record) -> str:
     """The reason why a survivor changes no visible behaviour; empty where none is written down."""
-    equivalent = tomllib.loads(REASONS.read_text())["equivalent"] if REASONS.exists() else []
-    matches = (entry for entry in equivalent if all(entry[key] == record[key] for key in ("path", "before", "after")))
+    matches = (entry for entry in equivalent() if all(entry[key] == record[key] for key in ("path", "before", "after")))
     return str(next(matches, {}).get("why", ""))
 
 

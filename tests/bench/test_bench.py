@@ -383,3 +383,12 @@ def test_rooms_of_mutants_and_their_tests_are_there() -> None:
     for folder, tests in bench_mutants.ROOMS.values():
         assert (bench_mutants.ROOT / "redistrib" / folder).is_dir(), folder
         assert [name for name in tests if not (bench_mutants.ROOT / name.split("::")[0]).exists()] == []
+
+
+def test_kept_mutants_have_the_rooms_and_paths_of_today() -> None:
+    """So that another run of a room finds them, and that a reason is that of a line which is there."""
+    for record in results.load("mutants")["records"]:  # type: ignore[index]
+        assert record["path"] in bench_mutants.modules(record["room"]), record
+    for entry in survivors.equivalent():
+        lines = [line.strip() for line in (bench_mutants.ROOT / entry["path"]).read_text().splitlines()]
+        assert entry["before"] in lines, entry

@@ -117,6 +117,17 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "programs/time",
         ("redistrib/programs/time", OUTPUTS, CIRCLES, *files("tests/programs/time", "test_mlp.py"), PROGRAMS),
     ),
+    "testing": (
+        "testing",
+        (
+            "redistrib/testing",
+            "tests/test_testing.py",
+            "tests/theory/test_rules_soundness.py",
+            "tests/uneven/test_types.py",
+        ),
+    ),
+    "show": ("programs/show", ("redistrib/programs/show", *files("tests/programs/show", "test_browser.py"))),
+    "weights": ("weights", ("redistrib/weights", *files("tests/weights", "test_processes.py"))),
     "explain": (
         "explain",
         (
@@ -132,7 +143,6 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ".",
         (
             *(f"redistrib/{name}.py" for name in ("api", "arith", "report", "sizes")),  # their doctests
-            "redistrib/testing",
             OUTPUTS,
             *(
                 f"tests/test_{name}.py"

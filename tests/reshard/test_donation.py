@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import sys
@@ -20,6 +21,7 @@ import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.errors import LeafError
 from redistrib.launches import buckets
+from redistrib.resharding import sharing
 from redistrib.resharding.sharing import grouped_by_buffer
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, DELETED, EIGHT, GRID, ROWS
@@ -245,6 +247,17 @@ def test_when_the_other_is_gone_the_source_is_given_up() -> None:
     moved = rd.reshard(tree, TURNED_ROWS, donate=True)  # both are given up
     assert all(leaf.is_deleted() for leaf in tree)
     assert all(map(alive, moved))
+
+
+def test_nothing_is_kept_of_arrays_that_are_gone() -> None:
+    """Python gives the identity of one to another array, which shares its buffers with none."""
+    source = matrix()
+    kept = rd.reshard(source, ROWS)
+    names = {id(source), id(kept)}
+    assert names <= sharing._RELATIONS.keys()
+    del source, kept
+    gc.collect()
+    assert not names & sharing._RELATIONS.keys()
 
 
 @pytest.mark.parametrize("donate", [False, True])

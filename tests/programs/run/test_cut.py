@@ -224,8 +224,9 @@ def test_where_tiles_have_one_size_an_axis_must_divide_the_dimension() -> None:
 
     with pytest.raises(CutError, match=rf"test_cut.py:\d+: operation 'copy': {UNEVEN} searches, loops"):
         rd.distribute(scanned, (whole(3, 6),), {"d": 4})
-    with pytest.raises(CutError, match=UNEVEN):
+    with pytest.raises(CutError, match=UNEVEN) as caught:
         rd.search(lambda x: rd.cut(x, {"d": 0}), (whole(6),), {"d": 4})
+    assert (caught.value.operation, caught.value.array, caught.value.rule) == ("copy", "", "Schedule")
 
 
 def test_a_program_of_a_function_is_cut_by_it_alone() -> None:
