@@ -53,7 +53,7 @@ def test_it_has_a_name_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ir.ORDERS, "_entries", dict(ir.ORDERS))  # gone after the test
     ir.register_order("last first")(last_first)
     f = rd.pipeline(step, (WEIGHTS, X), {"x": 0}, rd.Layout(pipeline=2, microbatches=2, order="last first"))
-    assert "1/1/2/2 last first" in repr(f)
+    assert "pipeline 2, microbatches 2 last first" in repr(f)
 
 
 def test_an_order_that_cannot_run_is_refused() -> None:
