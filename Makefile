@@ -130,6 +130,7 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 
 # Needs no network: notebooks run here, warnings are errors, and links between pages must lead somewhere.
 docs: $(VENV)/.docs ## build the site in docs/_build/html
+	rm -rf docs/reference/api  # pages of names that are gone
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
