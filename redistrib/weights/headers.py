@@ -17,6 +17,7 @@ from typing import Any, TypeGuard
 from redistrib.errors import WeightsFileError
 from redistrib.errors.base import shown
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.report import counted
 from redistrib.weights.names import Rename, renamed
 from redistrib.weights.open_files import StorageFile, whole
 
@@ -97,7 +98,8 @@ class WeightFiles:
             raise WeightsFileError(self.shown, name, self.unreadable[own])
         if own not in self.tensors:
             close = difflib.get_close_matches(name, self.names, 3)
-            hint = f"close names are {', '.join(close)}" if close else f"there are {len(self.names)} others"
+            others = counted(len(self.names), "tensor of another name", "tensors of other names")
+            hint = f"close names are {', '.join(close)}" if close else f"the files have {others}"
             raise WeightsFileError(self.shown, name, f"there is no tensor of this name; {hint}")
         return self.tensors[own]
 
