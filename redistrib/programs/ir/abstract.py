@@ -29,6 +29,15 @@ class Mixed:
 
     Attributes:
         most: elements that a result may have to be computed; larger ones are known by type alone.
+
+    >>> import numpy as np
+    >>> from redistrib import nest, partition
+    >>> from redistrib.programs.ir.interpret import interpret
+    >>> program = partition(nest("ij->i", (2, 3), name="sum"), {"sum": (2, 1)})
+    >>> interpret(program, [np.ones((2, 3))], Mixed())["out"]
+    array([3., 3.])
+    >>> interpret(program, program.inputs, Mixed())["out"].form
+    '[1{r0}2]'
     """
 
     most: int = 1 << 16
@@ -74,6 +83,13 @@ class Register(Generic[B]):
 
     An implementation is called with a builder, the operands and the attributes. It adds operations to the builder,
     and returns the result: a value if only its type is known, or an array.
+
+    >>> register = Register()
+    >>> @register.implement("Add", CONCRETE, CONCRETE)
+    ... def add(builder, a, b):
+    ...     return a + b
+    >>> register.apply(None, "Add", [1, 2], [3, 4])
+    array([4, 6])
     """
 
     table: dict[str, list[tuple[tuple[type, ...], Implementation]]] = field(default_factory=dict)

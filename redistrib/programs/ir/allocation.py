@@ -39,7 +39,17 @@ class Allocation:
 
 
 def intervals(program: ProgramData, device: int) -> list[Interval]:
-    """The tiles that a device holds, in order of creation; scratch has the name of its operation, `scratch 3`."""
+    """The tiles that a device holds, in order of creation; scratch has the name of its operation, `scratch 3`.
+
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("ij->i", (8, 8), name="sum"), {"sum": {"j": 2}})
+    >>> for tile in intervals(program, 0):
+    ...     print(*tile)
+    a -1 2 128
+    out 0 1 32
+    scratch 1 1 1 64
+    out.1 1 2 32
+    """
     flat = inlined(program)
     first = {value.name: -1 for value in flat.inputs if device in value.place.devices}
     lifetimes = []

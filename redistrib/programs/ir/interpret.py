@@ -46,6 +46,13 @@ def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) 
         program: the program; of called programs the outputs alone are kept.
         args: one abstract value for each input.
         semantics: the meaning of operations.
+
+    >>> import numpy as np
+    >>> from redistrib import ir, nest, partition
+    >>> program = partition(nest("ij->i", (2, 3), name="sum"), {"sum": {"j": 3}})  # partial sums, then an all-reduce
+    >>> state = interpret(program, [np.arange(6).reshape(2, 3)], ir.Mixed())
+    >>> {name: array.tolist() for name, array in state.items()}
+    {'a': [[0, 1, 2], [3, 4, 5]], 'out': [3, 12], 'out.1': [3, 12]}
     """
     state = dict(zip((value.name for value in program.inputs), args, strict=True))
     for op in program.ops:

@@ -295,7 +295,13 @@ class Moment(NamedTuple):
 
 
 def moments(program: ProgramData) -> Iterator[Moment]:
-    """Every operation in order, those of called programs included, and the live bytes of devices at it."""
+    """Every operation in order, those of called programs included, and the live bytes of devices at it.
+
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("ij->i", (8, 8), name="sum"), {"sum": {"j": 2}})  # partial sums, then an all-reduce
+    >>> [(type(moment.op).__name__, moment.held[0], moment.scratch) for moment in moments(program)]
+    [('Compute', 160, 0), ('Move', 192, 64)]
+    """
     liveness, live = Liveness(), dict.fromkeys(program.devices, 0)
     _add(program.inputs, live, 1)
 
@@ -313,7 +319,13 @@ def moments(program: ProgramData) -> Iterator[Moment]:
 
 
 def peak_bytes(program: ProgramData) -> dict[int, int]:
-    """The most bytes that each device holds at once, by its number in the machine."""
+    """The most bytes that each device holds at once, by its number in the machine.
+
+    >>> from redistrib import nest, partition
+    >>> product = nest("ij,jk->ik", (8, 8, 8))
+    >>> peak_bytes(partition(product, {"matmul": {"i": 2}})), peak_bytes(partition(product, {"matmul": {"j": 2}}))
+    ({0: 512, 1: 512}, {0: 1280, 1: 1280})
+    """
     peak = dict.fromkeys(program.devices, 0)
     _add(program.inputs, peak, 1)
     for moment in moments(program):

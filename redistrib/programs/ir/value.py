@@ -28,6 +28,13 @@ class Place:
     Attributes:
         mesh: the mesh they form.
         devices: the number that each has in the whole machine, by its number in the mesh; `0, 1, 2, ...` unless given.
+
+    >>> from redistrib import Mesh
+    >>> second = Place(Mesh.of("x=2"), (4, 5))  # the third pair of a machine's devices
+    >>> print(second)
+    {x:2}@4,5
+    >>> Place(Mesh.of("x=2")).devices
+    (0, 1)
     """
 
     mesh: Mesh
@@ -59,6 +66,13 @@ class Value:
             reach gives the elements of a device; those beyond the array are zero.
         padding: elements at the end of each dimension that are not the array's, where a cut does not divide it; empty
             for none. They may have any value. Types, shapes and tiles count them.
+
+    >>> from redistrib import DistType, Mesh
+    >>> h = Value("h", DistType.of("[4{x}8, 6]"), Place(Mesh.of("x=2")))
+    >>> h.shape, h.tile, h.tile_bytes
+    ((8, 6), (4, 6), 96)
+    >>> h.boxes.rows()[1]
+    Box(start=(4, 0), size=(4, 6))
     """
 
     name: str
