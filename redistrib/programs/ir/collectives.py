@@ -38,6 +38,13 @@ def recognised(program: Program) -> list[Sends]:
 
     A collective is recognised by the devices that hold a box before and after the run, by any route: a
     ring that passes tiles on is an all-gather.
+
+    >>> from redistrib import Mesh, ir
+    >>> b, places = ir.Builder(), [ir.Place(Mesh(()), (device,)) for device in range(3)]
+    >>> a = b.input("a", "[8]", places[0])
+    >>> sent = b.move(a, place=places[1])
+    >>> recognised(b.build(b.move(sent, place=places[2])))  # passed on: 0 to 1 to 2
+    [Sends(kind='broadcast', first=0, last=1, devices=(0, 1, 2), messages=2)]
     """
     flat = inlined(program)
     recognised_runs = []

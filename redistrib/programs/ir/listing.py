@@ -86,6 +86,13 @@ def draw_program(program: Program, path: str | Path) -> Path:
     Raises:
         MissingPackageError: matplotlib is not installed.
         OSError: the file cannot be written.
+
+    >>> import tempfile
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(draw_program(program, f"{folder}/product.png").name)
+    product.png
     """
     need("matplotlib")
     import matplotlib

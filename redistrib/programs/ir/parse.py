@@ -47,6 +47,10 @@ def parse(text: str, bodies: Mapping[str, Body] | None = None) -> Program:
 
     Raises:
         ProgramError: if the text cannot be read, or the program is not right.
+
+    >>> halves = "place p0 = {x:2} @ 0, 1 program f0 = halves(%a: [4{x}8] float32 @p0) { return %a }"
+    >>> parse(halves).inputs[0].tile
+    (4,)
     """
     reader = _Reader(text, bodies or {})
     return check(reader.text())

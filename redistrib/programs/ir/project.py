@@ -145,7 +145,15 @@ class RankProgram:
 
 
 def project(program: ProgramData) -> dict[int, RankProgram]:
-    """The program of every rank, by the device's number in the machine: operations without a part in it left out."""
+    """The program of every rank, by the device's number in the machine: operations without a part in it left out.
+
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("i->i", (8,), name="copy"), {"copy": (2,)}, root=True)  # device 0 scatters and gathers
+    >>> for rank in project(program).values():
+    ...     print([type(op).__name__ for op in rank.ops])
+    ['Send', 'Receive', 'TileWork', 'Receive']
+    ['Receive', 'TileWork', 'Send']
+    """
     flat = inlined(program)
     ops: dict[int, list[RankOp]] = {device: [] for device in flat.devices}
     for tag, op in enumerate(flat.ops):
@@ -254,6 +262,12 @@ def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> 
 
     Raises:
         ProgramError: if ranks wait for each other without end.
+
+    >>> import numpy as np
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("i->i", (4,), name="double", fn=lambda a: 2 * a), {"double": (2,)})
+    >>> run_ranks(project(program), {"a": {0: np.array([1, 2]), 1: np.array([3, 4])}})
+    {'out': {0: array([2, 4]), 1: array([6, 8])}}
     """
     post = _Post()
     tiles = {device: {name: inputs[name][device] for name in rank.inputs} for device, rank in ranks.items()}

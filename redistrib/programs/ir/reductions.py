@@ -36,6 +36,14 @@ def reductions(program: Program) -> list[DeviceSum]:
     """The sums over several devices that a program computes by sends and additions, in any order.
 
     Only values on a single device count, each as a whole: a ring that passes chunks on has a reduction for each chunk.
+
+    >>> import numpy as np
+    >>> from redistrib import Mesh, ir, nest
+    >>> b, one, two = ir.Builder(), ir.Place(Mesh(()), (0,)), ir.Place(Mesh(()), (1,))
+    >>> x, y = b.input("x", "[8]", one), b.input("y", "[8]", two)
+    >>> add = nest("i,i->i", (8,), name="add", fn=np.add, linear=[(0, 1)])
+    >>> reductions(b.build(b.compute(add, x, b.move(y, place=one))))
+    [DeviceSum(kind='reduce', values=('x', 'y'), devices=(0,), messages=1)]
     """
     flat = inlined(program)
     terms: dict[str, frozenset[str]] = {value.name: frozenset({value.name}) for value in flat.inputs}

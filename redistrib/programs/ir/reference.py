@@ -31,6 +31,11 @@ def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
 
     Raises:
         ProgramError: if a nest has no body, or a body gives another shape than its nest says.
+
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("ij->i", (2, 3), name="sum"), {"sum": {"j": 3}})
+    >>> run_whole(program, [[[1, 2, 3], [4, 5, 6]]])
+    [array([ 6, 15])]
     """
     inputs = [padded(np.asarray(array), value) for array, value in zip(arrays, program.inputs, strict=True)]
     results = interpret(program, inputs, _Whole())
@@ -81,6 +86,11 @@ def run_by_rank(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]
     Raises:
         ProgramError: as `run_whole` does.
         TilesError: if an array does not fit its input, or devices that hold one tile of an output disagree.
+
+    >>> from redistrib import nest, partition
+    >>> program = partition(nest("ij->i", (2, 3), name="sum"), {"sum": {"j": 3}})  # a column on each of three devices
+    >>> run_by_rank(program, [[[1, 2, 3], [4, 5, 6]]])
+    [array([ 6, 15])]
     """
     tiles = [distribute(array, value) for array, value in zip(arrays, program.inputs, strict=True)]
     results = run_tiles(program, tiles)

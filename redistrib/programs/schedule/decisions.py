@@ -18,14 +18,28 @@ _MOST_READERS = 3  # that an error names
 
 
 class ArrayDim(NamedTuple):
-    """A dimension of an array, by the array's name and from 0 on."""
+    """A dimension of an array, by the array's name and from 0 on.
+
+    >>> from redistrib import along
+    >>> from redistrib.programs.ir.graph import Array, Graph
+    >>> graph = Graph((Array("x", (6, 4), "float32"),), (), ("x",))
+    >>> list(along("d", {"x": 0}).uneven(graph))  # what the axis d need not divide
+    [ArrayDim(array='x', dim=0)]
+    """
 
     array: str
     dim: int
 
 
 class WorkDim(NamedTuple):
-    """An iteration dimension, by its name, of an operation, by its number in the graph."""
+    """An iteration dimension, by its name, of an operation, by its number in the graph.
+
+    >>> from redistrib import nest, work
+    >>> from redistrib.programs.ir.graph import Array, Graph, Operation
+    >>> product = Operation(nest("ij,jk->ik", (6, 4, 2)), "matmul", ("a", "b"), (Array("out", (6, 2), "float32"),))
+    >>> list(work("d", {"matmul": "i"}).uneven(Graph((), (product,), ("out",))))
+    [WorkDim(operation=0, dim='i')]
+    """
 
     operation: int
     dim: str

@@ -21,6 +21,18 @@ class Tactic(Protocol):
     """What a schedule is made of: the first cuts along one mesh axis, from which propagation derives the others.
 
     Every object with these three members is a tactic, in `rd.distribute`, `rd.search` and `rd.pipeline`.
+
+    >>> import numpy as np
+    >>> from redistrib import distribute
+    >>> class Rows:
+    ...     axis = "d"
+    ...     def begin(self, propagation):
+    ...         propagation.cut_array("x", self.axis, 0)
+    ...     def uneven(self, graph):
+    ...         return []
+    >>> f = distribute(lambda x, w: x @ w, (np.ones((8, 4)), np.ones((4, 2))), "d=4", schedule=[Rows()])
+    >>> [value.form for value in f.program.inputs]
+    ['[2{d}8, 4]', '[4, 2]']
     """
 
     @property

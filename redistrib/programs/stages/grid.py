@@ -53,6 +53,13 @@ def register_layouts(name: str) -> Callable[[Layouts], Layouts]:
 
     Raises:
         ChoiceError: if the name is empty, or belongs to another family.
+
+    >>> from redistrib import Layout
+    >>> @register_layouts("replicas")
+    ... def replicas(devices, examples, most):
+    ...     return [Layout(data=devices)]
+    >>> [layout.in_words for layout in LAYOUTS.of("replicas")(4, 64, 1)]
+    ['data 4']
     """
     return LAYOUTS.register(name)
 
@@ -131,6 +138,12 @@ def grid(
     Raises:
         ProgramError: as `redistrib.programs.stages.spread` does.
         ChoiceError: if no family has the name.
+
+    >>> from redistrib.programs.stages.models import mlp
+    >>> from redistrib.programs.time.constants import machine
+    >>> found = grid(mlp(2, 256, 512), {"x": 0, "y": 0}, machine("v100"), devices=2, most=2)
+    >>> [candidate.layout.in_words for candidate in found]
+    ['tensor 2', 'data 2', 'pipeline 2, microbatches 2']
     """
     seen = batch_of(program, batch)
     simulated = [

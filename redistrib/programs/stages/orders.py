@@ -22,6 +22,9 @@ class PipelineTask(NamedTuple):
         stage: number of the stage.
         microbatch: number of the microbatch.
         backward: whether it is the backward pass.
+
+    >>> one_f_one_b(devices=2, microbatches=1)[0]  # stage 0: forward, and backward after stage 1
+    [PipelineTask(stage=0, microbatch=0, backward=False), PipelineTask(stage=0, microbatch=0, backward=True)]
     """
 
     stage: int
@@ -92,6 +95,9 @@ def interleaved(devices: int, microbatches: int, chunks: int = 1) -> list[list[P
 
     Raises:
         ProgramError: if the devices do not divide the microbatches.
+
+    >>> [f"{'B' if task.backward else 'F'}{task.stage}.{task.microbatch}" for task in interleaved(2, 2, 2)[1]]
+    ['F1.0', 'F1.1', 'F3.0', 'B3.0', 'F3.1', 'B3.1', 'B1.0', 'B1.1']
     """
     if microbatches % devices:
         raise ProgramError(

@@ -23,6 +23,13 @@ def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]
 
     Raises:
         ProgramError: if a value to keep is no result of the forward pass, or as `redistrib.ir.spread` does.
+
+    >>> from redistrib import ir
+    >>> from redistrib.programs.stages.models import mlp
+    >>> step = mlp(4, 256, 1024)  # 4 layers of 256 features, 1024 examples
+    >>> activations = [op.outs[0][1].name for op in step.ops if op.name == "relu"]
+    >>> ir.peak_bytes(step), ir.peak_bytes(recomputed(step, {"x": 0, "y": 0}, activations[1::2]))
+    ({0: 6291456}, {0: 4718592})
     """
     seen = batch_of(program, batch)
     forward = forward_of(seen)

@@ -29,6 +29,12 @@ def spread(program: Program, batch: Mapping[str, int], layout: Layout, *, machin
 
     Raises:
         ProgramError: if examples meet before the end, numbers do not divide, or the order cannot run.
+
+    >>> from redistrib import Layout
+    >>> from redistrib.programs.stages.models import mlp
+    >>> made = spread(mlp(2, 8, 16), {"x": 0, "y": 0}, Layout(data=2, microbatches=2))
+    >>> [f"{value.name}: {value.form}" for value in made.program.inputs]
+    ['w0: [8, 8]', 'w1: [8, 8]', 'x.0: [4{d}8, 8]', 'x.1: [4{d}8, 8]', 'y.0: [4{d}8, 8]', 'y.1: [4{d}8, 8]']
     """
     seen = batch_of(program, batch)
     return Spread(check(spread_over(seen, layout, cost_model(machine))), seen, layout)
