@@ -100,6 +100,11 @@ def draw_graph(plan: Plan, path: str | Path) -> Path:
         ChoiceError, PartialTypeError, UnevenTypeError: see `weak_graph`.
         MissingPackageError: networkx or matplotlib is not installed.
         OSError: the file cannot be written.
+
+    >>> import tempfile, redistrib as rd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(draw_graph(rd.synthesize("[2{x}4]", "[4]", "x=2"), f"{folder}/graph.png").name)
+    graph.png
     """
     need("networkx")
     import networkx as nx

@@ -22,6 +22,10 @@ class Traffic:
         passing: elements outside the receiver's target tile; a later step sends them on or drops them.
         again: elements of the receiver's target tile and of its source tile; an earlier step gave them away.
         padding: elements without data; they fill messages up to the size of the largest message of their round.
+
+    >>> import redistrib as rd
+    >>> traffic(rd.synthesize("[2{x}4]", "[4]", "x=2"))[0].needed
+    4
     """
 
     step: Step
@@ -39,6 +43,10 @@ def traffic(plan: Plan) -> list[Traffic]:
     Raises:
         PartialTypeError: tiles are partial sums in some placement. Then the needed elements depend on the devices that
             compute the sums.
+
+    >>> import redistrib as rd
+    >>> [one.needed for one in traffic(rd.synthesize("[1{x,y}6]", "[3{x}6]", "x=2,y=3"))]
+    [2, 12]
     """
     plan.require_whole("traffic")
     return [_by_reason(plan, step) for step in plan.steps]

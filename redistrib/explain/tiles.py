@@ -30,6 +30,11 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
             matplotlib does not write files with this ending.
         MissingPackageError: matplotlib is not installed.
         OSError: the file cannot be written.
+
+    >>> import tempfile, redistrib as rd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(picture(rd.synthesize("[2{x}4]", "[4]", "x=2"), f"{folder}/tiles.svg").name)
+    tiles.svg
     """
     _check(plan)
     need("matplotlib")

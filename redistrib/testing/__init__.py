@@ -1,6 +1,6 @@
 """Strategies and enumerations for tests: meshes, types, pairs of types to move between, and plans; checks of results.
 
-The strategies need Hypothesis (the extra `testing`), and are imported when first used. All else does without it.
+Strategies need Hypothesis (the extra `testing`), and `check_replicas` JAX; both are imported when first used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from redistrib.testing.cases import (
 )
 
 if TYPE_CHECKING:
+    from redistrib.resharding.replicas import check_replicas
     from redistrib.testing.strategies import (
         NAMES,
         cuts,
@@ -54,20 +55,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    need("hypothesis")
-    return getattr(import_module(f"{__name__}.strategies"), name)
-
-
-def check_replicas(tree: Any) -> None:
-    """Check that devices that hold one tile of an array hold the same bits, in every `jax.Array` of a tree.
-
-    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. It copies every tile
-    that has replicas to the host; of arrays of several processes each looks at its own devices.
-
-    Raises:
-        ReplicaError: for the first pair of devices that differ; names the leaf, the devices, and the first element.
-    """
-    need("jax")
-    from redistrib.resharding.replicas import check_replicas as check
-
-    check(tree)
+    package, home = ("jax", "resharding.replicas") if name == "check_replicas" else ("hypothesis", "testing.strategies")
+    need(package)
+    return getattr(import_module(f"redistrib.{home}"), name)

@@ -1,8 +1,4 @@
-"""Pairs of types to move between, enumerations of types, and a check of plans; nothing here needs Hypothesis.
-
-Shapes are as small as the cuts allow, so that examples stay readable and the NumPy reference is fast; figures that
-count elements only scale with the shape.
-"""
+"""Pairs of types to move between, enumerations of types, and a check of plans; nothing here needs Hypothesis."""
 
 from __future__ import annotations
 
@@ -10,14 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Cut, Reduction
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import DimType, DistType, as_even
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.synthesis.synthesize import synthesize
@@ -32,6 +27,10 @@ class RedistributionCase:
         source, target: types of one global shape.
         mesh: the mesh of the source type.
         target_mesh: the mesh of the target type, over the same devices.
+
+    >>> mesh, cut = Mesh.of("x=2"), DistType.of("[2{x}4]")
+    >>> RedistributionCase(cut, DistType.of("[4]"), mesh, mesh).plan().received
+    (2, 2)
     """
 
     source: DistType
@@ -59,9 +58,6 @@ class RedistributionCase:
 
     def __str__(self) -> str:
         return f"{self.source} on {self.mesh!r} -> {self.target} on {self.target_mesh!r}"
-
-
-# ---------------------------------------------------------------------------------------------- enumerations
 
 
 def all_cuts(names: Sequence[str], rank: int) -> Iterator[tuple[tuple[str, ...], ...]]:
@@ -115,13 +111,14 @@ def cut_type(
 
     Args:
         how: for each dimension how it is cut where the axes do not divide it.
+
+    >>> print(cut_type(Mesh.of("x=2,y=3"), (12, 5), ["yx", ""]))
+    [2{y,x}12, 5]
     """
-    ways = ["even"] * len(shape) if how is None else how
-    dims = []
-    for size, names, way in zip(shape, cut, ways, strict=True):
-        tiles = tiles_of(mesh, names)
-        dims.append(DimType(-(-size // tiles), tuple(names), size, cast(Cut, way if size % tiles else "even")))
-    return DistType(tuple(dims))
+    ways: Sequence[Cut] = how or ["even"] * len(shape)
+    each = zip(shape, cut, ways, strict=True)
+    dims = (DimType(-(-size // tiles_of(mesh, names)), tuple(names), size, way) for size, names, way in each)
+    return as_even(DistType(tuple(dims)), mesh)
 
 
 def tiles_of(mesh: Mesh, names: Sequence[str]) -> int:
@@ -130,12 +127,21 @@ def tiles_of(mesh: Mesh, names: Sequence[str]) -> int:
 
 
 def numbered(shape: Sequence[int]) -> npt.NDArray[np.int64]:
-    """An array in which every element is different."""
+    """An array in which every element is different.
+
+    >>> numbered((2, 2)).tolist()
+    [[0, 1], [2, 3]]
+    """
     return np.arange(math.prod(shape), dtype=np.int64).reshape(tuple(shape))
 
 
 def is_exact(plan: Plan) -> bool:
-    """Whether the NumPy reference, run on an array of different elements, leaves every device with its target tile."""
+    """Whether the NumPy reference, run on an array of different elements, leaves every device with its target tile.
+
+    >>> import redistrib as rd
+    >>> is_exact(rd.synthesize("[2{x}4]", "[4]", "x=2"))
+    True
+    """
     whole = numbered(plan.shape)
     tiles = run(plan, scatter(whole, plan.before))
     return all(np.array_equal(got, want) for got, want in zip(tiles, scatter(whole, plan.after), strict=True))

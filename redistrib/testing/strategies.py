@@ -25,6 +25,10 @@ def meshes(draw: st.DrawFn, max_devices: int = 24, max_axes: int = 4, shuffled: 
 
     Args:
         shuffled: whether the device numbers may be in any order.
+
+    >>> from hypothesis import find
+    >>> find(meshes(2, 1), lambda mesh: mesh.size == 2)
+    Mesh({x:2})
     """
     axes: list[Axis] = []
     room = max_devices
@@ -40,7 +44,12 @@ def meshes(draw: st.DrawFn, max_devices: int = 24, max_axes: int = 4, shuffled: 
 
 @st.composite
 def tori(draw: st.DrawFn, devices: int) -> Torus:
-    """Grids of one to three dimensions, in rings or not, with a device on every node, in any order of their numbers."""
+    """Grids of one to three dimensions, in rings or not, with a device on every node, in any order of their numbers.
+
+    >>> from hypothesis import find
+    >>> find(tori(4), lambda torus: min(torus.shape) == 2).shape
+    (2, 2)
+    """
     shape: list[int] = []
     while len(shape) < 2 and draw(st.booleans()):
         shape.append(draw(st.sampled_from(divisors(devices // math.prod(shape)))))
@@ -51,7 +60,12 @@ def tori(draw: st.DrawFn, devices: int) -> Torus:
 
 @st.composite
 def cuts(draw: st.DrawFn, mesh: Mesh, rank: int) -> tuple[tuple[str, ...], ...]:
-    """For each dimension the axes that cut it, minor to major; an axis may cut none."""
+    """For each dimension the axes that cut it, minor to major; an axis may cut none.
+
+    >>> from hypothesis import find
+    >>> find(cuts(Mesh.of("x=2"), 2), lambda cut: cut[1])
+    ((), ('x',))
+    """
     dims: list[list[str]] = [[] for _ in range(rank)]
     for name in draw(st.permutations(mesh.names)):
         where = draw(st.integers(0, rank))
@@ -62,7 +76,12 @@ def cuts(draw: st.DrawFn, mesh: Mesh, rank: int) -> tuple[tuple[str, ...], ...]:
 
 @st.composite
 def types(draw: st.DrawFn, mesh: Mesh, max_rank: int = 3) -> DistType:
-    """Well-formed types over a mesh."""
+    """Well-formed types over a mesh.
+
+    >>> from hypothesis import find
+    >>> print(find(types(Mesh.of("x=2"), 1), lambda form: form.axes and form.global_size == 4))
+    [2{x}4]
+    """
     cut = draw(cuts(mesh, draw(st.integers(0, max_rank))))
     shape = tuple(tiles_of(mesh, names) * draw(st.integers(1, 3)) for names in cut)
     return cut_type(mesh, shape, cut)
@@ -82,6 +101,10 @@ def redistributions(
     Args:
         two_meshes: whether source and target may be on meshes of different axes and device orders.
         max_size: most elements of the global array.
+
+    >>> from hypothesis import find
+    >>> find(redistributions(), lambda case: any(case.plan().received)).mesh.size > 1
+    True
     """
     mesh = draw(meshes(max_devices, max_axes, shuffled=two_meshes))
     target_mesh = mesh
@@ -107,20 +130,24 @@ def redistributions(
 def uneven_redistributions(
     draw: st.DrawFn, max_devices: int = 12, max_rank: int = 3, max_size: int = 2_000
 ) -> RedistributionCase:
-    """Pairs of types of one global shape of any sizes, now and then on meshes of different devices, or padded."""
-    meshes_drawn = [draw(meshes(max_devices, 3)) for _ in range(2)]
+    """Pairs of types of one global shape of any sizes, now and then on meshes of different devices, or padded.
+
+    >>> from hypothesis import find
+    >>> find(uneven_redistributions(), lambda case: case.source.uneven).plan().source.uneven
+    True
+    """
+    first, other = draw(meshes(max_devices, 3)), draw(meshes(max_devices, 3))
     if draw(st.booleans()):
-        meshes_drawn[1] = meshes_drawn[0]
+        other = first
     elif draw(st.booleans()):
-        first = draw(st.integers(0, 3))
-        other = meshes_drawn[1]
-        meshes_drawn[1] = Mesh(other.axes, tuple(range(first, first + other.size)))
+        start = draw(st.integers(0, 3))
+        other = Mesh.of(other, range(start, start + other.size))
     rank = draw(st.integers(1, max_rank))
     shape = [draw(st.integers(1, 14)) for _ in range(rank)]
     while math.prod(shape) > max_size:
         shape[shape.index(max(shape))] //= 2
     sides = []
-    for mesh in meshes_drawn:
+    for mesh in (first, other):
         cut = draw(cuts(mesh, rank))
         ways: tuple[Cut, ...] = ("balanced", "chunk")
         dims = list(cut_type(mesh, shape, cut, [draw(st.sampled_from(ways)) for _ in shape]).dims)
@@ -129,7 +156,7 @@ def uneven_redistributions(
                 tile = dims[i].tile + draw(st.integers(0, 3))
                 dims[i] = DimType(tile, dims[i].axes, shape[i], padding=tile * tiles_of(mesh, cut[i]) - shape[i])
         sides.append(DistType(tuple(dims)))
-    return RedistributionCase(sides[0], sides[1], meshes_drawn[0], meshes_drawn[1])
+    return RedistributionCase(sides[0], sides[1], first, other)
 
 
 @st.composite
@@ -143,6 +170,10 @@ def plans(
 
     Args:
         algorithms: pairs of algorithm and cost model to choose from.
+
+    >>> from hypothesis import find
+    >>> find(plans(), lambda plan: plan.algorithm == "paper").cost_model
+    'paper'
     """
-    algorithm, model = draw(st.sampled_from(list(algorithms)))
+    algorithm, model = draw(st.sampled_from(algorithms))
     return draw(redistributions(max_devices, max_rank)).plan(algorithm, model)
