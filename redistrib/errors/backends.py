@@ -64,7 +64,16 @@ explicitly, or install another JAX: redistrib is tested with 0.8.0 to 0.12.0.1
 
 
 class CommunicatorError(RedistribError):
-    """A communicator that cannot run a plan: of the wrong size or kind, or with processes that run different plans."""
+    """A communicator that cannot run a plan: of the wrong size or kind, or with processes that run different plans.
+
+    >>> from mpi4py import MPI
+    >>> import redistrib as rd
+    >>> try:
+    ...     rd.to_mpi(rd.synthesize("[4{x}8]", "[8]", "x=2"), MPI.COMM_SELF)
+    ... except CommunicatorError as error:
+    ...     print(str(error).partition(";")[0])
+    the plan is for 2 devices and the communicator has 1 rank
+    """
 
 
 class ForeignMeshError(RuleBroken):
@@ -236,6 +245,16 @@ class ReplicaError(LeafError):
         devices: ids of the two devices.
         index: index of the first different element in the tile.
         held: the value of this element on each of the two devices.
+
+    >>> import jax
+    >>> from redistrib.testing import check_replicas
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> f = jax.shard_map(lambda: jax.lax.axis_index("x"), mesh=mesh, out_specs=jax.P(), check_vma=False)
+    >>> try:
+    ...     check_replicas(f())
+    ... except ReplicaError as error:
+    ...     print(error.devices, [int(value) for value in error.held])
+    (0, 1) [0, 1]
     """
 
     def __init__(

@@ -11,6 +11,13 @@ class RedistribError(ValueError):
     """Base class of every error that the library raises on purpose.
 
     Errors survive pickling with all their attributes, so they may cross process boundaries.
+
+    >>> import redistrib as rd
+    >>> try:
+    ...     rd.synthesize("[4{x}8]", "[4{y}8]", "x=2")
+    ... except RedistribError as error:
+    ...     print(type(error).__name__, error)
+    UnknownAxisError mesh {x:2} has no axis 'y'; its axes are 'x'
     """
 
     def __init_subclass__(cls) -> None:
@@ -31,6 +38,13 @@ class RuleBroken(RedistribError):
             message.
         rule: the name of the broken rule.
         values: the offending values by name. Every value is an attribute of the error as well.
+
+    >>> import redistrib as rd
+    >>> try:
+    ...     rd.Mesh.of("x=0")
+    ... except RuleBroken as error:
+    ...     print(error.rule, error.name, error.size)
+    axis size x 0
     """
 
     wordings: ClassVar[Mapping[str, str]] = {}

@@ -61,6 +61,14 @@ class CutInnerFactorError(ProgramError):
     Attributes:
         factors: the iteration dimensions that are the factors of the array dimension, major to minor.
         shape: the shape of the array after a reshape that makes every factor a dimension.
+
+    >>> import redistrib as rd
+    >>> split = rd.nest("(ab)->ab", {"a": 4, "b": 2}, name="split")
+    >>> try:
+    ...     rd.partition(split, {"split": (1, 2)})
+    ... except CutInnerFactorError as error:
+    ...     print(error.factors, error.shape)
+    ('a', 'b') (4, 2)
     """
 
     def __init__(
@@ -78,7 +86,16 @@ class CutInnerFactorError(ProgramError):
 
 
 class NoCombinerError(ProgramError):
-    """A cut of an iteration dimension that the output lacks, in a nest without a reduction that combines results."""
+    """A cut of an iteration dimension that the output lacks, in a nest without a reduction that combines results.
+
+    >>> import redistrib as rd
+    >>> last = rd.nest("ij->i", (8, 8), name="last", combine=None, fn=lambda a: a)
+    >>> try:
+    ...     rd.partition(last, {"last": (1, 2)})
+    ... except NoCombinerError as error:
+    ...     print(str(error).rpartition("; ")[2])
+    leave it whole, or give combine={'j': 'sum'}
+    """
 
 
 class InconsistentGroupError(ProgramError):
@@ -87,6 +104,15 @@ class InconsistentGroupError(ProgramError):
     Attributes:
         nests: the names of the two nests.
         types: the type that each nest needs.
+
+    >>> import redistrib as rd
+    >>> one = rd.nest("i->i", (8,), name="one", reads=["x"], writes="y")
+    >>> two = rd.nest("i->i", (8,), name="two", reads=["y"], writes="z")
+    >>> try:
+    ...     rd.partition([one, two], {"one": (2,), "two": (4,)}, groups={"both": ["one", "two"]})
+    ... except InconsistentGroupError as error:
+    ...     print(error.nests, error.types)
+    ('one', 'two') ('[4{r01}8]', '[2{r00,r01}8]')
     """
 
     def __init__(self, group: str, array: str, nests: tuple[str, str], types: tuple[str, str], why: str) -> None:

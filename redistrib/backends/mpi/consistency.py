@@ -16,6 +16,7 @@ from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches.agreement import agree, of_ranks
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
+from redistrib.report import counted
 
 
 def check(
@@ -32,7 +33,8 @@ def check(
     options = require_equal("plan", plan, Plan, digest_of, comm, limit, machine, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
-            f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
+            f"the plan is for {plan.devices} devices and the communicator has "
+            f"{counted(comm.size, 'rank', 'ranks')}; give it one rank per "
             f"device, for example with mpiexec -n {plan.devices} or comm.Split"
         )
     return options

@@ -21,6 +21,7 @@ from redistrib.launches.agreement import agree
 from redistrib.plans.dtypes import default_accumulation, require_reduction
 from redistrib.plans.reduction import Accumulator, identity
 from redistrib.plans.strided import runs_in
+from redistrib.report import counted
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement, placement_of
 
@@ -257,7 +258,8 @@ def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int
     placement = placement_of(DistType.of(dist_type), Mesh.of(mesh))
     if comm.size != placement.devices:
         raise CommunicatorError(
-            f"the mesh has {placement.devices} devices and the communicator has {comm.size} ranks; give it one rank "
+            f"the mesh has {placement.devices} devices and the communicator has "
+            f"{counted(comm.size, 'rank', 'ranks')}; give it one rank "
             f"per device, for example with comm.Split"
         )
     require_root(comm, root)

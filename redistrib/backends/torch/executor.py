@@ -22,6 +22,7 @@ from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
+from redistrib.report import counted
 
 # An executor keeps staging memory of at most so many bytes between calls.
 _STAYS = 1 << 16
@@ -216,7 +217,8 @@ def _require_size(plan: Plan, links: Links) -> None:
     """Refuse a group that does not have one rank for each device of a plan."""
     if links.size != plan.devices:
         raise CommunicatorError(
-            f"the plan is for {plan.devices} devices and the process group has {links.size} ranks; give it one rank "
+            f"the plan is for {plan.devices} devices and the process group has "
+            f"{counted(links.size, 'rank', 'ranks')}; give it one rank "
             f"per device, for example with torchrun --nproc-per-node {plan.devices} or dist.new_group"
         )
 

@@ -16,6 +16,7 @@ from redistrib.programs.ir.data import Compute, ProgramData
 from redistrib.programs.ir.inline import with_steps
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.text import digest_of
+from redistrib.report import counted
 
 
 def can(program: Program) -> str | None:
@@ -37,7 +38,8 @@ def check(
     ranks = max(program.devices, default=-1) + 1
     if comm.size < ranks:
         raise CommunicatorError(
-            f"the program runs on devices up to number {ranks - 1} and the communicator has {comm.size} ranks; give it "
+            f"the program runs on devices up to number {ranks - 1} and the communicator has "
+            f"{counted(comm.size, 'rank', 'ranks')}; give it "
             f"a rank for each, for example with mpiexec -n {ranks}"
         )
     require(program)
