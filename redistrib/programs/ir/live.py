@@ -135,8 +135,6 @@ class Liveness:
         """Lifetimes where `stays` outlive the program."""
         last: dict[str, int] = {}
         for k, op in enumerate(program.ops):
-            if isinstance(op, Move) and renames(op, program):
-                continue  # nobody has read the bytes yet
             for value in stored_by(op):
                 last[first[value.name]] = k
             for name in self._read_by(op):

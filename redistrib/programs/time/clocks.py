@@ -314,8 +314,6 @@ class _Simulator:
         """For the bytes of every value, by their first name, the operations that make or read them."""
         first, users = self.cache.liveness.aliases(program), defaultdict[str, list[int]](list)
         for k, op in enumerate(program.ops):
-            if isinstance(op, Move) and renames(op, program):
-                continue
             names = (*held_by(op), *(value.name for value in stored_by(op)))
             for name in dict.fromkeys(first[name] for name in names):
                 users[name].append(k)

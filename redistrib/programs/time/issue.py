@@ -95,11 +95,12 @@ class ProgramTasks:
         stays = {first[value.name] for value in program.inputs if value.name not in program.donated}
         stays |= {first[name] for name in program.outputs}
         readers, begins = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
-        for number, task in task_of.items():
-            op = program.ops[number]
+        latest = -1
+        for number, op in enumerate(program.ops):  # a name that is given counts for the task before it
+            latest = task_of.get(number, latest)
             taken_over = {name for name, _ in carries_on(op, program, first)} if isinstance(op, Loop) else ()
-            for name in dict.fromkeys(first[name] for name in held_by(op)):
-                (begins if name in taken_over else readers)[name].append(task)
+            for name in dict.fromkeys(first[name] for name in held_by(op)) if latest >= 0 else ():
+                (begins if name in taken_over else readers)[name].append(latest)
         born = [(value, (), number < outside) for number, value in enumerate(program.inputs)]
         made = [(value, (k,), False) for number, k in task_of.items() for value in stored_by(program.ops[number])]
         for value, makers, is_counted in (*born, *made):
