@@ -20,7 +20,7 @@ TIES = 2e-4  # a share of the work shared out evenly, the price of idle devices:
 HEAVY = 100  # the largest work over that of an operation which still has much: others may stay uncut for bytes' sake
 
 # ------------------------------------------------------------------------------------------------- what is decided
-ALONE = 400  # operations of a program up to which each is decided by itself in the end; of more, layers stay alike
+ALONE = 2_000  # operations of a program up to which each is decided by itself in the end; of more, layers once
 TOGETHER = 1_500  # options of all operations up to which two axes are decided together: an axis takes the sum of them
 CONVERSIONS = (
     10_000  # conversions in a choice graph of two axes up to which its relaxation is solved, which takes longest

@@ -44,7 +44,7 @@ from redistrib.programs.search.exact import runner_up, solved
 from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
 from redistrib.programs.search.integer import Solution
 from redistrib.programs.search.isomorphism import IsomorphismClasses
-from redistrib.programs.search.layers import fold, harmonized, unfold
+from redistrib.programs.search.layers import fold, harmonized
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
@@ -74,16 +74,17 @@ def searched(
     """
     deciding = deadline.part(DECIDING)
     with uncollected():
-        folded = fold(problem)
+        is_large = len(problem.graph.operations) > ALONE
+        folded = fold(problem) if is_large else problem
         descent = _Descent(folded, classes_of(folded), name, most, report_progress)
         descent.begin(deciding.part(DERIVING), start)
     coarse: FeasibleResult | None = None
     with contextlib.suppress(OutOfTime):
         descent.run(deciding)
-        count = len(problem.graph.operations)
-        if count <= ALONE and len({*descent.classes.operations}) < count and not descent.is_proved:
+        is_coarse = len({*descent.classes.operations}) < len(problem.graph.operations)
+        if is_coarse and not is_large and not descent.is_proved:
             coarse = descent.best
-            descent.unfold()
+            descent.refine()
             descent.consider(start)
             descent.run(deciding)
     stopped, found = deciding.passed, descent.best or coarse
@@ -134,19 +135,9 @@ class _Descent:
         axes = self.problem.moves.mesh.axes
         return [axis.name for axis in axes if axis.size > 1] or [axis.name for axis in axes[:1]]
 
-    def unfold(self) -> None:
+    def refine(self) -> None:
         """Decide every operation by itself from now on."""
-        problem, self.problem = self.problem, self.problem.whole or self.problem
-        self.classes, self.is_fine = one_by_one(self.problem), True
-        if self.fastest is not None:
-            self.fastest = (self.fastest[0], unfold(problem, self.fastest[1])[1])
-        if self.best is not None and self.problem is not problem:
-            decisions = unfold(problem, self.best.result.decisions)[1]
-            evaluation = walked(self.problem, decisions).evaluation(self.most)
-            fits = self.most is None or evaluation.memory <= self.most
-            result = replace(self.best.result, decisions=decisions)
-            found = replace(self.best, problem=self.problem, result=result, evaluation=evaluation)
-            self.best = found if fits else None
+        self.classes, self.is_fine, self.priced = one_by_one(self.problem), True, None
 
     # ------------------------------------------------------------------------------------------ candidates
 
@@ -329,14 +320,16 @@ class _Descent:
         return decisions
 
     def _turn(self, deadline: Deadline) -> bool:
-        """Where moves run beside operations, turn one decision after another to another option, those around it decided
-        anew; whether that was better.
+        """Turn one decision after another to another option, those around it decided anew; whether that was better.
 
-        Sums of prices do not say which moves are hidden, so that the best by them may be another than the best. Where
-        every operation is decided by itself, none is turned again.
+        Where moves run beside operations, sums of prices do not say which are hidden, so that the best by them may be
+        another than the best. Where bytes are short, a price of bytes turns all layers at once, and here as many are
+        turned back, each by itself, as fit.
         """
         tried, better = 0, False
-        for axis in self.axes if self.problem.overlap and not self.is_fine else ():
+        fastest = self.fastest[0] if self.fastest is not None else math.inf
+        is_short = self.best is not None and self.best.price > fastest * (1 + BETTER)
+        for axis in self.axes if (is_short if self.is_fine else self.problem.overlap) else ():
             if self.best is None:
                 break
             decisions = self.best.result.decisions
@@ -349,12 +342,15 @@ class _Descent:
             for node in sorted(range(len(choice)), key=moved):
                 for option in range(tables.sizes[node]):
                     deadline.check()
-                    other = None if option == choice[node] else runner_up(tables, choice, node, [option])
-                    if other is None or self._is_hopeless(axes_problem.choices, other):
+                    if option == choice[node]:
                         continue
-                    if self._consider(axes_problem.chosen(other)):
-                        choice, better = other, True
-                    tried += 1
+                    alone = (*choice[:node], option, *choice[node + 1 :]) if self.is_fine else None
+                    for other in (alone, runner_up(tables, choice, node, [option])):
+                        if other is None or self._is_hopeless(axes_problem.choices, other):
+                            continue
+                        if self._consider(axes_problem.chosen(other)):
+                            choice, better = other, True
+                        tried += 1
                 if tried >= TURNED:
                     return better
         return better
