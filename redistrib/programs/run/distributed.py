@@ -177,7 +177,10 @@ class Distributed(Printed):
             moved = put([placed[k] for k in away], [self._ins[k] for k in away])
             for k, array in zip(away, moved, strict=True):
                 placed[k] = array
-        return self._compiled(*placed, *self._constants)
+        is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in placed)
+        # A traced call holds what it captures as values of the host: arrays on several processes are no constants of JAX.
+        captured = self._captured() if is_inside and len(self._processes) > 1 else self._constants
+        return self._compiled(*placed, *captured)
 
     @in_own_context(computes=True)
     def lower(self, *args: Any, platform: str | None = None, **named: Any) -> Any:
@@ -268,11 +271,12 @@ class Distributed(Printed):
 
     @cached_property
     def _constants(self) -> list[Any]:
-        places = self._ins[len(self._forms) :]
-        first = len(self._forms)
         with jax.ensure_compile_time_eval():  # else the first call under jit would keep values of its trace
-            data = [self._data(first + k, constant) for k, constant in enumerate(self._traced.constants)]
-            return put(data, places)
+            return put(self._captured(), self._ins[len(self._forms) :])
+
+    def _captured(self) -> list[Any]:
+        """What the function captures, as it is; of keys their integers."""
+        return [self._data(k, constant) for k, constant in enumerate(self._traced.constants, len(self._forms))]
 
     @cached_property
     def _compiled(self) -> Any:
