@@ -178,7 +178,7 @@ class Distributed(Printed):
             for k, array in zip(away, moved, strict=True):
                 placed[k] = array
         is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in placed)
-        # A traced call holds what it captures as values of the host: arrays on several processes are no constants of JAX.
+        # A traced call holds what it captures as values of the host: JAX has no constants on several processes.
         captured = self._captured() if is_inside and len(self._processes) > 1 else self._constants
         return self._compiled(*placed, *captured)
 
