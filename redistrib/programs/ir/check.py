@@ -20,16 +20,6 @@ def check(program: _Program) -> _Program:
 
     Raises:
         ProgramError: a subclass for each rule of derivation; the class itself for a program that does not fit together.
-
-    >>> from dataclasses import replace
-    >>> from redistrib import nest, partition
-    >>> program = partition(nest("ij->i", (8, 8), name="sum"), {"sum": (2, 1)})
-    >>> check(program).outputs
-    ('out',)
-    >>> check(replace(program, outputs=("total",)))
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.ProgramError: array 'total': the program ends with a value that it does not hold
     """
     _check(program, set())
     return program

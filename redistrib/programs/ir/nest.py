@@ -90,11 +90,6 @@ class Nest:
 
     Raises:
         ProgramError: if the parts do not fit together.
-
-    >>> reads, writes = [Access("a", (("i",), ("j",)))], [Access("out", (("i",),))]
-    >>> total = Nest("sum", {"i": 4, "j": 8}, reads, writes, {"j": "sum"}, body=lambda at, a: a.sum(1))
-    >>> total.points, total.is_summed(0, "j")  # where j is cut, devices make partial sums
-    (32, True)
     """
 
     name: str

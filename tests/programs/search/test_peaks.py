@@ -16,7 +16,7 @@ from jax import lax
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.program import Program
-from redistrib.programs.search import fitting
+from redistrib.programs.search import descent, fitting
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import Deadline
@@ -196,6 +196,7 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_limit_holds_with_all_layers(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here all layers hold a fifth more than those that stand for them."""
+    monkeypatch.setattr(descent, "ALONE", 0)  # so that layers are decided once
     own = replace(blocks(6, profile="h100"), overlap=overlap)
     free = feasible_result(own, "steps", None, Deadline.after(1.0))
     assert free.problem.folded is not None
