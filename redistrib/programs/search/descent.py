@@ -3,8 +3,8 @@
 It begins with the schedules that people write. Then it decides one axis after another anew, given the others, each
 exactly as far as it can, and keeps what makes the whole schedule better. It ends where no axis, and no two axes that
 can be decided together, make it better. Where the fastest schedule holds too much, bytes get a price, which rises until
-a schedule fits; then decisions are turned back one by one, as many as fit. Operations that are alike are decided as one:
-of a large program its repeated layers, once; of others each by itself in the end.
+a schedule fits; then decisions are turned back one by one, as many as fit. Operations that are alike are decided as
+one: of a large program its repeated layers, once; of others each by itself in the end.
 """
 
 from __future__ import annotations
