@@ -20,7 +20,6 @@ from redistrib.testing.cases import (
 )
 
 if TYPE_CHECKING:
-    from redistrib.resharding.replicas import check_replicas
     from redistrib.testing.strategies import (
         NAMES,
         cuts,
@@ -55,6 +54,30 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package, home = ("jax", "resharding.replicas") if name == "check_replicas" else ("hypothesis", "testing.strategies")
-    need(package)
-    return getattr(import_module(f"redistrib.{home}"), name)
+    need("hypothesis")
+    return getattr(import_module(f"{__name__}.strategies"), name)
+
+
+def check_replicas(tree: Any) -> None:
+    """Check that devices that hold one tile of an array hold the same bits, in every `jax.Array` of a tree.
+
+    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. It copies every tile
+    that has replicas to the host; of arrays of several processes each looks at its own devices.
+
+    Raises:
+        ReplicaError: for the first pair of devices that differ; names the leaf, the devices, and the first element.
+
+    >>> import jax
+    >>> from redistrib.errors import ReplicaError
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> f = jax.shard_map(lambda: jax.lax.axis_index("x"), mesh=mesh, out_specs=jax.P(), check_vma=False)
+    >>> try:
+    ...     check_replicas(f())
+    ... except ReplicaError as error:
+    ...     print(error.devices)
+    (0, 1)
+    """
+    need("jax")
+    from redistrib.resharding.replicas import check_replicas as check
+
+    check(tree)
