@@ -18,23 +18,7 @@ from redistrib.theory.boxes import boxes_of
 
 
 def check_replicas(tree: Any) -> None:
-    """Check that devices with the same tile of an array hold the same bits.
-
-    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. Every tile with
-    replicas is copied to the host. Each process checks its own devices. Leaves are skipped that are traced, are no
-    `jax.Array`, or are partial sums along all axes that do not cut them.
-
-    Raises:
-        ReplicaError: for the first pair of devices that differ; names the leaf, the devices, and the first element.
-
-    >>> mesh = jax.make_mesh((2,), ("x",))
-    >>> f = jax.shard_map(lambda: jax.lax.axis_index("x"), mesh=mesh, out_specs=jax.P(), check_vma=False)
-    >>> try:
-    ...     check_replicas(f())
-    ... except ReplicaError as error:
-    ...     print(error.devices)
-    (0, 1)
-    """
+    """See `redistrib.testing.check_replicas`."""
     with SignalsPutOff() as pause:
         for path, value in tree_flatten_with_path(tree)[0]:
             if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):

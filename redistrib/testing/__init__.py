@@ -59,10 +59,11 @@ def __getattr__(name: str) -> Any:
 
 
 def check_replicas(tree: Any) -> None:
-    """Check that devices that hold one tile of an array hold the same bits, in every `jax.Array` of a tree.
+    """Check that devices with the same tile of an array hold the same bits.
 
-    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. It copies every tile
-    that has replicas to the host; of arrays of several processes each looks at its own devices.
+    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. Every tile with
+    replicas is copied to the host. Each process checks its own devices. Leaves are skipped that are traced, are no
+    `jax.Array`, or are partial sums along all axes that do not cut them.
 
     Raises:
         ReplicaError: for the first pair of devices that differ; names the leaf, the devices, and the first element.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -177,9 +177,8 @@ class Distributed(Printed):
             moved = put([placed[k] for k in away], [self._ins[k] for k in away])
             for k, array in zip(away, moved, strict=True):
                 placed[k] = array
-        is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in placed)
         # A traced call holds what it captures as values of the host: JAX has no constants on several processes.
-        captured = self._captured() if is_inside and len(self._processes) > 1 else self._constants
+        captured = self._captured() if len(self._processes) > 1 and _is_traced(placed) else self._constants
         return self._compiled(*placed, *captured)
 
     @in_own_context(computes=True)
@@ -251,7 +250,7 @@ class Distributed(Printed):
         Programs that differ between processes wait for each other for ever, or send each other the wrong arrays. A
         traced call is compared once: JAX traces a function as often as a process needs, and compiles it for all.
         """
-        is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        is_inside = _is_traced(leaves)
         if is_inside and self._is_agreed:
             return
         differing, way_out = "functions, schedules, options or values of the host", "move arrays of one process first"
@@ -293,6 +292,11 @@ class Distributed(Printed):
         call.__name__ = self.program.name
         names = [value.name for value in self.program.inputs]
         return jax.jit(call, donate_argnums=[names.index(name) for name in self.program.donated])
+
+
+def _is_traced(leaves: Iterable[Any]) -> bool:
+    """Whether a call stands inside a transformation."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
 def _of_keys(sharding: NamedSharding) -> NamedSharding:

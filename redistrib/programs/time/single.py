@@ -31,9 +31,9 @@ def run_once(
     """
     own = ProgramTasks(machine).block_of(program)
     block = timed(own.block, window, is_apart=not overlap)
-    clock_of = shared_clocks(program)
-    clock = min(clock_of.values())
-    run = Run(clock_of)
+    devices = sorted(program.devices)
+    clock = devices[0]
+    run = Run(dict.fromkeys(devices, clock))
     for stream, seconds in _busy(own, block).items():
         run.busy[clock, stream] = seconds
         run.now[clock, stream] = max(

@@ -1,8 +1,8 @@
 """What one device does, as tasks and buffers: their times and the bytes that are live, for programs and searches alike.
 
-A program makes a block (`of_program`), and so does the walk of a search; both are timed here. A loop is a task with
-blocks of its own, whose tasks repeat in each step. A buffer is taken when its maker starts, and given up when its maker
-and all its readers have ended. A task needs scratch while it runs; a loop that of the part of it that needs most.
+A program makes a block (`issue.ProgramTasks`), and so does the walk of a search; both are timed here. A loop is a task
+with blocks of its own, whose tasks repeat in each step. A buffer is taken when its maker starts, and given up when its
+maker and all its readers have ended. A task needs scratch while it runs; a loop that of the part that needs most.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from redistrib.programs.search import exact, integer
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.programs.search.classes import classes_of, one_by_one
-from redistrib.programs.search.decisions import Decisions, program_of
+from redistrib.programs.search.decisions import Decisions, ends_of, program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.exact import solved
@@ -206,14 +206,7 @@ def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: i
     assert together.optimal
     assert 0 < together.bound <= searched(problem, "p").price * (1 + 1e-9)
     decisions = axes_problem.chosen(together.choice)
-    starts = {
-        name: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-        for name, at in decisions.ins.items()
-    }
-    ends = {
-        number: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-        for number, (name, at) in enumerate(zip(problem.graph.outputs, decisions.outs, strict=True))
-    }
+    starts, ends = ends_of(problem, decisions)
     made = simulate(
         build(decisions.propagation, MovePlanner(problem.machine.links), inputs=starts, outputs=ends), problem.machine
     ).seconds
