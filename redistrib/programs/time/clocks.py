@@ -10,7 +10,6 @@ before it.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from typing import NamedTuple, TypeAlias
 
 from redistrib.programs.ir.data import (
     Call,
-    Compute,
     Loop,
     Move,
     Op,
@@ -32,7 +30,7 @@ from redistrib.programs.ir.data import (
 from redistrib.programs.ir.live import Change, Context, Liveness, devices_of, renames, steps_of
 from redistrib.programs.ir.value import Value
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.prices import PricedStage, compute_stages, move_stages
+from redistrib.programs.time.prices import MovePrices, PricedStage, height_of, stages_of
 from redistrib.programs.time.sharing import shared_clocks
 from redistrib.programs.time.timeline import Event as Event
 from redistrib.programs.time.timeline import Run as Run
@@ -128,7 +126,7 @@ class SimulationCache:
     prepared: dict[tuple[object, ...], _Prepared] = field(default_factory=dict)
     called: dict[tuple[object, ...], Run] = field(default_factory=dict)
     liveness: Liveness = field(default_factory=Liveness)
-    prices: dict[tuple[object, ...], tuple[PricedStage, ...]] = field(default_factory=dict)
+    prices: MovePrices = field(default_factory=dict)
 
 
 class _Simulator:
@@ -320,15 +318,9 @@ class _Simulator:
         return users
 
     def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _Item:
-        stages: tuple[PricedStage, ...] = ()
-        height = 0
         alias = isinstance(op, Move) and renames(op, program)
-        if isinstance(op, Compute):
-            stages = tuple(compute_stages(op, program, self.machine))
-        elif isinstance(op, Move) and not alias:
-            stages = self._priced(op, program)
-            sizes = (math.prod(program.values[op.value].tile), math.prod(op.out.tile))
-            height = max(*sizes, *(stage.tile for stage in stages))
+        stages = stages_of(op, program, self.machine, self.cache.prices)
+        height = height_of(op, program, stages) if isinstance(op, Move) and not alias else 0
         return _Item(
             op,
             alias,
@@ -345,16 +337,6 @@ class _Simulator:
             self._held(change.died),
             height,
         )
-
-    def _priced(self, op: Move, program: ProgramData) -> tuple[PricedStage, ...]:
-        value = program.values[op.value]
-        if op.plan is not None:
-            key: tuple[object, ...] = (id(op.plan), value.place)
-        else:
-            key = (value.type, value.windows, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
-        if key not in self.cache.prices:
-            self.cache.prices[key] = tuple(move_stages(op, program, self.machine))
-        return self.cache.prices[key]
 
     def _held(self, values: Collection[Value]) -> tuple[tuple[int, int], ...]:
         if not values:

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramData, held_by, made_by, stored_by, used_by
+from redistrib.programs.ir.data import Call, Loop, Move, Op, ProgramData, held_by, made_by, stored_by, used_by
 from redistrib.programs.ir.live import Liveness, carries_on, renames, steps_of
 from redistrib.programs.ir.program import Program
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.prices import PricedStage, compute_stages, move_stages
+from redistrib.programs.time.prices import MovePrices, PricedStage, stages_of
 from redistrib.programs.time.task_blocks import TaskBlock, TaskBuffer, TimedTasks, timed
 from redistrib.programs.time.two_streams import Task
 
@@ -49,7 +49,7 @@ class ProgramTasks:
     """
 
     machine: Machine
-    _prices: dict[tuple[object, ...], Sequence[PricedStage]] = field(default_factory=dict)
+    _prices: MovePrices = field(default_factory=dict)
     _programs: dict[int, ProgramBlock] = field(default_factory=dict)
     _liveness: Liveness = field(default_factory=Liveness)
 
@@ -69,7 +69,7 @@ class ProgramTasks:
                 continue
             freed = sum(value.tile_bytes for value in change.died)
             grows = isinstance(op, Move) and op.out.tile_bytes > freed
-            stages, is_whole = self._stages(op, program), isinstance(op, Loop | Call)
+            stages, is_whole = stages_of(op, program, self.machine, self._prices), isinstance(op, Loop | Call)
             task = Task(sum(stage.seconds for stage in stages), reads, isinstance(op, Move), grows, is_whole)
             task_of[number] = own.block.add(task, 0 if is_whole else change.scratch)
             own.ops.append(op)
@@ -108,20 +108,6 @@ class ProgramTasks:
             if first[name] == name and not (is_counted and name in stays):
                 uses = (*readers[name],), (*begins[name],)
                 yield TaskBuffer(value.tile_bytes, makers, *uses, name in stays, is_counted)
-
-    def _stages(self, op: Op, program: ProgramData) -> Sequence[PricedStage]:
-        """The parts of an operation in time."""
-        if isinstance(op, Compute):
-            return compute_stages(op, program, self.machine)
-        if not isinstance(op, Move):
-            return ()
-        value = program.values[op.value]
-        key: tuple[object, ...] = (id(op.plan), value.place)
-        if op.plan is None:
-            key = (value.type, value.windows, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
-        if key not in self._prices:
-            self._prices[key] = move_stages(op, program, self.machine)
-        return self._prices[key]
 
 
 def issued(program: Program, machine: Machine, window: int | None = None) -> Program:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
 from redistrib.plans.transfers import Transfers
-from redistrib.programs.ir.data import Compute, KernelPart, Move, ProgramData
+from redistrib.programs.ir.data import Compute, KernelPart, Move, Op, ProgramData
 from redistrib.programs.ir.direct import direct_transfers, gathering, scattering
 from redistrib.programs.ir.halos import halo_rounds
 from redistrib.programs.ir.live import renames
@@ -54,6 +54,30 @@ class PricedStage:
     itemsize: float = 0.0
     step: Step | None = field(default=None, compare=False, repr=False)
     topology: Topology | None = field(default=None, compare=False, repr=False)
+
+
+MovePrices: TypeAlias = dict[tuple[object, ...], tuple[PricedStage, ...]]  # stages of moves, by plan or ends
+
+
+def stages_of(op: Op, program: ProgramData, machine: Machine, known: MovePrices) -> tuple[PricedStage, ...]:
+    """The stages of an operation; none of a loop or a call. `known` has those of moves, and gets new ones."""
+    if isinstance(op, Compute):
+        return tuple(compute_stages(op, program, machine))
+    if not isinstance(op, Move):
+        return ()
+    value = program.values[op.value]
+    key: tuple[object, ...] = (id(op.plan), value.place)
+    if op.plan is None:
+        key = (value.type, value.windows, value.place, op.out.type, op.out.windows, op.out.place, op.out.dtype)
+    if key not in known:
+        known[key] = tuple(move_stages(op, program, machine))
+    return known[key]
+
+
+def height_of(op: Move, program: ProgramData, stages: Iterable[PricedStage]) -> int:
+    """Elements of the largest tile of a value on its way."""
+    ends = (program.values[op.value].tile, op.out.tile)
+    return max(*map(math.prod, ends), *(stage.tile for stage in stages))
 
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:

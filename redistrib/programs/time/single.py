@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from math import prod
 
 from redistrib.programs.ir.data import Call, Move, ProgramData, name_of
 from redistrib.programs.time.issue import ProgramBlock, ProgramTasks
 from redistrib.programs.time.machine import Machine
+from redistrib.programs.time.prices import height_of
 from redistrib.programs.time.sharing import shared_clocks
 from redistrib.programs.time.task_blocks import TimedTasks, in_turn, live_bytes, timed
 from redistrib.programs.time.timeline import Event, Run
@@ -74,8 +74,7 @@ def _height(own: ProgramBlock) -> int:
     tallest = max((_height(part) for parts in own.parts.values() for part in parts), default=0)
     for op, stages in zip(own.ops, own.stages, strict=True):
         if isinstance(op, Move):
-            sizes = prod(own.program.values[op.value].tile), prod(op.out.tile)
-            tallest = max(tallest, *sizes, *(stage.tile for stage in stages))
+            tallest = max(tallest, height_of(op, own.program, stages))
     return tallest
 
 
