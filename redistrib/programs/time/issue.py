@@ -57,7 +57,7 @@ class ProgramTasks:
         """A program, of which the bytes of the first inputs are counted elsewhere, as many as `outside`."""
         if id(program) in self._programs:
             return self._programs[id(program)]
-        own = self._programs[id(program)] = ProgramBlock(program)
+        program_block = self._programs[id(program)] = ProgramBlock(program)
         lives = self._liveness.lifetimes(program)
         task_of: dict[int, int] = {}
         makers: dict[str, tuple[int, ...]] = {}  # the tasks that a value waits for; several where it has other names
@@ -65,29 +65,29 @@ class ProgramTasks:
             reads = tuple(dict.fromkeys(k for name in used_by(op) for k in makers.get(name, ())))
             if isinstance(op, Move) and renames(op, program):
                 makers[op.out.name] = reads
-                own.names.append(op)
+                program_block.names.append(op)
                 continue
             freed = sum(value.tile_bytes for value in change.died)
             grows = isinstance(op, Move) and op.out.tile_bytes > freed
             stages, is_whole = stages_of(op, program, self.machine, self._prices), isinstance(op, Loop | Call)
             task = Task(sum(stage.seconds for stage in stages), reads, isinstance(op, Move), grows, is_whole)
-            task_of[number] = own.block.add(task, 0 if is_whole else change.scratch)
-            own.ops.append(op)
-            own.stages.append(stages)
+            task_of[number] = program_block.block.add(task, 0 if is_whole else change.scratch)
+            program_block.ops.append(op)
+            program_block.stages.append(stages)
             for value in made_by(op):
                 makers[value.name] = (task_of[number],)
             if isinstance(op, Loop | Call):
-                self._add_parts(own, task_of[number], op)
-        own.block.buffers += self._buffers(program, task_of, outside)
-        return own
+                self._add_parts(program_block, task_of[number], op)
+        program_block.block.buffers += self._buffers(program, task_of, outside)
+        return program_block
 
-    def _add_parts(self, own: ProgramBlock, task: int, op: Loop | Call) -> None:
+    def _add_parts(self, program_block: ProgramBlock, task: int, op: Loop | Call) -> None:
         """The programs that an operation runs."""
         if isinstance(op, Loop):
             steps, parts = op.steps, [self.block_of(step, op.form.held) for step in steps_of(op)]
         else:
             steps, parts = 1, [self.block_of(op.program)]
-        own.parts[task], own.block.loops[task] = parts, (steps, [part.block for part in parts])
+        program_block.parts[task], program_block.block.loops[task] = parts, (steps, [part.block for part in parts])
 
     def _buffers(self, program: ProgramData, task_of: Mapping[int, int], outside: int) -> Iterator[TaskBuffer]:
         """The buffers of values, each with the operations that make and read its bytes under any name."""
@@ -101,9 +101,9 @@ class ProgramTasks:
             taken_over = {name for name, _ in carries_on(op, program, first)} if isinstance(op, Loop) else ()
             for name in dict.fromkeys(first[name] for name in held_by(op)) if latest >= 0 else ():
                 (begins if name in taken_over else readers)[name].append(latest)
-        born = [(value, (), number < outside) for number, value in enumerate(program.inputs)]
-        made = [(value, (k,), False) for number, k in task_of.items() for value in stored_by(program.ops[number])]
-        for value, makers, is_counted in (*born, *made):
+        inputs = [(value, (), number < outside) for number, value in enumerate(program.inputs)]
+        results = [(value, (k,), False) for number, k in task_of.items() for value in stored_by(program.ops[number])]
+        for value, makers, is_counted in (*inputs, *results):
             name = value.name
             if first[name] == name and not (is_counted and name in stays):
                 uses = (*readers[name],), (*begins[name],)
@@ -119,14 +119,14 @@ def issued(program: Program, machine: Machine, window: int | None = None) -> Pro
         window: computations by which a move that takes memory may be issued earlier than the program has it; None for
             any number.
     """
-    own = ProgramTasks(machine).block_of(program)
-    return replace(program, ops=tuple(_in_order(own, timed(own.block, window), {})))
+    program_block = ProgramTasks(machine).block_of(program)
+    return replace(program, ops=tuple(_in_order(program_block, timed(program_block.block, window), {})))
 
 
-def _in_order(own: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]) -> Iterator[Op]:
+def _in_order(program_block: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]) -> Iterator[Op]:
     """The operations of a program as they are issued; `done` has the programs that were reordered, by their blocks."""
-    ops = [*own.ops]
-    for task, parts in own.parts.items():
+    ops = [*program_block.ops]
+    for task, parts in program_block.parts.items():
         inner = [_reordered(*pair, done) for pair in zip(parts, block.parts[task], strict=True)]
         match ops[task]:
             case Loop() as op:
@@ -134,13 +134,13 @@ def _in_order(own: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]
                 ops[task] = replace(op, program=step, condition=inner[1] if op.condition is not None else None)
             case Call() as op:
                 ops[task] = replace(op, program=inner[0])
-    return _with_names(ops, block.times.order, own.names, own.program)
+    return _with_names(ops, block.times.order, program_block.names, program_block.program)
 
 
-def _reordered(own: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]) -> ProgramData:
-    if id(own) not in done:
-        done[id(own)] = replace(own.program, ops=tuple(_in_order(own, block, done)))
-    return done[id(own)]
+def _reordered(program_block: ProgramBlock, block: TimedTasks, done: dict[int, ProgramData]) -> ProgramData:
+    if id(program_block) not in done:
+        done[id(program_block)] = replace(program_block.program, ops=tuple(_in_order(program_block, block, done)))
+    return done[id(program_block)]
 
 
 def _with_names(ops: list[Op], order: tuple[int, ...], names: list[Op], program: ProgramData) -> Iterator[Op]:

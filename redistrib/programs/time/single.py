@@ -29,71 +29,74 @@ def run_once(
         machine: the rates of devices and links.
         overlap, window, record: as for `simulate`.
     """
-    own = ProgramTasks(machine).block_of(program)
-    block = timed(own.block, window, is_apart=not overlap)
+    program_block = ProgramTasks(machine).block_of(program)
+    block = timed(program_block.block, window, is_apart=not overlap)
     devices = sorted(program.devices)
     clock = devices[0]
     run = Run(dict.fromkeys(devices, clock))
-    for stream, seconds in _busy(own, block).items():
+    for stream, seconds in _busy(program_block, block).items():
         run.busy[clock, stream] = seconds
         run.now[clock, stream] = max(
-            (end for k, end in enumerate(block.times.end) if stream in _streams(own, block, k)), default=0.0
+            (end for k, end in enumerate(block.times.end) if stream in _streams(program_block, block, k)), default=0.0
         )
     run.peak[clock] = block.peak()[0]
-    run.height, run.met = _height(own), _met(own)
+    run.height, run.met = _height(program_block), _met(program_block)
     if record:
-        run.events += _events(own, block, clock)
+        run.events += _events(program_block, block, clock)
     return run
 
 
-def _streams(own: ProgramBlock, block: TimedTasks, task: int) -> set[str]:
+def _streams(program_block: ProgramBlock, block: TimedTasks, task: int) -> set[str]:
     """The streams that a task keeps busy."""
-    if task not in own.parts:
+    if task not in program_block.parts:
         return {"moves" if block.tasks[task].moves and not block.is_apart else ""}
-    parts = zip(own.parts[task], block.parts[task], strict=True)
+    parts = zip(program_block.parts[task], block.parts[task], strict=True)
     return {"", *(stream for part in parts for k in range(len(part[0].ops)) for stream in _streams(*part, k))}
 
 
-def _busy(own: ProgramBlock, block: TimedTasks) -> Mapping[str, float]:
+def _busy(program_block: ProgramBlock, block: TimedTasks) -> Mapping[str, float]:
     """Seconds in which each stream works."""
     busy: dict[str, float] = defaultdict(float)
     for task, timed_task in enumerate(block.tasks):
-        if task not in own.parts:
-            (stream,) = _streams(own, block, task)
+        if task not in program_block.parts:
+            (stream,) = _streams(program_block, block, task)
             busy[stream] += timed_task.seconds
             continue
-        steps, _ = own.block.loops[task]
-        for part in zip(own.parts[task], block.parts[task], strict=True):
+        steps, _ = program_block.block.loops[task]
+        for part in zip(program_block.parts[task], block.parts[task], strict=True):
             for stream, seconds in _busy(*part).items():
                 busy[stream] += steps * seconds
     return busy
 
 
-def _height(own: ProgramBlock) -> int:
+def _height(program_block: ProgramBlock) -> int:
     """Elements of the largest tile of anything that moves."""
-    tallest = max((_height(part) for parts in own.parts.values() for part in parts), default=0)
-    for op, stages in zip(own.ops, own.stages, strict=True):
+    tallest = max((_height(part) for parts in program_block.parts.values() for part in parts), default=0)
+    for op, stages in zip(program_block.ops, program_block.stages, strict=True):
         if isinstance(op, Move):
-            tallest = max(tallest, height_of(op, own.program, stages))
+            tallest = max(tallest, height_of(op, program_block.program, stages))
     return tallest
 
 
-def _met(own: ProgramBlock) -> int:
+def _met(program_block: ProgramBlock) -> int:
     """Operations met, those of a loop once."""
-    return sum(sum(map(_met, own.parts[task])) if task in own.parts else 1 for task in range(len(own.ops)))
+    return sum(
+        sum(map(_met, program_block.parts[task])) if task in program_block.parts else 1
+        for task in range(len(program_block.ops))
+    )
 
 
-def _events(own: ProgramBlock, block: TimedTasks, clock: int) -> Iterator[Event]:
+def _events(program_block: ProgramBlock, block: TimedTasks, clock: int) -> Iterator[Event]:
     """The operations with their times, as they are issued, but for those that take none."""
     order, start, end = times = block.times
     counted = in_turn(order, 0.5) if block.is_apart else times
-    held = live_bytes(own.block.buffers, block.scratch, counted)
+    held = live_bytes(program_block.block.buffers, block.scratch, counted)
     for k in order:
-        op, stages = own.ops[k], tuple(own.stages[k])
+        op, stages = program_block.ops[k], tuple(program_block.stages[k])
         if not (block.tasks[k].seconds or stages):
             continue
         is_move = isinstance(op, Move)
-        kind = "loop" if k in own.parts else "move" if is_move else "compute"
+        kind = "loop" if k in program_block.parts else "move" if is_move else "compute"
         stream = "moves" if is_move and not block.is_apart else ""
         during, after = held.at(counted.start[k]), held.at(counted.end[k])
         yield Event(name_of(op), kind, clock, stream, start[k], end[k], stages, during, after)
