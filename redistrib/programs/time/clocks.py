@@ -166,7 +166,8 @@ class _Simulator:
                 ready[op.out.name] = ready.get(op.value, {})
             else:
                 self._meet(item, ready, to)
-            ends.append({clock: to.now[clock, item.stream] for clock in item.clocks} if self.in_order else {})
+            is_timed = self.in_order and not item.alias
+            ends.append({clock: to.now[clock, item.stream] for clock in item.clocks} if is_timed else {})
             for sizes, users in item.ended or ((item.died, ()),):
                 self._give_up(sizes, to, [ends[k] for k in users])
         self._give_up(prepared.at_return, to)

@@ -95,19 +95,26 @@ class ProgramTasks:
         stays = {first[value.name] for value in program.inputs if value.name not in program.donated}
         stays |= {first[name] for name in program.outputs}
         readers, begins = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
-        latest = -1
-        for number, op in enumerate(program.ops):  # a name that is given counts for the task before it
+        used = {*program.outputs, *(name for op in program.ops for name in used_by(op))}
+        named_first, latest = set[str](), -1
+        for number, op in enumerate(program.ops):  # a name that nobody uses counts for the task before it
             latest = task_of.get(number, latest)
+            if number not in task_of and used.issuperset(value.name for value in made_by(op)):
+                continue
             taken_over = {name for name, _ in carries_on(op, program, first)} if isinstance(op, Loop) else ()
-            for name in dict.fromkeys(first[name] for name in held_by(op)) if latest >= 0 else ():
-                (begins if name in taken_over else readers)[name].append(latest)
+            for name in dict.fromkeys(first[name] for name in held_by(op)):
+                if latest < 0:
+                    named_first.add(name)
+                else:
+                    (begins if name in taken_over else readers)[name].append(latest)
         inputs = [(value, (), number < outside) for number, value in enumerate(program.inputs)]
         results = [(value, (k,), False) for number, k in task_of.items() for value in stored_by(program.ops[number])]
         for value, makers, is_counted in (*inputs, *results):
             name = value.name
             if first[name] == name and not (is_counted and name in stays):
-                uses = (*readers[name],), (*begins[name],)
-                yield TaskBuffer(value.tile_bytes, makers, *uses, name in stays, is_counted)
+                uses, stay = ((*readers[name],), (*begins[name],)), name in stays
+                is_over = name in named_first and not (any(uses) or stay)
+                yield TaskBuffer(value.tile_bytes, makers, *uses, stay, is_counted, is_over)
 
 
 def issued(program: Program, machine: Machine, window: int | None = None) -> Program:

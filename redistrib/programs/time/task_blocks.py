@@ -27,6 +27,7 @@ class TaskBuffer(NamedTuple):
         begins: loops that take the bytes over as those of a carried value when they start.
         stays: whether the bytes are never given up.
         is_counted: whether they are counted elsewhere while they are there at first.
+        is_over: whether they are there at first only, and given up before the first task.
     """
 
     size: int
@@ -35,6 +36,7 @@ class TaskBuffer(NamedTuple):
     begins: tuple[int, ...] = ()
     stays: bool = False
     is_counted: bool = False
+    is_over: bool = False
 
 
 class RepeatedLayers(NamedTuple):
@@ -234,12 +236,15 @@ def changes_of(buffers: Iterable[TaskBuffer], scratch: Sequence[int], times: Tas
     taken = [*scratch]  # when each task starts
     before: dict[int, list[tuple[float, int]]] = {}  # given up to a loop when it starts
     given_up: dict[int, list[tuple[float, int]]] = {}
-    for size, makers, readers, begins, stays, is_counted in buffers:
+    over = []  # when all that is there at first was there
+    for size, makers, readers, begins, stays, is_counted, is_over in buffers:
         if makers:
             taken[makers[0] if len(makers) == 1 else max(makers, key=begin.__getitem__)] += size
         elif not is_counted:
             changes.append((0.0, size))
         users = makers + readers
+        if is_over:
+            over.append((0.0, -size))
         if stays or not (users or begins):
             continue
         if begins:
@@ -249,6 +254,7 @@ def changes_of(buffers: Iterable[TaskBuffer], scratch: Sequence[int], times: Tas
         else:
             last = max(users, key=place.__getitem__)
             given_up.setdefault(last, []).append((max(map(done.__getitem__, users)), -size))
+    changes += over
     for task in order:
         if task in before:
             changes += before[task]

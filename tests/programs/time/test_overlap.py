@@ -14,8 +14,10 @@ import redistrib as rd
 from redistrib.errors import ProfileError
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.inline import inlined
+from redistrib.programs.ir.live import peak_bytes
 from redistrib.programs.ir.program import Move, Place, Program
 from redistrib.programs.ir.reference import run_by_rank
+from redistrib.programs.ir.spec import nest
 from redistrib.programs.lower.versions import still_read
 from redistrib.programs.time.clocks import run
 from redistrib.programs.time.entry import by_kind
@@ -24,6 +26,7 @@ from redistrib.programs.time.single import is_single, run_once
 from redistrib.programs.time.timeline import Run
 from redistrib.programs.time.two_streams import Task, in_order, overlapped
 from tests.programs.time.drawn import arrays_for, programs
+from tests.programs.time.mlp import on
 from tests.programs.time.test_laws import HOSTS, critical_path
 
 few = settings(max_examples=60, deadline=None)
@@ -148,11 +151,21 @@ def test_a_program_takes_no_longer_than_without(program: Program) -> None:
 def test_a_block_and_clocks_agree(drawn_program: Program, window: int | None) -> None:
     """Where all devices do the same, one block of tasks takes as long as their clocks, and holds as much."""
     program = inlined(drawn_program)
+    assert is_single(program)
+    assert run_once(program, HOSTS).peak == run(program, HOSTS).peak
     program = replace(program, ops=tuple(still_read(program.ops, program.outputs)))  # a name that nobody reads
-    assert is_single(program)  # is given at another place in another order
-    require_as_clocks(run_once(program, HOSTS), run(program, HOSTS))
+    require_as_clocks(run_once(program, HOSTS), run(program, HOSTS))  # is given at another place in another order
     ordered = run(issued(program, HOSTS, window), HOSTS, by_kind, in_order=True)
     require_as_clocks(run_once(program, HOSTS, overlap=True, window=window), ordered)
+
+
+def test_an_input_that_only_has_another_name_is_given_up() -> None:
+    b = Builder()
+    x, other = b.input("x", "[8]", on(0)), b.input("other", "[8]", on(0))
+    b.move(x)  # the last that reads it, before any task
+    b.donate(x)
+    program = b.build(b.compute(nest("i->i", (8,), name="twice"), other))
+    assert rd.simulate(program, HOSTS).peak_bytes == peak_bytes(program) == {0: 64}
 
 
 def require_as_clocks(one: Run, two: Run) -> None:
