@@ -13,6 +13,7 @@ from redistrib.cost.fields import figure, figures, typed
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError
 from redistrib.errors.base import cut, shown
+from redistrib.lang.mesh import MOST_DEVICES
 
 FORMAT = "redistrib-profile"
 VERSION = 1
@@ -23,7 +24,6 @@ REDUCTIONS = ("reduce_scatter", "all_reduce")  # optional: by default the latenc
 _LATER = ("host_bandwidth", "link_bandwidth", "swap_bandwidth", "storage_bandwidth")
 
 _LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
-_MOST_DEVICES = 2**20  # of a mesh
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class Figures(CostModel):
                     f"profile {shown(self.name)} has for transport {shown(name)} the figures {shown(seconds)}; "
                     f"each is a number of seconds from 0 to {_LARGEST:g}"
                 )
-        if self.devices_per_host is not None and not 1 <= self.devices_per_host <= _MOST_DEVICES:
+        if self.devices_per_host is not None and not 1 <= self.devices_per_host <= MOST_DEVICES:
             raise ProfileError(
                 f"profile {shown(self.name)} has {shown(self.devices_per_host)} devices per host; "
-                f"a host has from 1 to {_MOST_DEVICES}"
+                f"a host has from 1 to {MOST_DEVICES}"
             )
 
     def __hash__(self) -> int:

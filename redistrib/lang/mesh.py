@@ -15,7 +15,7 @@ from redistrib.errors import UnknownAxisError
 from redistrib.errors import lang as errors
 from redistrib.lang import notation
 
-_MOST_DEVICES = 2**20  # a mesh lists its devices one by one
+MOST_DEVICES = 2**20  # a mesh lists its devices one by one
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Axis:
         size = as_integer(self.size)
         if size is None or size < 1:
             raise errors.axis_size_error(self.name, self.size)
-        if size > _MOST_DEVICES:
-            raise errors.axis_size_error(self.name, size, _MOST_DEVICES)
+        if size > MOST_DEVICES:
+            raise errors.axis_size_error(self.name, size, MOST_DEVICES)
         object.__setattr__(self, "size", size)
 
 
@@ -77,15 +77,15 @@ class Mesh:
             if axis.name in seen:
                 raise errors.MeshError("duplicate axis", name=axis.name, mesh=str(self))
             seen.add(axis.name)
-        if self.size > _MOST_DEVICES:
-            raise errors.MeshError("mesh size", mesh=str(self), size=self.size, most=_MOST_DEVICES, subject="devices")
+        if self.size > MOST_DEVICES:
+            raise errors.MeshError("mesh size", mesh=str(self), size=self.size, most=MOST_DEVICES, subject="devices")
         if not self.devices:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
         numbers = tuple(as_integer(device) for device in self.devices)
-        valid = {number for number in numbers if number is not None and 0 <= number < _MOST_DEVICES}
+        valid = {number for number in numbers if number is not None and 0 <= number < MOST_DEVICES}
         if len(numbers) != self.size or len(valid) != self.size:
-            raise errors.device_order_error(str(self), self.size, self.devices, _MOST_DEVICES)
+            raise errors.device_order_error(str(self), self.size, self.devices, MOST_DEVICES)
         object.__setattr__(self, "devices", numbers)
 
     @classmethod

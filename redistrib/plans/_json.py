@@ -17,7 +17,6 @@ from redistrib.theory.placement import Int64
 
 _T = TypeVar("_T")
 
-LARGEST = 2**63 - 1
 DEPTH = 6  # lists and objects of a plan within one another
 _MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some twenty
 

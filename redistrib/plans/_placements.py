@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from redistrib.errors.base import shown
-from redistrib.plans._json import LARGEST, list_of, numbers_of, object_of, placed_at, refuse, row_of, table_of
+from redistrib.lang.types import LARGEST
+from redistrib.plans._json import list_of, numbers_of, object_of, placed_at, refuse, row_of, table_of
 from redistrib.theory.placement import Placement
 from redistrib.theory.splits import Cuts
 

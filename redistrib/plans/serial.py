@@ -24,10 +24,9 @@ import numpy as np
 from redistrib.errors import PlanFormError, PlanJsonError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import LARGEST, DistType
 from redistrib.plans._json import (
     DEPTH,
-    LARGEST,
     digest_of_form,
     list_of,
     object_of,

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.programs.ir.graph import Operation, Pinned
-from redistrib.programs.rules.equation import Atom, Equation, Form, Lit, form_of
+from redistrib.programs.rules.equation import ArrayForm, Atom, Equation, Lit, form_of
 
 _Tree = TypeVar("_Tree")
 
@@ -31,7 +31,7 @@ class Tracing(Protocol):
 
     def add(self, equation: Equation, ins: list[str], source: str) -> list[str]: ...
 
-    def materialized(self, atom: Atom, form: Form) -> str: ...
+    def materialized(self, atom: Atom, form: ArrayForm) -> str: ...
 
 
 # ----------------------------------------------------------------------------------------------- our own
@@ -124,7 +124,7 @@ def constrained(
     return _pinned(tracer, atom, form_of(aval)._replace(key=None), Pinned(tuple(taken), free), source)
 
 
-def _pinned(tracer: Tracing, name: str, form: Form, pinned: Pinned, source: str) -> str:
+def _pinned(tracer: Tracing, name: str, form: ArrayForm, pinned: Pinned, source: str) -> str:
     """A copy of a value, cut as a pin says."""
     copied = tracer.add(Equation(jax.lax.copy_p, {}, (form,), (form,), {}), [name], source)[0]
     operation = tracer.operations[-1]

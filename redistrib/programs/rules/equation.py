@@ -37,7 +37,7 @@ def is_whole(part: Any, size: int) -> bool:
     return len(part) == size and isinstance(part.start, int) and part.start == 0
 
 
-class Form(NamedTuple):
+class ArrayForm(NamedTuple):
     """Shape and element type of an operand or result; random keys count as their integers.
 
     Attributes:
@@ -92,8 +92,8 @@ class Equation:
 
     primitive: Any
     params: Mapping[str, Any]
-    ins: tuple[Form, ...]
-    outs: tuple[Form, ...]
+    ins: tuple[ArrayForm, ...]
+    outs: tuple[ArrayForm, ...]
     literals: Mapping[int, Any]
     called: str = ""
     effectful: bool = False
@@ -252,17 +252,17 @@ def literal(value: Any) -> Lit:
     return Lit(np.asarray(value) if hasattr(value, "aval") and not is_key(value) else value)
 
 
-def form_of(aval: Any) -> Form:
+def form_of(aval: Any) -> ArrayForm:
     """Shape and element type; keys as their integers."""
     element = _element_of(aval.dtype)
-    return Form((*aval.shape, *element.shape), element.dtype, element.key)
+    return ArrayForm((*aval.shape, *element.shape), element.dtype, element.key)
 
 
 @cached(64)
-def _element_of(dtype: Any) -> Form:
+def _element_of(dtype: Any) -> ArrayForm:
     """The form of one element."""
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return Form((), str(dtype))
+        return ArrayForm((), str(dtype))
     kinds: list[Any] = []
 
     def read(key: jax.Array) -> jax.Array:
@@ -270,10 +270,10 @@ def _element_of(dtype: Any) -> Form:
         return jax.random.key_data(key)
 
     data = jax.eval_shape(read, jax.ShapeDtypeStruct((), dtype))
-    return Form(data.shape, str(data.dtype), kinds[0])
+    return ArrayForm(data.shape, str(data.dtype), kinds[0])
 
 
-def scan_form(params: Mapping[str, Any], ins: Sequence[Form], outs: Sequence[Form]) -> LoopForm:
+def scan_form(params: Mapping[str, Any], ins: Sequence[ArrayForm], outs: Sequence[ArrayForm]) -> LoopForm:
     """How operands and results of a scan follow each other: its step has arrays of entries without a dimension.
 
     The parameters that say so have other names from JAX 0.12 on.

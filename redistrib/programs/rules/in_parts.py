@@ -31,7 +31,7 @@ from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Blocks
 from redistrib.programs.rules.sums import can_be_summed
 
-SMALL = 64  # elements below which an operand is computed by every device
+SMALL = 64  # elements of an array that every device may compute whole without a word
 _JOIN: dict[str, Callable[[Any, Any], Any]] = {
     "cumsum": lax.add, "cumprod": lax.mul, "cummax": lax.max, "cummin": lax.min, "cumlogsumexp": jnp.logaddexp,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from jax.extend.random import threefry2x32_p
 from redistrib.backends.jax.offsets import integers_for
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Sums
-from redistrib.programs.rules.equation import At, Equation, Form, is_whole, letters, rule, written_in_place
+from redistrib.programs.rules.equation import ArrayForm, At, Equation, is_whole, letters, rule, written_in_place
 from redistrib.programs.rules.sums import sum_identity
 
 
@@ -97,7 +97,7 @@ def _keys(equation: Equation) -> Nest | None:
     shape = equation.ins[0].shape[:-1] if equation.ins[0].key is not None else equation.ins[0].shape
     sizes = letters("d", shape)
 
-    def dims(form: Form) -> list[str]:
+    def dims(form: ArrayForm) -> list[str]:
         return [*sizes, *[""] * (len(form.shape) - len(sizes))] if form.shape else []
 
     ins, outs = ([dims(form) for form in side] for side in (equation.ins, equation.outs))

@@ -36,10 +36,10 @@ from redistrib.programs.rules.counting import Counting, with_batch
 from redistrib.programs.rules.dead import live_variables, passed_on, read_results
 from redistrib.programs.rules.equation import (
     RULES,
+    ArrayForm,
     Atom,
     CallRule,
     Equation,
-    Form,
     Lit,
     Rule,
     ValueRange,
@@ -366,13 +366,13 @@ class _Tracer:
         self.counting.note(equation, ins, name)
         return [array.name for array in outs]
 
-    def fenced(self, atom: Atom, form: Form, source: str) -> Atom:
+    def fenced(self, atom: Atom, form: ArrayForm, source: str) -> Atom:
         """The value behind a barrier, so that recomputed values are computed again."""
         if isinstance(atom, Lit):
             return atom
         return self.unary(jax.lax.optimization_barrier_p, {}, form, form, atom, source)
 
-    def materialized(self, atom: Atom, form: Form) -> str:
+    def materialized(self, atom: Atom, form: ArrayForm) -> str:
         """The name of a value; a constant becomes an operation without operands."""
         if isinstance(atom, str):
             return atom
@@ -382,7 +382,7 @@ class _Tracer:
         return self.add(copy, [], "")[0]
 
     def unary(
-        self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str
+        self, primitive: Any, params: Mapping[str, Any], before: ArrayForm, after: ArrayForm, name: str, source: str
     ) -> str:
         """Add an operation with one operand and one result; keys count as their integers."""
         ends = (before._replace(key=None),), (after._replace(key=None),)

@@ -8,7 +8,7 @@ from typing import Any
 
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import Keys
-from redistrib.programs.rules.equation import At, Equation, Form, Rule, results
+from redistrib.programs.rules.equation import ArrayForm, At, Equation, Rule, results
 
 
 def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
@@ -32,11 +32,11 @@ def nest_of_keys(equation: Equation, rule: Rule) -> Nest | None:
     return replace(nest, reads=reads, writes=writes, linear=(), body=run)
 
 
-def _of_keys(forms: Sequence[Form]) -> tuple[Form, ...]:
+def _of_keys(forms: Sequence[ArrayForm]) -> tuple[ArrayForm, ...]:
     return tuple(form if form.key is None else form._replace(shape=form.shape[:-1]) for form in forms)
 
 
-def _with_integers(accesses: Sequence[Access], forms: Sequence[Form]) -> tuple[Access, ...]:
+def _with_integers(accesses: Sequence[Access], forms: Sequence[ArrayForm]) -> tuple[Access, ...]:
     return tuple(
         access if form.key is None else Access(access.array, (*access.dims, ()), (*access.extents, form.shape[-1]))
         for access, form in zip(accesses, forms, strict=True)

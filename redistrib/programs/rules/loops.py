@@ -14,9 +14,9 @@ from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, 
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.rules.equation import (
+    ArrayForm,
     Atom,
     Equation,
-    Form,
     form_of,
     scan_form,
     while_form,
@@ -106,12 +106,12 @@ def _while(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[A
     return left
 
 
-def _entries_of(forms: Sequence[Form]) -> list[Form]:
+def _entries_of(forms: Sequence[ArrayForm]) -> list[ArrayForm]:
     """The forms of the entries of a step, for arrays with an entry for each step."""
     return [form._replace(shape=form.shape[1:]) for form in forms]
 
 
-def _materialized(tracer: Tracer, atoms: Sequence[Atom], forms: Sequence[Form]) -> list[str]:
+def _materialized(tracer: Tracer, atoms: Sequence[Atom], forms: Sequence[ArrayForm]) -> list[str]:
     return [tracer.materialized(atom, form) for atom, form in zip(atoms, forms, strict=True)]
 
 
@@ -178,7 +178,7 @@ class OpenLoop:
             reached |= read_of
         return reached
 
-    def carry(self, name: str, form: Form) -> str:
+    def carry(self, name: str, form: ArrayForm) -> str:
         """Add a carried value with its initial value; `close_carries` adds its value at the end of a step."""
         self.carries.append(len(self.tracer.operations))
         return self._add(CARRY, (name, name), form.shape, form.shape, form.dtype)
@@ -189,11 +189,11 @@ class OpenLoop:
             operation = self.tracer.operations[number]
             self.tracer.operations[number] = replace(operation, ins=(operation.ins[0], name))
 
-    def entry(self, name: str, form: Form) -> str:
+    def entry(self, name: str, form: ArrayForm) -> str:
         """The entry of a step in an array with an entry for each step."""
         return self._add(ENTRY, (name,), form.shape, form.shape[1:], form.dtype)
 
-    def stack(self, name: str, form: Form) -> str:
+    def stack(self, name: str, form: ArrayForm) -> str:
         """The array of the results of all steps."""
         return self._add(STACK, (name,), form.shape[1:], form.shape, form.dtype)
 
@@ -212,7 +212,7 @@ class OpenLoop:
         """Add an operation that is the identity, of entries or between arrays of which one has another dimension."""
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
-        form = Form(tuple(shape), dtype)
+        form = ArrayForm(tuple(shape), dtype)
         sums = () if self.tracer.exact else passing(Equation(jax.lax.copy_p, {}, (form,), (form,), {}))
 
         def access(name: str, side: Sequence[int]) -> Access:

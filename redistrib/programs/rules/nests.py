@@ -15,8 +15,8 @@ from redistrib.programs.rules import effects
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
     RULES,
+    ArrayForm,
     Equation,
-    Form,
     Primitive,
     Rule,
     ValueRange,
@@ -24,11 +24,10 @@ from redistrib.programs.rules.equation import (
     is_key,
     whole,
 )
+from redistrib.programs.rules.in_parts import SMALL
 from redistrib.programs.rules.keys import nest_of_keys
 from redistrib.programs.rules.ranges import of_result
 from redistrib.programs.rules.sums import passing
-
-_SMALL = 64  # elements of arrays of which an operation may run whole without a word
 
 
 class Derived(NamedTuple):
@@ -114,7 +113,7 @@ class Nests:
             given = _of_given_rule(nest, equation.record)
             nest = nest if given == equation.record else replace(nest, record=given)
         opaque, linear = "", nest.linear if nest is not None else ()
-        small = all(np.prod(form.shape) <= _SMALL for form in forms)
+        small = all(np.prod(form.shape) <= SMALL for form in forms)
         is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
         calls_back = equation.record.effects is Effects.CALLBACK
         is_effect = nest is not None and not nest.ranges and equation.effectful and not calls_back
@@ -146,8 +145,8 @@ def _key(
     primitive: Any,
     called: str,
     params: Mapping[str, Any],
-    ins: tuple[Form, ...],
-    outs: tuple[Form, ...],
+    ins: tuple[ArrayForm, ...],
+    outs: tuple[ArrayForm, ...],
     literals: Mapping[int, Any],
 ) -> Key | None:
     """Equal for equations that do the same; None where parameters cannot be compared, or literals are large.

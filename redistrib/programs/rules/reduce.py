@@ -11,7 +11,7 @@ from jax import lax
 
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Combines
-from redistrib.programs.rules.equation import Equation, Form, letters, name_the_rest, product_letters, rule
+from redistrib.programs.rules.equation import ArrayForm, Equation, letters, name_the_rest, product_letters, rule
 from redistrib.programs.rules.sums import added_along, can_be_summed
 
 _OF_BOOLEANS = {
@@ -89,7 +89,7 @@ class UnaryTracer(Protocol):
     """The part of a tracer that adds operations with one operand."""
 
     def unary(
-        self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str
+        self, primitive: Any, params: Mapping[str, Any], before: ArrayForm, after: ArrayForm, name: str, source: str
     ) -> str: ...
 
 

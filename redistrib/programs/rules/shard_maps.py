@@ -12,7 +12,7 @@ from redistrib.errors import JaxVersionError, ProgramError
 from redistrib.programs.ir.graph import Operation, Pinned
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.effects import effects_of
-from redistrib.programs.rules.equation import Atom, Form, form_of
+from redistrib.programs.rules.equation import ArrayForm, Atom, form_of
 
 REGION = "shard_map"
 
@@ -70,7 +70,7 @@ class RegionTracer(Protocol):
 
     def equation(self, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]: ...
 
-    def materialized(self, atom: Atom, form: Form) -> str: ...
+    def materialized(self, atom: Atom, form: ArrayForm) -> str: ...
 
 
 def region(tracer: RegionTracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:

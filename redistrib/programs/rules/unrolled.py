@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import jax
 
-from redistrib.programs.rules.equation import Atom, Equation, Form, Lit, form_of, scan_form
+from redistrib.programs.rules.equation import ArrayForm, Atom, Equation, Lit, form_of, scan_form
 
 
 class UnrollingTracer(Protocol):
@@ -20,10 +20,10 @@ class UnrollingTracer(Protocol):
 
     def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]: ...
 
-    def materialized(self, atom: Atom, form: Form) -> str: ...
+    def materialized(self, atom: Atom, form: ArrayForm) -> str: ...
 
     def unary(
-        self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str
+        self, primitive: Any, params: Mapping[str, Any], before: ArrayForm, after: ArrayForm, name: str, source: str
     ) -> str: ...
 
 
@@ -46,7 +46,7 @@ def unrolled(tracer: UnrollingTracer, eqn: Any, ins: Sequence[Atom], source: str
     return [*carry, *results]
 
 
-def _entry(tracer: UnrollingTracer, atom: Atom, form: Form, step: int, source: str) -> Atom:
+def _entry(tracer: UnrollingTracer, atom: Atom, form: ArrayForm, step: int, source: str) -> Atom:
     """One element of a scan's input."""
     if isinstance(atom, Lit):
         return Lit(atom.value[step])
@@ -55,15 +55,15 @@ def _entry(tracer: UnrollingTracer, atom: Atom, form: Form, step: int, source: s
     tracer.unstacked.add(atom)
     tail = form.shape[1:]
     params = {"start_indices": (step, *[0] * len(tail)), "limit_indices": (step + 1, *tail), "strides": None}
-    row = Form((1, *tail), form.dtype)
+    row = ArrayForm((1, *tail), form.dtype)
     atom = tracer.unary(jax.lax.slice_p, params, form, row, atom, source)
-    return tracer.unary(jax.lax.squeeze_p, {"dimensions": (0,)}, row, Form(tail, form.dtype), atom, source)
+    return tracer.unary(jax.lax.squeeze_p, {"dimensions": (0,)}, row, ArrayForm(tail, form.dtype), atom, source)
 
 
-def _stack(tracer: UnrollingTracer, atoms: Sequence[Atom], form: Form, source: str) -> Atom:
+def _stack(tracer: UnrollingTracer, atoms: Sequence[Atom], form: ArrayForm, source: str) -> Atom:
     """The outputs of a scan's steps, along a new first dimension."""
     tail = form.shape[1:]
-    element, row = Form(tail, form.dtype), Form((1, *tail), form.dtype)
+    element, row = ArrayForm(tail, form.dtype), ArrayForm((1, *tail), form.dtype)
     params = {"shape": row.shape, "broadcast_dimensions": tuple(range(1, len(row.shape))), "sharding": None}
     values: list[str] = [tracer.materialized(atom, element) for atom in atoms]
     rows = [tracer.unary(jax.lax.broadcast_in_dim_p, params, element, row, value, source) for value in values]

@@ -16,10 +16,10 @@ from redistrib.programs.ir.graph import CountedStep, Graph
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
+    ArrayForm,
     At,
     Equation,
     EquationBody,
-    Form,
     Rule,
     is_key,
     results,
@@ -61,7 +61,7 @@ class Region:
     def __init__(
         self,
         function: Callable[..., Any] | jex.ClosedJaxpr,
-        forms: Sequence[Form],
+        forms: Sequence[ArrayForm],
         equation: Equation,
         carried: Mapping[int, int] | None = None,
         rules: Mapping[str, Rule] | None = None,

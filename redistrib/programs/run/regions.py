@@ -20,10 +20,10 @@ from redistrib.errors.base import cut
 from redistrib.programs.ir.graph import Array, CountedStep, Graph, Operation
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.rules.equation import (
+    ArrayForm,
     At,
     CallRule,
     Equation,
-    Form,
     access,
     letters,
     scan_form,
@@ -44,7 +44,7 @@ def _require_no_keys(equation: Equation) -> None:
         )  # fmt: skip
 
 
-def _of_integers(closed: Any, ins: Sequence[Form]) -> Callable[..., list[Any]]:
+def _of_integers(closed: Any, ins: Sequence[ArrayForm]) -> Callable[..., list[Any]]:
     """A function of arrays in which keys of random numbers are their integers."""
     function = jex.jaxpr_as_fun(closed)
 
@@ -163,7 +163,7 @@ def _cond(equation: Equation) -> Nest | None:
     return nest_of(equation, cond_factors, run, max(region.flops for region in regions))
 
 
-def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[Form]) -> Graph:
+def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[ArrayForm]) -> Graph:
     """Graphs that start from the same arrays as one graph, whose results join those of all: cut equally or not at all.
 
     Args:
@@ -260,5 +260,5 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
     return CallRule(rule, run)
 
 
-def _listed(forms: Sequence[Form]) -> str:
+def _listed(forms: Sequence[ArrayForm]) -> str:
     return ", ".join(f"{form.dtype}{list(form.shape)}" for form in forms) or "no operands"

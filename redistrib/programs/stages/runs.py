@@ -19,7 +19,7 @@ from redistrib.programs.ir.loops import LoopForm
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Bounds
 from redistrib.programs.ir.value import fresh
-from redistrib.programs.rules.equation import RULES, Equation, EquationBody, Form, scan_form
+from redistrib.programs.rules.equation import RULES, ArrayForm, Equation, EquationBody, scan_form
 from redistrib.programs.run import regions  # noqa: F401  # its rules are in the table
 from redistrib.programs.run.region import REGIONS
 from redistrib.programs.stages.loops import filled
@@ -49,7 +49,7 @@ def sliced(array: Array, name: str, dim: int, first: int, last: int) -> Operatio
 
 def operation(primitive: Any, params: Mapping[str, Any], ins: Sequence[Array], out: Array) -> Operation:
     """The operation of a primitive on arrays."""
-    forms = [Form(array.shape, array.dtype) for array in (*ins, out)]
+    forms = [ArrayForm(array.shape, array.dtype) for array in (*ins, out)]
     nest = RULES[primitive.name](Equation(primitive, params, tuple(forms[:-1]), tuple(forms[-1:]), {}))
     assert nest is not None  # slices, joins and sums have one
     nest = replace(nest, name=out.name, linear=())
@@ -202,7 +202,7 @@ class _Cutting:
             self.result.entries[entry] = name, number
         return entry
 
-    def _filled(self, form: Form, value: Any) -> str:
+    def _filled(self, form: ArrayForm, value: Any) -> str:
         """An array whose elements are all one number: it is an operand, so that it may be cut."""
         out = Array(fresh("constant", self.taken), form.shape, form.dtype)
         self.operations.append(Operation(filled(out, value), "broadcast_in_dim", (), (out,)))
@@ -211,7 +211,7 @@ class _Cutting:
         return out.name
 
 
-def _of_length(forms: Sequence[Form], length: int) -> Iterator[Form]:
+def _of_length(forms: Sequence[ArrayForm], length: int) -> Iterator[ArrayForm]:
     return (form._replace(shape=(length, *form.shape[1:])) for form in forms)
 
 

@@ -77,7 +77,7 @@ def run(
     return result
 
 
-class _Item(NamedTuple):
+class _ReadyOp(NamedTuple):
     """An operation made ready: everything about it that does not depend on when it runs.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Item(NamedTuple):
 class _Prepared(NamedTuple):
     """The operations of a program, and the bytes by clock that end when the last is done."""
 
-    items: list[_Item]
+    items: list[_ReadyOp]
     at_return: tuple[tuple[int, int], ...]
 
 
@@ -180,7 +180,7 @@ class _Simulator:
                 latest = max((end[clock] for end in ends if clock in end), default=to.latest[clock])
                 to.changes[clock].append((latest, -size))
 
-    def _meet(self, item: _Item, ready: Ready, to: Run) -> None:
+    def _meet(self, item: _ReadyOp, ready: Ready, to: Run) -> None:
         starts = {}
         for clock in item.clocks:
             start = to.now[clock, item.stream]
@@ -216,7 +216,7 @@ class _Simulator:
         to.height = max(to.height, item.height)
         to.met += len(item.clocks)
 
-    def _call(self, item: _Item, op: Call, ready: Ready, to: Run) -> None:
+    def _call(self, item: _ReadyOp, op: Call, ready: Ready, to: Run) -> None:
         if len(item.clocks) == 1 and self.streams is None:
             self._call_again(op.program, item.clocks[0], item.context, to)
         else:
@@ -226,7 +226,7 @@ class _Simulator:
                 for output, out in zip(op.program.outputs, op.outs, strict=True):
                     ready[out.name] = inner[output]
 
-    def _loop(self, item: _Item, op: Loop, ready: Ready, to: Run) -> None:
+    def _loop(self, item: _ReadyOp, op: Loop, ready: Ready, to: Run) -> None:
         """A loop: all its devices begin together, and every step takes as long as one alone."""
         step, scratch = Run(self.clock_of), item.scratch
         for inner in op.programs:
@@ -318,11 +318,11 @@ class _Simulator:
                 users[name].append(k)
         return users
 
-    def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _Item:
+    def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _ReadyOp:
         alias = isinstance(op, Move) and renames(op, program)
         stages = stages_of(op, program, self.machine, self.cache.prices)
         height = height_of(op, program, stages) if isinstance(op, Move) and not alias else 0
-        return _Item(
+        return _ReadyOp(
             op,
             alias,
             context,
