@@ -182,6 +182,8 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves(ranks: int) ->
         "limit": f"MemoryLimitError: the program needs {3072 // ranks} bytes on a device at its worst moment and "
         "memory_limit is 300; give that much, cut its work further, or give values up earlier",
         "limit of a move": message["limit of a move"],
+        "limit of a move of some": "MemoryLimitError: rank 0: the program needs 2,560 bytes on a device at its worst "
+        "moment and memory_limit is 1,536; give that much, cut its work further, or give values up earlier",
         "shape": f"TilesError: rank 2: the tile of 'x' has shape [16, 16] where the tile is [{tile}, 16]; pass this "
         "rank's tile, not the whole array",
         "dtype": "TilesError: rank 1: the tile of 'x' has dtype float64 where float32 is due; convert it with astype",

@@ -65,6 +65,8 @@ refused("transports", lambda: rd.to_mpi(program, comm, transport="packed" if ran
 refused("profile", lambda: rd.to_mpi(program, comm, machine=PRESETS["cpu"]))
 refused("limit", lambda: rd.to_mpi(program, comm, memory_limit=300))
 refused("limit of a move", lambda: rd.to_mpi(program, comm, memory_limit=3072 // RANKS, transport="packed"))
+small = chain((1, 2), 2)
+refused("limit of a move of some", lambda: rd.to_mpi(small, comm, memory_limit=1536, transport="packed"))
 wrong: dict[str, tuple[int, tuple[Any, ...]]] = {
     "shape": (2, (np.zeros((16, 16), np.float32),)),
     "dtype": (1, (np.zeros(good.shape),)),

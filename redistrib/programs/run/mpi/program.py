@@ -17,6 +17,7 @@ from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.presets import MachineLike
 from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
+from redistrib.launches.agreement import of_ranks
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined
@@ -95,11 +96,10 @@ class ProgramExecutor(CommunicatorOwner):
         self._ends: dict[tuple[str, Value, int], DirectMove] = {}
         self._options = (limit, model, transport)
         self._steps: Steps = []
-        problems = self.comm.allgather(self._prepare())
-        problem = next((problem for problem in problems if problem is not None), None)
-        if problem is not None:
+        refusal = of_ranks(self.comm.allgather(self._prepare()))
+        if refusal is not None:
             self.free()
-            raise problem
+            raise refusal
         staging = np.empty(max((plan.staging_bytes for plan in self._plans.values()), default=0), np.uint8)
         for plan in self._plans.values():
             plan.bind(staging)
