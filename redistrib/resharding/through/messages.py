@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.through.forms import ElementwiseStep, Fetch, Form, fetches
 from redistrib.synthesis.rounds import edge_colouring
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, Edges
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,42 @@ def early_steps(steps: Sequence[ElementwiseStep], dtype: str) -> tuple[int, str]
     types = [dtype, *(step.dtype for step in steps)]
     least = min(range(len(types)), key=lambda k: itemsize_of(types[k]))
     return least, types[least]
+
+
+def least_bytes(several: Iterable[Fetch], tile: Box | None, dtype: str) -> int:
+    """The fewest bytes that bring a device the elements of some boxes of one leaf that its own tile lacks.
+
+    Each element travels in types that it has on its way: where several boxes take different steps on it, once before
+    they part, or in each way by itself, whichever has fewer bits.
+    """
+    boxes = [(fetch.box.edges, fetch.steps) for fetch in dict.fromkeys(several)]
+    if tile is not None:
+        boxes.append((tile.edges, None))
+    return _bytes_of(boxes, 0, dtype)
+
+
+def _bytes_of(boxes: Sequence[tuple[Edges, tuple[ElementwiseStep, ...] | None]], dim: int, dtype: str) -> int:
+    """The bytes of the union of boxes that are the same in all dimensions before this one; None: it is there."""
+    ways = {steps for _, steps in boxes}
+    if ways == {None}:
+        return 0
+    if dim == len(boxes[0][0]):
+        return 0 if None in ways else _bytes_in({steps for steps in ways if steps is not None}, 0, dtype)
+    total = 0
+    for a, b in pairwise(sorted({edge for edges, _ in boxes for edge in edges[dim]})):
+        inside = [box for box in boxes if box[0][dim][0] <= a and b <= box[0][dim][1]]
+        total += (b - a) * _bytes_of(inside, dim + 1, dtype) if inside else 0
+    return total
+
+
+def _bytes_in(ways: Collection[tuple[ElementwiseStep, ...]], taken: int, dtype: str) -> int:
+    """The fewest bytes of an element of which so many steps are taken, the same in all ways."""
+    if any(len(steps) == taken for steps in ways):
+        return itemsize_of(dtype)
+    parted: dict[ElementwiseStep, list[tuple[ElementwiseStep, ...]]] = defaultdict(list)
+    for steps in ways:
+        parted[steps[taken]].append(steps)
+    return min(itemsize_of(dtype), sum(_bytes_in(part, taken + 1, step.dtype) for step, part in parted.items()))
 
 
 class Senders:

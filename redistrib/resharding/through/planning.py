@@ -22,7 +22,7 @@ from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.through.boxes import Backwards
 from redistrib.resharding.through.forms import Fetch, Form, fetches, renumbered, scalars_of
 from redistrib.resharding.through.function import TracedFunction
-from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, Senders, scheduled
+from redistrib.resharding.through.messages import BoxMessage, BoxRound, Senders, least_bytes, scheduled
 from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
 from redistrib.theory.boxes import Box, boxes_of
@@ -113,7 +113,7 @@ def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inp
     return _Result(shape, str(leaf.value.dtype), tile, boxes, kinds, leaf.path, weak, forms, reads, constants)
 
 
-# Messages, rounds, bytes that are lacking, and the program, by devices, tiles and forms.
+# Messages, rounds and the program, by devices, tiles and forms.
 _PROGRAMS: Cache[Any] = Cache(256)
 
 
@@ -151,12 +151,9 @@ def plan_of(
     for array in sources:
         array.settle(alive)
     buckets: list[ThroughBucket] = []
-    bound = 0
     for number, numbers in enumerate(packed):
         given_up = tuple(sorted(k for k, when in last.items() if when == number and k < len(inputs)))
-        bucket, lacking = _bucket(numbers, results, sources, dtypes, given_up, alive)
-        buckets.append(bucket)
-        bound += lacking
+        buckets.append(_bucket(numbers, results, sources, dtypes, given_up, alive))
         for k in numbers:
             results[k].settle(alive)
         for k in given_up if donate else ():
@@ -176,7 +173,7 @@ def plan_of(
         tuple(result.dtype for result in results),
         tuple(result.weak for result in results),
         tuple(buckets),
-        bound,
+        _bound(results, sources),
         constants,
         tuple(moving),
         processes,
@@ -262,8 +259,8 @@ def _bucket(
     dtypes: Sequence[str],
     given_up: tuple[int, ...],
     alive: Mapping[Any, int],
-) -> tuple[ThroughBucket, int]:
-    """A bucket of some results, and the bytes that its devices lack at least."""
+) -> ThroughBucket:
+    """A bucket of some results."""
     chosen = [results[k] for k in numbers]
     receivers = sorted(chosen[0].boxes, key=_place)
     used = _in_order_of_use(result.forms[device] for result in chosen for device in receivers)
@@ -289,12 +286,12 @@ def _bucket(
     key = (
         tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(forms.items()), tuple(types), *sides,
     )  # fmt: skip
-    messages, rounds, program, lacking = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, types, *sides))
+    messages, rounds, program = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, types, *sides))
     after = dict(alive)
     for array in (*chosen, *(array for array in read if array.is_away)):
         array.account(after)
     peak = max(after.values(), default=0) + program.added_bytes
-    return ThroughBucket(tuple(numbers), reads, constants, messages, rounds, program, given_up, peak), lacking
+    return ThroughBucket(tuple(numbers), reads, constants, messages, rounds, program, given_up, peak)
 
 
 def _program(
@@ -304,34 +301,30 @@ def _program(
     dtypes: Sequence[str],
     source: ThroughSide,
     target: ThroughSide,
-) -> tuple[tuple[BoxMessage, ...], tuple[BoxRound, ...], ThroughProgram, int]:
-    """The messages of a bucket, their rounds, the compiled program, and the bytes that devices lack at least."""
+) -> tuple[tuple[BoxMessage, ...], tuple[BoxRound, ...], ThroughProgram]:
+    """The messages of a bucket, their rounds, and the compiled program."""
     senders = Senders(tiles, {k: device.process_index for k, device in enumerate(devices)})
     messages, rounds, constants, arrivals = scheduled(forms, dtypes, senders)
     scalars = sorted({leaf for results in forms.values() for form in results for leaf in scalars_of(form)})
     program = ThroughProgram(
         devices, source, target, tiles, messages, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
     )
-    return tuple(messages), tuple(rounds), program, _lacking(arrivals, tiles)
+    return tuple(messages), tuple(rounds), program
 
 
 def _place(device: Any) -> tuple[int, int]:
     return device.process_index, device.id
 
 
-def _lacking(arrivals: Mapping[int, Mapping[Fetch, Arrival]], tiles: Sequence[Mapping[int, Box]]) -> int:
-    """Bytes of the boxes that devices need and do not have, each box once, in the type in which it is sent.
-
-    The bytes that devices need count, not the bytes sent.
-    """
-    needed = {
-        (device, fetch.leaf, fetch.box, fetch.steps[: arrival.early], arrival.dtype)
-        for device, several in arrivals.items()
-        for fetch, arrival in several.items()
-        if fetch.leaf < len(tiles)
-    }
-    total = 0
-    for device, leaf, box, _, dtype in needed:
-        tile = tiles[leaf].get(device)
-        total += (box.volume - (0 if tile is None else box.meet(tile).volume)) * itemsize_of(dtype)
-    return total
+def _bound(results: Sequence[_Result], sources: Sequence[_Array]) -> int:
+    """The fewest bytes that devices receive, over all of them, if they are sent boxes of the inputs."""
+    needed: dict[tuple[Any, int], list[Fetch]] = {}
+    for result in results:
+        for device, form in result.forms.items():
+            for fetch in fetches(form):
+                if fetch.leaf < len(sources):
+                    needed.setdefault((device, fetch.leaf), []).append(fetch)
+    return sum(
+        least_bytes(several, sources[leaf].boxes.get(device), sources[leaf].dtype)
+        for (device, leaf), several in needed.items()
+    )

@@ -45,8 +45,9 @@ class ThroughPlan(Printed):
         shapes, dtypes, weak: of the results; whether their types are weak.
         buckets: the launches, in order.
         bound_bytes: bytes of the inputs that devices need for their results and lack, each element once and in the
-            fewest bits that it has on its way, over all devices. No other plan for these results receives less.
-            Constants that the function captures come from the host, and do not count.
+            fewest bits that it has on its way, over all devices. No plan that sends inputs receives less; one that
+            combined several of them before it sends could. Constants that the function captures come from the host,
+            and do not count.
         constants: their values, from those of captured arrays.
         moving: captured arrays that move as inputs do, by number.
         memory_copies: copies between kinds of memory: of inputs from another kind than the devices' default, for each
