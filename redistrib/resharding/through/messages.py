@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 
@@ -119,19 +119,22 @@ def early_steps(steps: Sequence[ElementwiseStep], dtype: str) -> tuple[int, str]
     return least, types[least]
 
 
+_Way: TypeAlias = tuple[ElementwiseStep, ...]  # taken on elements before they are used
+
+
 def least_bytes(several: Iterable[Fetch], tile: Box | None, dtype: str) -> int:
     """The fewest bytes that bring a device the elements of some boxes of one leaf that its own tile lacks.
 
     Each element travels in types that it has on its way: where several boxes take different steps on it, once before
     they part, or in each way by itself, whichever has fewer bits.
     """
-    boxes = [(fetch.box.edges, fetch.steps) for fetch in dict.fromkeys(several)]
+    boxes: list[tuple[Edges, _Way | None]] = [(fetch.box.edges, fetch.steps) for fetch in dict.fromkeys(several)]
     if tile is not None:
         boxes.append((tile.edges, None))
     return _bytes_of(boxes, 0, dtype)
 
 
-def _bytes_of(boxes: Sequence[tuple[Edges, tuple[ElementwiseStep, ...] | None]], dim: int, dtype: str) -> int:
+def _bytes_of(boxes: Sequence[tuple[Edges, _Way | None]], dim: int, dtype: str) -> int:
     """The bytes of the union of boxes that are the same in all dimensions before this one; None: it is there."""
     ways = {steps for _, steps in boxes}
     if ways == {None}:
@@ -145,11 +148,11 @@ def _bytes_of(boxes: Sequence[tuple[Edges, tuple[ElementwiseStep, ...] | None]],
     return total
 
 
-def _bytes_in(ways: Collection[tuple[ElementwiseStep, ...]], taken: int, dtype: str) -> int:
+def _bytes_in(ways: Collection[_Way], taken: int, dtype: str) -> int:
     """The fewest bytes of an element of which so many steps are taken, the same in all ways."""
     if any(len(steps) == taken for steps in ways):
         return itemsize_of(dtype)
-    parted: dict[ElementwiseStep, list[tuple[ElementwiseStep, ...]]] = defaultdict(list)
+    parted: dict[ElementwiseStep, list[_Way]] = defaultdict(list)
     for steps in ways:
         parted[steps[taken]].append(steps)
     return min(itemsize_of(dtype), sum(_bytes_in(part, taken + 1, step.dtype) for step, part in parted.items()))
