@@ -196,7 +196,7 @@ class PreparedRedistribute:
         self.target_shape = spec.local_shape(spec.target)
         if not self.takes_part:
             return
-        self.call = GroupCall(str(spec), len(spec.members))
+        self.call = GroupCall(f"redistribute of {spec}", len(spec.members))
         try:
             self._planned = [] if self.stays else [ByDTensor()] if self._simulated else steps_of(spec)
         except RedistribError as error:

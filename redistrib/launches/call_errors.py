@@ -73,8 +73,14 @@ def function_of(record: str) -> str:
     return record.partition(" ")[0]
 
 
-def who(processes: Sequence[int]) -> str:
-    return f"process {processes[0]} has" if len(processes) == 1 else f"the processes {list(processes)} have"
+def not_made(absent: Sequence[int], why: str, members: Sequence[int], one: str = "process") -> CommunicatorError:
+    """The error of a call that some of its processes, or ranks, do not make."""
+    several = {"process": "processes", "rank": "ranks"}[one]
+    who = f"{one} {absent[0]} has" if len(absent) == 1 else f"the {several} {list(absent)} have"
+    return CommunicatorError(
+        f"{who if absent else f'some {one} has'} {why}; every {one} that owns a device of the call must make it, with "
+        f"the same arguments, here the {several} {list(members)}"
+    )
 
 
 def another_call(other: int, others: str, first: int, firsts: str) -> CommunicatorError:

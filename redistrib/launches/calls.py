@@ -17,15 +17,22 @@ name. If it fails, because a process is late or makes another call, they go on a
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import liveness, times
-from redistrib.launches.call_errors import CallsEnd, described, difference, error_of, function_of, who, wrong_order
+from redistrib.launches.call_errors import (
+    CallsEnd,
+    described,
+    difference,
+    error_of,
+    function_of,
+    not_made,
+    wrong_order,
+)
 from redistrib.launches.call_order import NumberedCall, circle_of, in_ranges
-from redistrib.launches.store import Store
+from redistrib.launches.store import JobStore
 
 _MOST_AGREED = 4096  # calls that are remembered for one set of processes
 
@@ -39,7 +46,7 @@ class Calls:
         channel: of the calls. Those of different channels are made by different threads, in any order.
     """
 
-    def __init__(self, store: Store, process: int, channel: str = "calls") -> None:
+    def __init__(self, store: JobStore, process: int, channel: str = "calls") -> None:
         self._store, self._process, self._channel = store, process, channel
         self._turns: dict[tuple[int, ...], int] = {}  # of the next call
         self._deleted: dict[tuple[int, ...], int] = {}  # number of turns whose records are deleted
@@ -47,7 +54,7 @@ class Calls:
         self._broken: dict[tuple[int, ...], str] = {}
         self._identities: dict[int, str] = {}
         self._lock = threading.RLock()
-        self._store.put(f"alive/{process}", liveness.identity())
+        self._store.put(f"alive/{process}", liveness.identity(), replace=True)
 
     def meet(self, processes: tuple[int, ...], record: str, differing: tuple[str, str]) -> None:
         """Return when all processes are about to make the same call.
@@ -176,19 +183,18 @@ class Calls:
         came = self._came(call)
         if len(came) == len(call.processes):
             return self._ended(call, CallsEnd((call,), difference(came, differing)))
-        until, pause = time.monotonic() + most, times.LOOK_SECONDS / 20
-        while True:
-            seconds = min(pause, max(0.001, until - time.monotonic()))
-            end = self._store.get(f"ends/{self._channel}/{call.name}", seconds)
-            if end is not None:
-                return CallsEnd.from_json(end)
-            end_here = self._stuck(call, record, most if time.monotonic() >= until else None)
+        longest = times.LOOK_SECONDS * max(1.0, len(call.processes) / 64)
+        for pause in times.pauses(most, times.LOOK_SECONDS / 20, longest):
+            end = self._store.get(f"ends/{self._channel}/{call.name}", pause)
+            end_here = CallsEnd.from_json(end) if end is not None else self._stuck(call, record)
             if end_here is not None:
                 return end_here
-            pause = min(2 * pause, times.LOOK_SECONDS * max(1.0, len(call.processes) / 64))
+        absent = sorted(set(call.processes) - self._came(call).keys())
+        why = f"not called {function_of(record)}" if absent else "not answered"
+        return self._ended_here(call, not_made(absent, f"{why} within {most:g} s", call.processes))
 
-    def _stuck(self, call: NumberedCall, record: str, waited: float | None) -> CallsEnd | None:
-        """The end of a call that cannot be made, or that has waited for too long; None if it can."""
+    def _stuck(self, call: NumberedCall, record: str) -> CallsEnd | None:
+        """The end of a call that cannot be made; None if it can."""
         records: dict[NumberedCall, dict[int, str]] = {}
         for key, value in self._store.under(f"calls/{self._channel}/"):
             *_, ranges, turn, process = key.split("/")
@@ -200,19 +206,12 @@ class Calls:
             return self._all_ended(circle, wrong_order(circle, records))
         absent = sorted(set(call.processes) - records.get(call, {}).keys())
         gone = [process for process in absent if self._has_ended(process)]
-        if gone:
-            why = f"{who(gone)} ended, and not called {function_of(record)}"
-        elif waited is not None:
-            why = f"{who(absent)} not called {function_of(record)} within {waited:g} s" if absent else (
-                f"some process has not answered within {waited:g} s"
-            )  # fmt: skip
-        else:
+        if not gone:
             return None
-        text = (
-            f"{why}; every process that owns a device of the call must make it, with the same arguments, here the "
-            f"processes {list(call.processes)}"
-        )
-        return self._ended(call, CallsEnd((call,), described(CommunicatorError(text), self._process)))
+        return self._ended_here(call, not_made(gone, f"ended, and not called {function_of(record)}", call.processes))
+
+    def _ended_here(self, call: NumberedCall, error: CommunicatorError) -> CallsEnd:
+        return self._ended(call, CallsEnd((call,), described(error, self._process)))
 
     def _has_ended(self, process: int) -> bool:
         """Whether a process comes to no more calls: it has said so, or has died on this host."""

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from redistrib.errors import RedistribError
+from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches.agreement import of_rank
-from redistrib.launches.call_errors import CallsEnd, another_call, described, error_of
+from redistrib.launches.call_errors import CallsEnd, another_call, described, error_of, not_made
 from redistrib.launches.call_order import NumberedCall, Wait, circle_of
 
 Members: TypeAlias = tuple[int, ...]
@@ -153,3 +153,10 @@ def late(states: Mapping[int, RankState], members: Members, number: int, generat
         if report is None or (report.generation, report.reached) < (generation, number):
             late_ranks.append(rank)
     return late_ranks
+
+
+def not_reached(states: Mapping[int, RankState], calls: CallsState, why: str) -> CommunicatorError | None:
+    """The error of the last of some calls, if a rank has not reached it; `why` it will not."""
+    absent = late(states, calls.members, calls.reached, calls.generation)
+    words = f"not called {calls.recent[-1].words} {why}"
+    return not_made(absent, words, calls.members, "rank") if absent else None

@@ -32,9 +32,9 @@ class Store:
         self.changed = threading.Condition()
         self.barriers: dict[str, set[int]] = {}
 
-    def key_value_set(self, key: str, value: str) -> None:
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
         with self.changed:
-            if key in self.values:
+            if key in self.values and not allow_overwrite:
                 raise jax.errors.JaxRuntimeError(f"ALREADY_EXISTS: {key}")
             self.values[key] = value
             self.changed.notify_all()

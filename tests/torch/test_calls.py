@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 from ranks import Ranks
 
-from redistrib.errors import LeafError
+from redistrib.errors import CommunicatorError, LeafError
 from redistrib.launches.call_errors import described
 from redistrib.launches.call_order import NumberedCall
 from redistrib.launches.deadlocks import CallsState, RankState, RecentCall, circle_of_ranks, late, other_call, told
@@ -60,10 +62,11 @@ def test_a_table_of_disagreements(ranks: Ranks, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("count", "last", "other"), [(4, 2, 1), (8, 3, 6)])
 def test_the_last_call_left_out(count: int, last: int, other: int) -> None:
-    """The time-out of the group ends the call, and the rank that left it out is told at its next one."""
-    with Ranks(count, timeout=6.0) as launched:
-        answers = launched.run("calls.left_out", other, last, longest=90.0)
-    assert len({said for said, _ in answers}) == 1 and f"rank {other} did not come to" in answers[0][0], answers
+    """The limit of all calls ends it, not that of the group, and the rank that left it out is told at its next one."""
+    with Ranks(count) as launched:
+        answers = launched.run("calls.left_out", other, last, 6.0, longest=90.0)
+    assert len({said for said, _ in answers}) == 1, answers
+    assert re.search(rf"rank {other} has not called redistribute of \[8, 16\] .* within 6 s; every rank", answers[0][0])
     assert max(seconds for rank, (_, seconds) in enumerate(answers) if rank != other) < 14, answers
 
 
@@ -95,15 +98,18 @@ def test_a_late_rank_is_waited_for(ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "word"),
-    [("is away", "rank 1 did not come to"), ("from the first", "rank 1 did not come to"),
-     ("raises", "rank 1 did not come to"), ("ends", "a connection has ended")],
+    ("how", "timeout", "word"),
+    [("is away", 1800.0, "within 4 s"), ("is away", 1.0, "within 4 s"), ("from the first", 1800.0, "within 4 s"),
+     ("raises", 1800.0, "within 4 s"), ("ends", 1800.0, "its connection has ended")],
 )  # fmt: skip
-def test_one_rank_does_not_come(how: str, word: str) -> None:
-    with Ranks(4, timeout=4.0) as launched:
-        answers = launched.answers("calls.missing", how, longest=90.0, patience=20.0)
+def test_one_rank_does_not_come(how: str, timeout: float, word: str) -> None:
+    """The others are told within the limit of all calls, whether the process group has a longer or a shorter one."""
+    with Ranks(4, timeout=timeout) as launched:
+        begun = time.monotonic()
+        answers = launched.answers("calls.missing", how, 4.0, longest=90.0, patience=20.0)
     said = [answers[rank][0] for rank in (0, 2, 3)]
-    assert len(set(said)) == 1 and "CommunicatorError" in said[0] and word in said[0] and "1 did not" in said[0], said
+    assert len(set(said)) == 1 and said[0].startswith("CommunicatorError: rank 1 has not called redistribute of"), said
+    assert word in said[0] and "here the ranks [0, 1, 2, 3]" in said[0] and time.monotonic() - begun < 60, said
 
 
 def _state(beat: int, *calls: CallsState) -> RankState:
@@ -149,3 +155,28 @@ def test_the_error_of_a_rank_that_does_not_come_keeps_its_class() -> None:
     end = told({0: _state(1, _calls(pair, 5)), 1: RankState.of_text(raised.to_text())})
     assert end is not None and end.teller == 1
     assert isinstance(end.problem, LeafError) and str(end.problem) == f"rank 1: {problem}"
+
+
+def test_the_store_of_a_group_keeps_what_is_put_and_says_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
+    from redistrib.backends.torch import store
+
+    kept = dist.HashStore()
+    monkeypatch.setattr(store, "default_store", lambda: kept)
+    texts = store.GroupStore()
+    begun = time.monotonic()
+    assert texts.get("a/b", 0.0) is None and texts.get("a/b", 0.2) is None and time.monotonic() - begun >= 0.2
+    assert texts.put("a/b", "one") and not texts.put("a/b", "two") and texts.get("a/b", 0.0) == "one"
+    assert texts.put("a/b", "two", replace=True) and texts.get("a/b", 0.0) == "two"
+    assert kept.get("redistrib/a/b") == b"two" and texts.of_group("g").check(["a/b"]) is False
+
+    def gone(*_: object) -> None:
+        raise RuntimeError("Connection reset by peer\nmore")
+
+    monkeypatch.setattr(store, "default_store", lambda: SimpleNamespace(check=gone, set=gone, compare_set=gone))
+    for ask in (lambda s: s.get("a", 0.0), lambda s: s.put("a", "b"), lambda s: s.put("a", "b", replace=True)):
+        with pytest.raises(
+            CommunicatorError, match=r"store of the default process group does not answer: .* by peer; "
+        ):
+            ask(store.GroupStore())

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from redistrib.arith import Int64
 from redistrib.backends.torch.agreement import GroupCall, require_equal
 from redistrib.backends.torch.links import Links, is_gloo
+from redistrib.backends.torch.store import GroupStore
 from redistrib.backends.torch.watch import TICK, WATCH, Watch
 from redistrib.backends.torch.world import OfWorld
 from redistrib.digests import digest_of_parts
@@ -30,6 +31,7 @@ from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import times
 from redistrib.launches.agreement import of_rank
 from redistrib.launches.call_errors import CallsEnd
+from redistrib.launches.call_order import in_ranges
 from redistrib.launches.deadlocks import CallsState, Members, RecentCall, ended
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
@@ -63,7 +65,7 @@ class TaggedLinks(Links):
 
     tagged = True
 
-    def __init__(self, store: Any, name: str, ranks: Sequence[int], rank: int, timeout: float) -> None:
+    def __init__(self, store: GroupStore, name: str, ranks: Sequence[int], rank: int, timeout: float) -> None:
         """The processes `ranks` of the default group, `rank` among them; collective over these processes."""
         self._store, self._name, self._timeout = store, name, timedelta(seconds=timeout)
         self.members = None
@@ -74,8 +76,8 @@ class TaggedLinks(Links):
         self._gated: set[Sequence[int]] = set()
 
     def _process_group_of(self, name: str, devices: Sequence[int]) -> Any:
-        store = dist.PrefixStore(f"{self._name}/{name}", self._store)
         with yielding_readers():
+            store = self._store.of_group(f"{self._name}/{name}")
             return dist.ProcessGroupGloo(store, list(devices).index(self.rank), len(devices), self._timeout)
 
     @property
@@ -264,23 +266,16 @@ class Channel:
         verdict = self._awaited(times.LOOK_SECONDS)
         if verdict is not None:
             return verdict
-        words, late = self._recent[-1].words, []
+        told = None
         if isinstance(error, RuntimeError):  # it may be a message that another rank has not answered
-            late = self._watch.late(self.members, self._number, self._generation)
-        named = f"rank {late[0]}" if len(late) == 1 else f"ranks {late}"
-        if not late:
-            text = f"on rank {self._watch.rank} {words} {failed}"
-        elif "imed out" in str(error) or "time-out" in str(error):
-            text = (
-                f"{named} did not come to {words} within {self._watch.timeout:g} s; make the same calls on all ranks, "
-                "or give init_process_group a longer timeout="
-            )
-        else:
-            text = f"{named} did not come to {words}, and a connection has ended: look there for the first error"
+            why = "and its connection has ended: look there for the first error"
+            told = self._watch.not_reached(self.state(), why)
+        if told is None:
+            told = CommunicatorError(f"on rank {self._watch.rank} {self._recent[-1].words} {failed}")
         try:
-            self._watch.decide(ended([self.members], CommunicatorError(text)), self)
-        except RuntimeError:  # the store has ended, with the process that serves it
-            return CommunicatorError(text)
+            self._watch.decide(ended([self.members], told), self)
+        except CommunicatorError:  # the store has ended, with the process that serves it
+            return told
         return self._error()
 
     def state(self) -> CallsState:
@@ -319,7 +314,7 @@ class Channel:
             try:
                 with self._watch.lock:
                     self._watch.catch_up()
-            except RuntimeError:
+            except CommunicatorError:
                 break
         return None if self._refused is None else self._error()
 
@@ -330,24 +325,31 @@ class Channel:
         when all have seen the same names.
         """
         assert self._watch is not None
-        store, key, rank = self._watch.store, self._watch.key("meet", self.members, self._generation), self._watch.rank
-        store.set(f"{key}/{rank}", uuid4().hex)
+        store, rank, names = self._watch.store, self._watch.rank, ""
+        key = f"meet/{in_ranges(self.members)}/{self._generation}"
+        store.put(f"{key}/{rank}", uuid4().hex, replace=True)
         arrivals, seen = ([f"{key}/{end}{member}" for member in self.members] for end in ("", "seen/"))
-        end, pause, names = time.monotonic() + self._watch.timeout, 0.001, ""
-        while True:
-            if store.check(arrivals):
-                now = digest_of_parts(store.get(arrival) for arrival in arrivals)
-                if now != names:
-                    names = now
-                    store.set(f"{key}/seen/{rank}", names)
-                if store.check(seen) and all(store.get(name).decode() == names for name in seen):
-                    return TaggedLinks(store, f"{key}/{names}", self.members, rank, self._watch.timeout)
-            if self._refused is not None:
-                raise self._error()
-            if time.monotonic() > end:
-                raise RuntimeError("time-out")
-            time.sleep(pause)
-            pause = min(0.02, 2 * pause)
+        while self._refused is None:
+            came = self._values(arrivals)
+            if came and digest_of_parts(came) != names:
+                names = digest_of_parts(came)
+                store.put(f"{key}/seen/{rank}", names, replace=True)
+            if came and set(self._values(seen)) == {names}:
+                timeout = times.WAIT_SECONDS + self._watch.timeout  # for ranks that come late, and then for the data
+                return TaggedLinks(store, f"{key}/{names}", self.members, rank, timeout)
+            time.sleep(0.001)
+        raise self._error()
+
+    def _values(self, keys: Sequence[str]) -> list[str]:
+        """The values of all keys; none if one is not set soon."""
+        assert self._watch is not None
+        values: list[str] = []
+        for key in keys:
+            value = self._watch.store.get(key, 0.1)
+            if value is None:
+                return []
+            values.append(value)
+        return values
 
 
 def _after(history: int, digest: int) -> int:

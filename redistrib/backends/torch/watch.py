@@ -2,7 +2,7 @@
 
 A call that ends in time costs nothing. If a call takes longer than `times.LOOK_SECONDS`, its rank writes a report on
 its calls to the store of the default process group, and `deadlocks` judges the reports of all ranks. For a rank that is
-merely late the others wait until the time-out of the process group. The first verdict in the store holds for all ranks.
+merely late the others wait `times.WAIT_SECONDS`. The first verdict in the store holds for all ranks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from redistrib.backends.torch.private import default_store, timeout_of
+from redistrib.backends.torch.private import timeout_of
+from redistrib.backends.torch.store import GroupStore
 from redistrib.backends.torch.world import OfWorld, drop_ended
-from redistrib.errors import RedistribError
+from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import times
 from redistrib.launches.call_errors import CallsEnd, described
 from redistrib.launches.deadlocks import (
@@ -26,8 +27,9 @@ from redistrib.launches.deadlocks import (
     Members,
     RankState,
     circle_of_ranks,
+    ended,
     in_a_circle,
-    late,
+    not_reached,
     other_call,
     told,
 )
@@ -52,6 +54,7 @@ class Watch:
     Attributes:
         problem: the error, described, that this rank has raised since its last call, if it could not know whose call
             that was.
+        timeout: seconds of the default process group for messages under way.
     """
 
     def __init__(self) -> None:
@@ -59,7 +62,7 @@ class Watch:
         self._world = weakref.ref(dist.group.WORLD)
         self.problem: Mapping[str, Any] | None = None
         self.timeout = timeout_of(dist.group.WORLD)
-        self.store = default_store()
+        self.store = GroupStore()
         self.watched: dict[Members, Watched] = {}
         self.generations: dict[Members, int] = {}
         self._episode, self._beat = 0, 0
@@ -76,10 +79,6 @@ class Watch:
             self._thread.join(2.0)
         atexit.unregister(self.end)
 
-    def key(self, *names: object) -> str:
-        """A key in the store."""
-        return "/".join(["redistrib", *map(str, names)])
-
     def decide(self, verdict: CallsEnd, asks: Watched) -> None:
         """Apply a verdict to the calls that ask for it, unless another verdict came first."""
         with self.lock:
@@ -88,14 +87,14 @@ class Watch:
                 self._offer(verdict)
 
     def _offer(self, verdict: CallsEnd) -> None:
-        self.store.compare_set(self.key("verdict", self._episode), "", verdict.to_json())
+        self.store.put(f"verdict/{self._episode}", verdict.to_json())
         self.catch_up()
 
     def catch_up(self) -> list[CallsEnd]:
         """Apply the new verdicts in the store, and return them; the caller holds the lock."""
         verdicts = []
-        while self.store.check([self.key("verdict", self._episode)]):
-            verdict = CallsEnd.from_json(self.store.get(self.key("verdict", self._episode)).decode())
+        while (text := self.store.get(f"verdict/{self._episode}", 0.0)) is not None:
+            verdict = CallsEnd.from_json(text)
             self._episode += 1
             self._suspected.clear()
             for members in (call.processes for call in verdict.calls):
@@ -142,16 +141,16 @@ class Watch:
             episode = self._episode
         self._beat += 1
         state = RankState(self._beat, tuple(calls.state() for calls in list(self.watched.values())), self.problem)
-        self.store.set(self.key("state", episode, self.rank), state.to_text())
+        self.store.put(f"state/{episode}/{self.rank}", state.to_text(), replace=True)
         return episode
 
-    def late(self, members: Members, number: int, generation: int) -> list[int]:
-        """The ranks that have not reported that they reached a call; for messages."""
+    def not_reached(self, calls: CallsState, why: str) -> CommunicatorError | None:
+        """The error of the last of some calls, if a rank does not report that it has reached it; `why` it will not."""
         time.sleep(times.LOOK_SECONDS)
         try:
-            return late(self._states(members), members, number, generation)
-        except RuntimeError:
-            return []
+            return not_reached(self._states(calls.members), calls, why)
+        except CommunicatorError:
+            return None
 
     def _look(self) -> None:
         while not self._ended.wait(TICK):
@@ -163,7 +162,7 @@ class Watch:
                 continue
             try:
                 self._tick()
-            except RuntimeError:  # the store has ended with the process that serves it
+            except CommunicatorError:  # the store has ended with the process that serves it
                 return
 
     def _tick(self) -> None:
@@ -177,9 +176,9 @@ class Watch:
     def _states(self, ranks: Any) -> dict[int, RankState]:
         states = {}
         for rank in ranks:
-            key = self.key("state", self._episode, rank)
-            if self.store.check([key]):
-                states[rank] = RankState.of_text(self.store.get(key).decode())
+            text = self.store.get(f"state/{self._episode}/{rank}", 0.0)
+            if text is not None:
+                states[rank] = RankState.of_text(text)
         return states
 
     def _judged(self) -> CallsEnd | None:
@@ -197,7 +196,16 @@ class Watch:
         beats = tuple(states[rank].beat for rank, _ in circle)
         first = self._suspected.setdefault(circle, beats)
         is_one = circle and all(now > then + 1 for now, then in zip(beats, first, strict=True))
-        return in_a_circle(states, circle) if is_one else None
+        return in_a_circle(states, circle) if is_one else self._overdue(states)
+
+    def _overdue(self, states: Mapping[int, RankState]) -> CallsEnd | None:
+        """The end of a call of this rank for which another is too late: one that came in time has reported it."""
+        begun = time.monotonic() - times.WAIT_SECONDS - 2 * times.LOOK_SECONDS
+        for calls in [calls.state() for calls in list(self.watched.values()) if 0 < calls.since < begun]:
+            error = not_reached(states, calls, f"within {times.WAIT_SECONDS:g} s")
+            if error is not None:
+                return ended([calls.members], error)
+        return None
 
 
 WATCH: OfWorld[Watch] = OfWorld(Watch, Watch.end)  # of the default process group

@@ -17,6 +17,7 @@ import redistrib as rd
 from programs.dtensors import hold, make, mesh_of
 from programs.refusals import told
 from redistrib.backends.torch.channels import TaggedLinks
+from redistrib.launches import times
 
 
 def different(which: str) -> list[str]:
@@ -94,8 +95,9 @@ def late(seconds: float) -> str:
     return told(lambda: rd.torch.redistribute(x, mesh, [Shard(1)]))
 
 
-def missing(how: str) -> str:
-    """One rank of 4 does not come to a call: it does something else, raises, or ends."""
+def missing(how: str, within: float) -> str:
+    """One rank of 4 does not come to a call within so many seconds: it does something else, raises, or ends."""
+    times.WAIT_SECONDS = within
     mesh, rank = mesh_of(tuple(range(4)), (4,)), dist.get_rank()
     whole = torch.arange(16.0).reshape(4, 4)
     x = make(whole, mesh, [Shard(0)])
@@ -110,8 +112,9 @@ def missing(how: str) -> str:
     return told(lambda: rd.torch.redistribute(x, mesh, [Shard(1)]))
 
 
-def left_out(other: int, last: int) -> tuple[str, float]:
-    """A rank leaves out the last of some calls, and makes it after the time-out: what each is told, and when."""
+def left_out(other: int, last: int, within: float) -> tuple[str, float]:
+    """A rank leaves out the last of some calls, and makes it too late: what each is told, and when."""
+    times.WAIT_SECONDS = within
     mesh = mesh_of(tuple(range(dist.get_world_size())), (dist.get_world_size(),))
     whole = torch.arange(128.0).reshape(8, 16)
     x, start = make(whole, mesh, [Shard(0)]), 0.0
