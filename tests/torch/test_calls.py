@@ -112,6 +112,16 @@ def test_one_rank_does_not_come(how: str, timeout: float, word: str) -> None:
     assert word in said[0] and "here the ranks [0, 1, 2, 3]" in said[0] and time.monotonic() - begun < 60, said
 
 
+@pytest.mark.parametrize("how", ["prepared by all", "not prepared by one"])
+def test_one_rank_does_not_come_to_a_plan(how: str) -> None:
+    """The rank that is late is not named, and the group's own limit of 30 minutes does not count."""
+    with Ranks(4) as launched:
+        answers = launched.answers("calls.plan_missing", how, 4.0, longest=90.0, patience=20.0)
+    said = {answers[rank][0] for rank in (0, 2, 3)}
+    assert len(said) == 1 and next(iter(said)).startswith("CommunicatorError: rank 1 has not called the plan "), answers
+    assert "within 4 s" in next(iter(said)), said
+
+
 def _state(beat: int, *calls: CallsState) -> RankState:
     return RankState(beat, calls)
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+
 import torch
 
 from redistrib.backends.torch.links import Links
+from redistrib.backends.torch.store import GroupStore
+from redistrib.backends.torch.world import OfWorld
 from redistrib.digests import digest_of_parts
-from redistrib.errors import RedistribError
+from redistrib.errors import CommunicatorError, RedistribError
+from redistrib.launches import times
 from redistrib.launches.agreement import agree
+from redistrib.launches.call_errors import not_made
 
+_TURNS: OfWorld[Counter[str]] = OfWorld(Counter)  # comparisons on each process group, of the same number on its ranks
 _BYTES = 16  # of the digest of a call; the first byte is 0 if the rank has a problem
 
 
@@ -41,7 +49,7 @@ def require_equal(links: Links, call: GroupCall, problem: RedistribError | None 
         problem: the error in the arguments of this rank, or None.
 
     Raises:
-        CommunicatorError: on every rank, if two ranks make different calls; names them.
+        CommunicatorError: on every rank, if two ranks make different calls, or one does not come; names them.
         RedistribError: on every rank, if a rank has a problem; names the first.
     """
     if links.size == 1:
@@ -52,7 +60,30 @@ def require_equal(links: Links, call: GroupCall, problem: RedistribError | None 
     if problem is not None:
         table = torch.zeros_like(table)
     others = torch.empty_like(table)
-    links.all_to_all(others, table)
+    came = f"came/{links.process_group.group_name}/{_turn(links)}" if links.limited else ""
+    try:
+        links.all_to_all(others, table, lambda: GroupStore().put(f"{came}/{links.rank}", "here", replace=True))
+    except RuntimeError as error:
+        if not came:
+            raise
+        raise _not_come(links, call, came, error) from error
     if problem is None and torch.equal(others, table):
         return
     agree(links.all_gather, links.rank, problem, {"plan": bytes(call.table[0].tolist()).hex()}, words=call.words)
+
+
+def _turn(links: Links) -> int:
+    turns, name = _TURNS.get(), links.process_group.group_name
+    turns[name] += 1
+    return turns[name]
+
+
+def _not_come(links: Links, call: GroupCall, came: str, error: RuntimeError) -> CommunicatorError:
+    """The error of a comparison that has failed: the ranks that wait have told the store that they have come."""
+    time.sleep(2 * times.LOOK_SECONDS)
+    store = GroupStore()
+    absent = [rank for rank in range(links.size) if store.get(f"{came}/{rank}", 0.0) is None]
+    if not absent:
+        return CommunicatorError(f"on rank {links.rank} {call.words} has failed: {type(error).__name__} {error}")
+    why = f"not called {call.words} within {times.WAIT_SECONDS:g} s, or has ended"
+    return not_made(absent, why, range(links.size), "rank")

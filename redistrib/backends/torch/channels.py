@@ -353,7 +353,7 @@ class Channel:
 
 
 def _after(history: int, digest: int) -> int:
-    """The digest of a history of calls and one more call."""
+    """A history of calls, as one number, and one more call."""
     return history * 6364136223846793005 + digest & (1 << 63) - 1
 
 

@@ -224,7 +224,7 @@ def _require_size(plan: Plan, links: Links) -> None:
 
 
 def _words(plan: Plan) -> str:
-    return f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
+    return f"the plan {plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch.distributed as dist
 
 from redistrib.arith import Int64
 from redistrib.backends.torch.world import OfWorld
+from redistrib.launches import times
 
 # PyTorch 2.13 renamed the function.
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -89,8 +92,23 @@ class Links:
         """The process group, also where it is the default one."""
         return dist.group.WORLD if self.group is None else self.group
 
-    def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
-        """Send a row of a table to every device, and receive a row from each."""
+    @property
+    def limited(self) -> bool:
+        """Whether `all_to_all` ends with an error where a device does not come within the limit of all calls."""
+        return self.whole and not self.tagged and not self.batched
+
+    def all_to_all(self, into: torch.Tensor, out: torch.Tensor, late: Callable[[], object] = lambda: None) -> None:
+        """Send a row of a table to every device, and receive a row from each; if it is limited, say when it is late."""
+        if self.limited:
+            options = dist.AllToAllOptions()
+            options.timeout = timedelta(seconds=times.WAIT_SECONDS)
+            work = self.process_group.alltoall_base(into, out, [], [], options)
+            with suppress(RuntimeError):  # it goes on, or has failed
+                work.wait(timedelta(seconds=times.LOOK_SECONDS))
+                return
+            late()
+            work.wait()
+            return
         if self.whole and not self.tagged:
             dist.all_to_all_single(into, out, group=self.group)
             return

@@ -112,6 +112,21 @@ def missing(how: str, within: float) -> str:
     return told(lambda: rd.torch.redistribute(x, mesh, [Shard(1)]))
 
 
+def plan_missing(how: str, within: float) -> str:
+    """One rank of 4 does not prepare a plan, or does not run it, and another is late."""
+    times.WAIT_SECONDS, rank = within, dist.get_rank()
+    mesh = mesh_of(tuple(range(4)), (4,))
+    plan = rd.synthesize([Shard(0)], [Shard(1)], mesh, shape=(4, 4))
+    if rank == 2:
+        time.sleep(0.6 * within)
+    if how == "prepared by all":
+        execute = rd.to_torch(plan)
+        execute(torch.zeros(1, 4))
+        time.sleep(0.6 * within if rank == 2 else 0)
+        return "away" if rank == 1 else told(lambda: execute(torch.zeros(1, 4)))
+    return "away" if rank == 1 else told(lambda: rd.to_torch(plan))
+
+
 def left_out(other: int, last: int, within: float) -> tuple[str, float]:
     """A rank leaves out the last of some calls, and makes it too late: what each is told, and when."""
     times.WAIT_SECONDS = within
