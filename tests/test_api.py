@@ -307,6 +307,29 @@ def test_a_schedule_that_is_searched_is_that_of_these_arguments() -> None:
     assert distributed(jnp.arange(8.0)).tolist() == list(range(1, 9))
 
 
+def test_a_search_is_told_what_distribute_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    told: dict[str, Any] = {}
+
+    def search(fn: Any, args: Any, mesh: Any, **options: Any) -> Any:
+        told.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("redistrib.programs.search.entry.search", search)
+    given: dict[str, Any] = {
+        "memory_limit": "1MiB",
+        "donate": ("x",),
+        "exact": True,
+        "trip_count": 3,
+        "machine": "cpu",
+        "rules": {},
+    }
+    given |= {"in_shardings": "in", "out_shardings": "out"}
+    with pytest.raises(KeyboardInterrupt):
+        rd.distribute(len, (), {"d": 1}, schedule="auto", **given)
+    assert told == given
+
+
 def test_a_plan_runs_on_a_mesh_of_jax() -> None:
     jax = pytest.importorskip("jax")
     plan = rd.synthesize("[4]", "[4{x}4]", {"x": 1})
