@@ -242,7 +242,15 @@ axis names from major to minor
 
 
 class DTensorError(SpecError, RuntimeError):
-    """A placement, a mesh or an option of a DTensor that has no meaning; a `RuntimeError` too, as in PyTorch."""
+    """A placement, a mesh or an option of a DTensor that has no meaning; a `RuntimeError` too, as in PyTorch.
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> from redistrib.lang.placements import from_placements
+    >>> from_placements([], (12,), Mesh.of("x=4"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.DTensorError: 0 placements for the mesh [x=4] of 1 dimensions; give one for each
+    """
 
     wordings: ClassVar = {
         "placement": "{value!v} is no placement of a DTensor that a distributed type can say; give Shard, Replicate, "

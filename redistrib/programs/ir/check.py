@@ -20,6 +20,10 @@ def check(program: _Program) -> _Program:
 
     Raises:
         ProgramError: a subclass for each rule of derivation; the class itself for a program that does not fit together.
+
+    >>> from redistrib import nest, partition
+    >>> check(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"i": 4}})).outputs
+    ('out',)
     """
     _check(program, set())
     return program
@@ -92,21 +96,18 @@ def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
             raise ProgramError(op.name, array, "SSA", "the operation does not write this array")
         result = Value(value.name, group.writes[array], op.place, value.dtype)
         if not result.means(value):
-            raise ProgramError(
-                op.name, array, "Nest", f"it makes {result.type}, and value {value.name!r} is {value.type}"
-            )
+            why = f"it makes {result.type}, and value {value.name!r} is {value.type}"
+            raise ProgramError(op.name, array, "Nest", why)
 
 
 def _check_move(op: Move, value: Value) -> None:
     name, out = name_of(op), op.out
     if (value.shape, value.dtype) != (out.shape, out.dtype):
-        raise ProgramError(
-            name, out.name, "Move", f"{value.form} of {value.dtype} cannot become {out.form} of {out.dtype}"
-        )
+        why = f"{value.form} of {value.dtype} cannot become {out.form} of {out.dtype}"
+        raise ProgramError(name, out.name, "Move", why)
     if value.windows and not value.means(out) and not out.is_part_of(value):
-        raise ProgramError(
-            name, value.name, "Window", "tiles that overlap are read and not moved; move what they were made of"
-        )
+        why = "tiles that overlap are read and not moved; move what they were made of"
+        raise ProgramError(name, value.name, "Window", why)
     if op.plan is None:
         alike = value.place.devices == out.place.devices and not out.windows
         if (alike and not value.means(out)) or (not alike and (value.type.partial or out.type.partial)):

@@ -81,8 +81,7 @@ class Nest:
             read, `body(at, *arrays)`; returns one array, or a tuple with one for each write. The ranges begin where
             the whole ranges do, except along `indexed` dimensions. None: the nest can be planned but not run.
         flops: floating-point operations at each point; a fraction where the body does not work at each.
-        effectful: whether the body has effects besides its results, printing for instance: an operation that is never
-            dropped, repeated or put in another order.
+        effectful: whether the body has effects besides its results, as printing has: it is run once and in its order.
         replicated: numbers of the writes that are the same in every part, along the dimensions that they lack.
         record: what is known of the operation besides; None: what is known of its kind.
         blocks: for a reduction that no collective has, with the points of a block along each cut dimension: the nest of
@@ -90,6 +89,10 @@ class Nest:
 
     Raises:
         ProgramError: if the parts do not fit together.
+
+    >>> rows, sums = Access("A", (("i",), ("k",))), Access("s", (("i",),))
+    >>> Nest("rowsum", {"i": 4, "k": 8}, [rows], [sums], {"k": "sum"}).work
+    32
     """
 
     name: str
@@ -134,8 +137,7 @@ class Nest:
         for access in (*self.reads, *self.writes):
             self._require_known(access.names, access.array)
             if len(set(access.names)) != len(access.names):
-                why = "an iteration dimension is used twice; read one of the two whole"
-                raise self.error("Nest", why, access.array)
+                raise self.error("Nest", "an iteration dimension is used twice; read one of them whole", access.array)
             whole, extents = access.dims.count(()), len(access.extents)
             if whole != extents:
                 why = f"{whole} dimensions are read whole and {extents} extents are given; give one for each"
@@ -150,9 +152,8 @@ class Nest:
             why = f"groups {self.linear} do not name reads of {len(self.reads)}, each at most once"
             raise self.error("Linear", why)
         if not self.replicated <= set(range(len(self.writes))):
-            raise self.error(
-                "Combine", f"{sorted(self.replicated)} do not number replicated of {len(self.writes)} writes"
-            )
+            why = f"{sorted(self.replicated)} are not all numbers of writes, of which there are {len(self.writes)}"
+            raise self.error("Combine", why)
 
     def _check_windows(self, access: Access) -> None:
         if access.windows and access in self.writes:

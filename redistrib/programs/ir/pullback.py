@@ -94,8 +94,7 @@ class ScheduledNest:
     def _carried_by_read(self) -> dict[int, tuple[str, ...]]:
         groups, linear = len(self.carried), len(self.nest.linear)
         if groups not in (0, linear):
-            why = f"summands are given for {groups} groups of reads, and {linear} are linear"
-            raise self.nest.error("Linear", why)
+            raise self.nest.error("Linear", f"summands are given for {groups} groups of reads, and {linear} are linear")
         return {k: axes for group, axes in zip(self.nest.linear, self.carried, strict=False) for k in group}
 
     def _written(self, number: int, access: Access, passed: tuple[str, ...], mesh: Mesh) -> DistType:

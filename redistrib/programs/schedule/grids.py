@@ -31,7 +31,6 @@ def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]])
     Raises:
         CutError: if the schedule leaves the nest out, or its grid is of another rank or no grid.
     """
-
     error = partial(nest.error, "Schedule", kind=CutError)
     names = ", ".join(nest.position)
     if nest.name not in grids:

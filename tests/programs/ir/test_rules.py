@@ -208,7 +208,7 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
         ),
         (
             {"reads": [Access("a", (("i",), ("i",)))]},
-            "operation 'odd', array 'a': an iteration dimension is used twice; read one of the two whole",
+            "operation 'odd', array 'a': an iteration dimension is used twice; read one of them whole",
         ),
         (
             {"reads": [Access("a", ((),))]},
@@ -262,7 +262,7 @@ def test_a_dimension_that_is_used_twice_is_refused() -> None:
     with pytest.raises(ProgramError) as refused:
         Nest("trace", {"i": 4}, [Access("x", (("i",), ("i",)))], [Access("out", (("i",),))])
     assert str(refused.value) == (
-        "operation 'trace', array 'x': an iteration dimension is used twice; read one of the two whole"
+        "operation 'trace', array 'x': an iteration dimension is used twice; read one of them whole"
     )
 
 

@@ -201,7 +201,9 @@ def test_what_cannot_be_done_with_them() -> None:
         ),
     ):
         rd.partition(counted, {"counted": (2,)})
-    with pytest.raises(ProgramError, match=exactly("operation 'counted': [2] do not number replicated of 2 writes")):
+    with pytest.raises(
+        ProgramError, match=exactly("operation 'counted': [2] are not all numbers of writes, of which there are 2")
+    ):
         replace(counted, replicated=frozenset({2}))
     both = Place(Mesh.of("x=3"))
     b = Builder()
