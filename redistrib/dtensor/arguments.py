@@ -57,14 +57,14 @@ def require_plain(x: DTensor) -> None:
         raise DTensorError("local class", name=type(local).__name__)
 
 
-def require_dtype(value: Any) -> None:
+def require_dtype(option: str, value: Any) -> None:
     """Refuse what is neither an element type nor None.
 
     Raises:
         DTensorError: names it.
     """
     if value is not None and not isinstance(value, torch.dtype):
-        raise DTensorError("element type", value=value)
+        raise DTensorError("element type", option=option, value=value)
 
 
 def members_of(x: Any, device_mesh: Any) -> tuple[int, ...]:

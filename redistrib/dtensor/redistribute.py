@@ -112,7 +112,7 @@ def _eager(x: Any, arguments: tuple[Any, ...], backward_dtype: torch.dtype | Non
     try:
         require_dtensor(x)
         require_plain(x)
-        require_dtype(backward_dtype)
+        require_dtype("backward_dtype", backward_dtype)
         move = _move_of_call(x, *arguments)
         if move.stays:
             _require_local(x, move)
@@ -157,7 +157,7 @@ def _planned(
     topology: Sequence[Hashable] | None,
     forward_dtype: torch.dtype | None,
 ) -> PreparedRedistribute:
-    require_dtype(forward_dtype)
+    require_dtype("forward_dtype", forward_dtype)
     mesh = x.device_mesh if device_mesh is None else device_mesh
     target = target_layout(mesh, placements, x.ndim, shard_order)
     if x.device_mesh.device_type != mesh.device_type:

@@ -249,7 +249,7 @@ class DTensorError(SpecError, RuntimeError):
     >>> from_placements([], (12,), Mesh.of("x=4"))
     Traceback (most recent call last):
         ...
-    redistrib.errors.DTensorError: 0 placements for the mesh [x=4] of 1 dimensions; give one for each
+    redistrib.errors.DTensorError: 0 placements for the mesh {x:4} of 1 dimensions; give one for each
     """
 
     wordings: ClassVar = {
@@ -276,7 +276,7 @@ class DTensorError(SpecError, RuntimeError):
         "shard order form": "{value!v} is no shard order; give for each tensor dimension the mesh dimensions that cut "
         "it, as {{0: (1, 0)}}",
         "hosts": "{value!v} are no hosts of the {ranks} ranks of the default group; give one number or name for each",
-        "element type": "{value!v} is no element type; give a torch.dtype, or None to convert nothing",
+        "element type": "{option}={value!v} is no element type; give a torch.dtype, or None to convert nothing",
         "local class": "the local tensor is a {name}, which DTensor moves on its own mesh alone and without options of "
         "a plan; pass neither, or take the tensors inside it",
         "dtensor": "plans do not know the placements of {move}, and DTensor refuses them: {error}",

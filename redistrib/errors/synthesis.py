@@ -116,13 +116,17 @@ class DtypeError(RedistribError):
 'bfloat16'
     """
 
-    def __init__(self, value: object, holder: str = "") -> None:
+    def __init__(self, value: object, holder: str = "", option: str = "") -> None:
         self.value = value
         where = f" that {holder} can hold" if holder else ""
-        super().__init__(
-            f"{shown(value)} names no element type{where}; "
-            "give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"
-        )
+        meant = _MEANT.get(value) if isinstance(value, str) else None
+        remedy = "give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"
+        remedy = f"did you mean {meant!r}?" if meant else remedy
+        super().__init__(f"{option and f'{option}='}{shown(value)} names no element type{where}; {remedy}")
+
+
+# What other libraries call NumPy's types.
+_MEANT = {"bf16": "bfloat16", **{f"{kind}{bits}": f"float{bits}" for kind in ("fp", "f") for bits in (16, 32, 64)}}
 
 
 class ReductionError(RedistribError):

@@ -38,14 +38,18 @@ def check(leaf: Leaf) -> None:
         raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
     else:
         check_host_value(leaf.path, value)
-    sharding: Any
     for sharding in (leaf.target, getattr(value, "sharding", None)):
-        if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
-            raise LeafError(
-                leaf.path,
-                f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices, and nothing else tells "
-                f"{sharding.mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh",
-            )
+        check_devices(leaf.path, sharding)
+
+
+def check_devices(path: str, sharding: Any) -> None:
+    """Refuse a sharding without devices."""
+    if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        raise LeafError(
+            path,
+            f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices, and nothing else tells "
+            f"{sharding.mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh",
+        )
 
 
 def check_host_value(path: str, value: Any) -> None:

@@ -15,7 +15,7 @@ from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.sharding import over_first_devices
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.cache import Cache
-from redistrib.errors import LeafError
+from redistrib.errors import LeafError, SpecError
 from redistrib.lang.mesh import Mesh as Axes
 from redistrib.lang.specs import spec_entries
 from redistrib.resharding.padding import Padding, is_shape, padding_of, shape_of
@@ -169,8 +169,9 @@ def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
                 raise LeafError(path, f"{value} has axis {axis!r} twice; an axis cuts one dimension, so drop one")
         try:
             return NamedSharding(mesh, value)
-        except ValueError as error:  # unreduced axes where the mesh has them Auto
-            raise LeafError(path, str(error)) from None
+        except ValueError as error:  # JAX's own, for what axes of one kind alone can do
+            free = [dim for dim, entry in enumerate(spec_entries(value)) if entry is PartitionSpec.UNCONSTRAINED]
+            raise LeafError(path, str(SpecError("unconstrained spec", dim=free[0]) if free else error)) from None
     raise LeafError(path, f"{value!r} is no jax.sharding.Sharding; give a NamedSharding")
 
 

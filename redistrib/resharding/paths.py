@@ -41,9 +41,18 @@ def is_by_path(tree: Any, shardings: Any) -> bool:
         if isinstance(tree, Mapping) and set(tree) == set(shardings):
             return False
         texts = all(isinstance(key, str | int) for key in shardings)
-        plain = all(isinstance(value, Sharding | PartitionSpec | jax.Device) for value in shardings.values())
+        starred = any(DEFAULT in str(key) for key in shardings)  # no tree has such keys: wrong values are said by leaf
+        plain = all(_is_place(value) or (starred and _is_leaf(value)) for value in shardings.values())
         return texts and plain and any(mark in str(key) for key in shardings for mark in "*?/")
-    return callable(shardings) and not isinstance(shardings, Sharding | PartitionSpec | jax.Device)
+    return callable(shardings) and not _is_place(shardings)
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, Sharding | PartitionSpec | jax.Device)
+
+
+def _is_leaf(value: Any) -> bool:
+    return jax.tree_util.treedef_is_leaf(jax.tree.structure(value))
 
 
 def spread_by_path(tree: Any, shardings: Any) -> list[Any]:

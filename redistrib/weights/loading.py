@@ -25,7 +25,6 @@ from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
 from redistrib.renamed import renamed
 from redistrib.resharding.entry import move_tree
-from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.progress import bytes_bar
 from redistrib.resharding.through.boxes import Backwards
@@ -98,7 +97,9 @@ def load(
     Raises:
         WeightsFileError: in every process, for a file that is missing, malformed or shrinks, a missing name, and a
             tensor whose shape is not that of its leaf. What an index names and nobody asks for may be missing.
-        LeafError: for a leaf of `shardings` that is no sharding; if `rename` makes two names one.
+        LeafError: for a leaf of `shardings` that is no sharding, or one that does not fit its tensor; if `rename` makes
+            two names one.
+        DtypeError: if `dtype` is no element type; for a dict of types it is a `LeafError`.
         ThroughError: if `through` has an operation that is neither a view nor element-wise.
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or a process makes none.
@@ -373,13 +374,11 @@ def _in_file_order(tree: TargetTree) -> list[int]:
 def _devices(shardings: Any) -> set[Any]:
     """The devices of a tree of shardings."""
     devices: set[Any] = set()
-    for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
+    for _, _, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
         if isinstance(leaf, jax.Device):
             devices.add(leaf)
         elif is_place(leaf):
             sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-            if isinstance(sharding, PartitionSpec):
-                sharding = matched({name: 0.0}, sharding)[0][0].target
             devices |= getattr(sharding, "device_set", set())
     return devices
 
@@ -391,10 +390,8 @@ def _line(devices: Iterable[Any]) -> Any:
 
 def _described(shardings: Any) -> Iterable[str]:
     """A tree of shardings as text, the same in all processes."""
-    for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
+    for name, _, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
         yield f"{name} {leaf}"
-        sharding = (
-            matched(0.0, leaf)[0][0].target if isinstance(leaf, PartitionSpec) else getattr(leaf, "sharding", leaf)
-        )
+        sharding = getattr(leaf, "sharding", leaf)
         if isinstance(sharding, Sharding):
             yield text_of(sharding)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from jax.tree_util import tree_flatten_with_path
 
-from redistrib.backends.jax.tree_paths import without_boxes
+from redistrib.backends.jax.tree_paths import path_text, without_boxes
 from redistrib.errors import LeafError
 from redistrib.errors.base import shown
 
@@ -15,20 +15,23 @@ from redistrib.errors.base import shown
 Rename: TypeAlias = Mapping[str, str | None] | Callable[[str], str | None] | None
 
 
-def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[tuple[str, Any]], Any]:
-    """The leaves of a tree with their names, and its structure.
+def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[tuple[str, str, Any]], Any]:
+    """The leaves of a tree, each behind its name and the text of its path, and the tree's structure.
 
     Raises:
         LeafError: if two leaves have the same name, or a name is no text of Unicode.
 
-    >>> named_leaves({"layers": [{"w": 1}, {"w": 2}], "norm.bias": 3})[0]
-    [('layers.0.w', 1), ('layers.1.w', 2), ('norm.bias', 3)]
+    >>> named_leaves({"layers": [{"w": 1}], "norm.bias": 2})[0]
+    [('layers.0.w', 'layers/0/w', 1), ('norm.bias', 'norm.bias', 2)]
     """
     pairs, structure = tree_flatten_with_path(tree, is_leaf=is_leaf)
     paths = without_boxes([path for path, _ in pairs])
-    result = [(".".join(map(_name_of, path)), leaf) for path, (_, leaf) in zip(paths, pairs, strict=True)]
+    result = [
+        (".".join(map(_name_of, path)), path_text(whole), leaf)
+        for path, (whole, leaf) in zip(paths, pairs, strict=True)
+    ]
     names: set[str] = set()
-    for name, _ in result:
+    for name, _, _ in result:
         _check_unicode(name)
         if name in names:
             raise LeafError(name, "two leaves of the tree have this name; rename one of them")

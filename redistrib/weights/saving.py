@@ -11,10 +11,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
-from redistrib.backends.jax.tree_paths import path_text
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, WeightsFileError
 from redistrib.resharding.sharing import buffers
@@ -79,19 +77,19 @@ def save(
     """
     with raised_in_all("save", lambda: processes_of(tree)):
         leaves, _ = named_leaves(tree)
-        names = renamed([name for name, _ in leaves], rename)
-        for (name, value), (keys, _) in zip(leaves, tree_flatten_with_path(tree)[0], strict=True):
+        names = renamed([name for name, _, _ in leaves], rename)
+        for name, where, value in leaves:
             if name in names:
-                check_leaf(path_text(keys), names[name], value)
-        leaves = [(names[name], value) for name, value in leaves if name in names]
-        if not leaves:
+                check_leaf(where, names[name], value)
+        named = [(names[name], value) for name, _, value in leaves if name in names]
+        if not named:
             raise LeafError("", "the tree has no arrays; there is nothing to save")
         given = path_of(path)
         texts = {"format": "pt"} if metadata is None else checked_metadata(given, metadata)
         is_file = given.suffix == ".safetensors"
         # Absolute, so that all files of a save go to one folder, though the process changes its own meanwhile.
         folder = Path(os.path.abspath(given.parent if is_file else given))
-        distinct, tied = _without_tied(leaves)
+        distinct, tied = _without_tied(named)
         alone = given.name if is_file else ALONE
         size = parse_size(shard_bytes)
         files, tensors = new_files(distinct, tied, texts, 2**62 if is_file else size, given, alone)

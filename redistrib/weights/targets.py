@@ -9,13 +9,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
 
 from redistrib.arguments import dtype_name
 from redistrib.backends.jax.tree_paths import path_text
-from redistrib.errors import LeafError, WeightsFileError
-from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.leaves import matched
+from redistrib.errors import DtypeError, LeafError, WeightsFileError
+from redistrib.plans.dtypes import dtype_of, itemsize_of
+from redistrib.resharding.actions import route
+from redistrib.resharding.checks import check_devices, naming, placing
+from redistrib.resharding.leaves import Leaf, matched
 from redistrib.resharding.paths import DEFAULT, is_by_path, spread_by_path
 from redistrib.weights.headers import StoredTensor, WeightFiles
 from redistrib.weights.names import named_leaves
@@ -54,7 +57,7 @@ class TargetTree:
 
 
 def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: Any) -> Any:
-    """The shardings of a call as a tree of names, without arrays and without partition specs over a given mesh.
+    """The shardings of a call as a tree of names, without arrays and partition specs.
 
     Args:
         headers: reads those of the files, for patterns and for a function; None where these are of a result.
@@ -68,8 +71,10 @@ def asked_for(headers: Callable[[], WeightFiles] | None, shardings: Any, mesh: A
     def placed(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, jax.Array):
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-        is_spec = isinstance(leaf, PartitionSpec) and mesh is not None
-        return matched({path_text(path): 0.0}, leaf, mesh=mesh)[0][0].target if is_spec else leaf
+        if isinstance(leaf, PartitionSpec):
+            leaf = matched(0.0 if not path else {path_text(path): 0.0}, leaf, mesh=mesh)[0][0].target
+        check_devices(path_text(path), getattr(leaf, "sharding", leaf))
+        return leaf
 
     if headers is not None and is_by_path(None, shardings):
         files = headers()
@@ -108,30 +113,34 @@ def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
 
     Args:
         files: the files of the tensors.
-        shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
-            `jax.ShapeDtypeStruct` with a sharding; or one of these for all tensors, as a flat dict by name.
+        shardings: a tree whose leaves are shardings, devices, or `jax.ShapeDtypeStruct` with a sharding; or one of
+            these for all tensors, as a flat dict by name.
         dtype: of the result's floating-point tensors, a dict of types by name, or None for those of the files.
         strict: whether to refuse element types that JAX lacks without `jax_enable_x64`.
 
     Raises:
-        WeightsFileError: if a name is missing, or the shape of a tensor is not that of its leaf, or its sharding does
-            not divide it.
-        LeafError: if a leaf is no sharding.
+        WeightsFileError: if a name is missing, or the shape of a tensor is not that of its leaf.
+        LeafError: if a leaf is no sharding, or one that does not fit its tensor, or its type is none.
+        DtypeError: if the type of all is none.
     """
     tree = dict.fromkeys(files.names, shardings) if is_place(shardings) else shardings
     leaves, structure = named_leaves(tree, is_leaf=is_place)
-    types = {} if not isinstance(dtype, Mapping) else {name: dtype_name(kind) for name, kind in dtype.items()}
-    every = None if dtype is None or isinstance(dtype, Mapping) else dtype_name(dtype)
-    for name in types:
-        files[name]  # refuses names that are missing
+    types, every = dict[str, str](), None
+    if isinstance(dtype, Mapping):
+        paths = {name: path for name, path, _ in leaves}
+        for name, kind in dtype.items():
+            files[name]  # refuses names that are missing
+            with naming(paths.get(name, name)):
+                types[name] = _type_named(kind)
+    elif dtype is not None:
+        every = _type_named(dtype)
     tensors: dict[tuple[Any, ...], int] = {}
     result: list[TargetTensor] = []
     places = []
-    for name, leaf in leaves:
+    for name, path, leaf in leaves:
         stored = files[name]
-        target = _target(
-            files, name, stored, leaf, types.get(name, every if _is_floating(stored.dtype) else None), strict
-        )
+        kind = types.get(name, every if _is_floating(stored.dtype) else None)
+        target = _target(files, name, path, leaf, kind, strict)
         key = (stored.name, target.sharding, target.dtype)
         if key not in tensors:
             tensors[key] = len(result)
@@ -140,30 +149,22 @@ def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
     return TargetTree(tuple(result), structure, tuple(places))
 
 
-def _target(
-    files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtype: str | None, strict: bool
-) -> TargetTensor:
+def _target(files: WeightFiles, name: str, path: str, leaf: Any, dtype: str | None, strict: bool) -> TargetTensor:
+    stored = files[name]
     kind = dtype or stored.dtype
     _check_size(files, name, stored, kind)
     if isinstance(leaf, jax.ShapeDtypeStruct):
         if leaf.sharding is None:
-            raise LeafError(name, "a ShapeDtypeStruct must say where its array is to be; give it a sharding=")
+            raise LeafError(path, "a ShapeDtypeStruct must say where its array is to be; give it a sharding=")
         if leaf.shape != stored.shape:
             raise WeightsFileError(files.shown, name, f"its shape is {stored.shape}, and {leaf.shape} is asked for")
         kind = dtype or str(leaf.dtype)
         leaf = leaf.sharding
-    if not isinstance(leaf, Sharding | PartitionSpec | jax.Device):
-        raise LeafError(name, f"{leaf!r} is no jax.sharding.Sharding; give a NamedSharding")
+    if not isinstance(leaf, Sharding | jax.Device):
+        raise LeafError(path, f"{leaf!r} is no jax.sharding.Sharding; give a NamedSharding")
     sharding = SingleDeviceSharding(leaf) if isinstance(leaf, jax.Device) else leaf
-    if isinstance(sharding, PartitionSpec):
-        sharding = matched({name: jax.ShapeDtypeStruct(stored.shape, jnp.float32)}, sharding)[0][0].target
-    if len(spec := getattr(sharding, "spec", ())) > len(stored.shape):
-        why = f"{spec} has {len(spec)} entries, and the shape {stored.shape} fewer; give one for each"
-        raise WeightsFileError(files.shown, name, f"{why} dimension at most")
-    try:
-        sharding.shard_shape(stored.shape)
-    except ValueError as error:
-        raise WeightsFileError(files.shown, name, f"its shape {stored.shape} is not the sharding's: {error}") from None
+    with placing(Leaf(path, jax.ShapeDtypeStruct(stored.shape, jnp.float32), sharding)):
+        route(stored.shape, None, sharding)  # refuses what does not fit
     for name_of_type in (stored.dtype, kind) if strict else ():
         if str(jax.dtypes.canonicalize_dtype(jnp.dtype(name_of_type))) != name_of_type:
             raise WeightsFileError(
@@ -173,6 +174,16 @@ def _target(
                 "leave the tensor out of the shardings",
             )
     return TargetTensor(stored, sharding, kind)
+
+
+def _type_named(dtype: Any) -> str:
+    """NumPy's name of an element type that a caller asks for."""
+    name = dtype_name(dtype)
+    try:
+        jax.typeof(np.zeros((), kind := dtype_of(name)))
+    except (DtypeError, TypeError):
+        raise DtypeError(name, "JAX", "dtype") from None
+    return kind.name
 
 
 def _check_size(files: WeightFiles, name: str, stored: StoredTensor, kind: str) -> None:

@@ -94,6 +94,10 @@ def test_a_function_of_path_and_leaf() -> None:
 
 REFUSED = [
     (
+        {"*/kernel": "data", "*": P()},
+        "leaf layers/0/wq/kernel: 'data' is no jax.sharding.Sharding; give a NamedSharding",
+    ),
+    (
         {"*/kernel": P(), "*/wq/*": P(), "*": P()},
         "leaf layers/0/wq/kernel: the patterns '*/kernel', '*/wq/*' both match 'layers/0/wq/kernel'; make "
         "one of them narrower, so that each leaf has one sharding",

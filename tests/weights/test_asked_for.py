@@ -96,8 +96,7 @@ def test_what_does_not_fit_is_refused(path: Path, shardings: Any, why: str) -> N
 def test_specs_of_too_many_entries_are_refused_by_name(path: Path) -> None:
     name = "layers.0.kernel"
     for shardings in ({name: P("x", None, None)}, {name: NamedSharding(MESH, P("x", None, None))}):
-        with pytest.raises(WeightsFileError, match=r"has 3 entries, and the shape \(8, 8\) fewer; give one") as caught:
+        with pytest.raises(LeafError, match=rf"leaf {name}: .* has 3 entries and the shape \(8, 8\) only 2 dimensions"):
             rd.load(path, shardings, mesh=MESH)
-        assert caught.value.tensor == name
     with jax.set_mesh(MESH), pytest.raises(LeafError, match=f"leaf {name}: .* has axis 'x' twice"):
         rd.load(path, {name: P("x", "x")})

@@ -10,6 +10,7 @@ import os
 import queue
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from safetensors.numpy import save_file
 
 import redistrib as rd
 from redistrib.backends.jax.rows import line_of
-from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
+from redistrib.errors import DtypeError, LeafError, MemoryLimitError, ThroughError, WeightsFileError
 from redistrib.theory.boxes import Box, runs_of
 from redistrib.weights import headers, open_files, reading
 from redistrib.weights.ahead import BatchesAhead
@@ -363,15 +364,52 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, arrays())
     cut = NamedSharding(mesh(), P("b"))
     for tree, error, message in (
-        ({"embed.weight": cut}, WeightsFileError, "its shape .1003, 640. is not the sharding's"),
         ({"layers.0.atn.q": cut}, WeightsFileError, "close names are layers.0.attn.q"),
         ({"scale": jax.ShapeDtypeStruct((1,), jnp.float32, sharding=cut)}, WeightsFileError, "is asked for"),
         ({"scale": jax.ShapeDtypeStruct((), jnp.float32)}, LeafError, "give it a sharding="),
-        ({"scale": 3}, LeafError, "3 is no jax.sharding.Sharding"),
+        ({"layers": {"0": {"attn": 3}}}, WeightsFileError, "tensor 'layers.0.attn': there is no tensor"),
+        ({"scale": 3}, LeafError, "leaf scale: 3 is no jax.sharding.Sharding"),
+        ({"*.q": 3}, LeafError, "leaf layers.0.attn.q: 3 is no jax.sharding.Sharding"),
         ({"a": {"b": cut}, "a.b": cut}, LeafError, "two leaves of the tree have this name"),
     ):
         with pytest.raises(error, match=message):
             rd.load(path, tree)
+
+
+@pytest.mark.parametrize("call", [rd.load, rd.load_plan])
+def test_shardings_that_do_not_fit_are_refused_in_the_words_of_reshard(
+    tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    path = written(tmp_path, arrays())
+    tree = {"embed": {"weight": jnp.zeros(arrays()["embed.weight"].shape)}}
+    axes = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    for spec in (P("x"), P(None, None, "x"), P("x", "x"), P("z"), P(unreduced={"x"}), P(P.UNCONSTRAINED)):
+        with pytest.raises(LeafError, match="leaf embed/weight: ") as moved:
+            rd.reshard(tree, spec, mesh=axes)
+        with pytest.raises(LeafError) as loaded:
+            call(path, {"embed": {"weight": spec}}, mesh=axes)
+        assert str(loaded.value) == str(moved.value)
+    with pytest.raises(LeafError, match=r"leaf embed/weight: .* AbstractMesh, which names no devices"):
+        call(path, {"embed": {"weight": P("x")}}, mesh=axes.abstract_mesh)
+
+
+@pytest.mark.parametrize("call", [rd.load, rd.load_plan])
+def test_element_types_that_are_none_are_refused_by_option_and_by_leaf(
+    tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    path = written(tmp_path, arrays())
+    tree = {"embed": {"weight": everywhere()}}
+    for dtype, meant in (("bf16", "bfloat16"), ("fp32", "float32"), ("f16", "float16")):
+        says = f"dtype='{dtype}' names no element type that JAX can hold; did you mean '{meant}'?"
+        with pytest.raises(DtypeError) as of_all:
+            call(path, tree, dtype=dtype)
+        with pytest.raises(LeafError) as of_leaf:
+            call(path, tree, dtype={"embed.weight": dtype})
+        assert (str(of_all.value), str(of_leaf.value)) == (says, f"leaf embed/weight: {says}")
+    for dtype in ("float128", "U4", "O", 3):
+        with pytest.raises(DtypeError, match=f"dtype='{dtype}' names no element type that JAX can hold; give a NumPy"):
+            call(path, tree, dtype=dtype)
+    assert rd.load(path, tree, dtype="f2")["embed"]["weight"].dtype == jnp.float16
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
