@@ -128,10 +128,10 @@ def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
     types, every = dict[str, str](), None
     if isinstance(dtype, Mapping):
         paths = {name: path for name, path, _ in leaves}
-        for name, kind in dtype.items():
+        for name, asked in dtype.items():
             files[name]  # refuses names that are missing
             with naming(paths.get(name, name)):
-                types[name] = _type_named(kind)
+                types[name] = _type_named(asked)
     elif dtype is not None:
         every = _type_named(dtype)
     tensors: dict[tuple[Any, ...], int] = {}
