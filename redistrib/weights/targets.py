@@ -130,7 +130,7 @@ def target_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool 
         paths = {name: path for name, path, _ in leaves}
         for name, asked in dtype.items():
             files[name]  # refuses names that are missing
-            with naming(paths.get(name, name)):
+            with naming(paths.get(name, str(name))):
                 types[name] = _type_named(asked)
     elif dtype is not None:
         every = _type_named(dtype)
