@@ -9,15 +9,12 @@ from functools import partial
 from types import TracebackType
 
 import jax
-import numpy as np
 
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.errors import CommunicatorError
 from redistrib.plans.dtypes import dtype_of
-from redistrib.weights.batches import Batch, CutTensor, SmallTensors
+from redistrib.weights.batches import Batch, CutArray
 from redistrib.weights.reading import PieceReader
-
-ReadBatch = tuple[list[jax.Array], jax.Array | None]  # tensors that are cut, and the bytes of small ones
 
 
 class BatchesAhead:
@@ -37,7 +34,7 @@ class BatchesAhead:
         self._wide = jax.dtypes.canonicalize_dtype("float64") == "float64"
         self._stopped = False
         self._room = threading.Semaphore(1)
-        self._ready: queue.SimpleQueue[ReadBatch | BaseException] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[list[jax.Array] | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="redistrib-batches", daemon=True)
 
     def __enter__(self) -> BatchesAhead:
@@ -49,8 +46,8 @@ class BatchesAhead:
         self._stopped = True
         self._room.release()
 
-    def next(self) -> ReadBatch:
-        """The tensors of the next batch that are cut, and the bytes of its small ones.
+    def next(self) -> list[jax.Array]:
+        """The arrays of the next batch.
 
         Raises:
             RedistribError: the error of the first process that has one, in all of them.
@@ -71,28 +68,18 @@ class BatchesAhead:
         except BaseException as error:
             self._ready.put(error)
 
-    def _on_devices(self, batch: Batch) -> ReadBatch:
+    def _on_devices(self, batch: Batch) -> list[jax.Array]:
         """The part of a batch that this process has read, on its devices."""
         if self._stopped:
             raise CommunicatorError("the load was broken off in this process; see the error there")
-        arrays = [_cut_array(tensor, self._reader) for tensor in batch.cut]
-        return arrays, None if batch.small is None else _blob(batch.small, self._reader)
+        return [_cut_array(array, self._reader) for array in batch.arrays]
 
 
-def _cut_array(tensor: CutTensor, reader: PieceReader) -> jax.Array:
-    dtype, tiles = dtype_of(tensor.stored.dtype), []
-    for device, piece in tensor.pieces.items():
-        tiles.append(jax.device_put(reader.next().view(dtype).reshape(piece.shape), device))
+def _cut_array(array: CutArray, reader: PieceReader) -> jax.Array:
+    sharding, shape = array.layout.sharding, array.layout.shape
+    dtype, tile, tiles = dtype_of(array.dtype), sharding.shard_shape(shape), []
+    for device, piece in array.pieces.items():
+        tiles.append(jax.device_put(reader.next().view(dtype).reshape(tile), device))
         tiles[-1].block_until_ready()
         reader.release(piece.nbytes)
-    return jax.make_array_from_single_device_arrays(tensor.layout.shape, tensor.layout.sharding, tiles, dtype=dtype)
-
-
-def _blob(small: SmallTensors, reader: PieceReader) -> jax.Array:
-    tiles = []
-    for device, piece in small.pieces.items():
-        tiles.append(jax.device_put(reader.next(), device))
-        tiles[-1].block_until_ready()
-        reader.release(piece.nbytes)
-    shape = (small.part * small.sharding.mesh.size,)
-    return jax.make_array_from_single_device_arrays(shape, small.sharding, tiles, dtype=np.uint8)
+    return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=dtype)

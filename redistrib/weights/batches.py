@@ -22,35 +22,20 @@ _ROUND = 4096  # a device's part of the small tensors is padded to a multiple of
 
 
 @dataclass(frozen=True)
-class CutTensor:
-    """A tensor that is cut over the devices for reading.
+class CutArray:
+    """An array that is cut over the devices for reading: a tensor, or the bytes of small tensors end to end.
 
     Attributes:
-        stored: the tensor.
+        stored: the tensor, or the small ones in order.
+        dtype: its element type.
         layout: how it is cut.
-        pieces: for each device of this process the box that it reads, which may be empty.
-    """
-
-    stored: StoredTensor
-    layout: ReadingLayout
-    pieces: dict[Any, BoxPiece]
-
-
-@dataclass(frozen=True)
-class SmallTensors:
-    """Small tensors that are read together, as one sequence of bytes.
-
-    Attributes:
-        stored: the tensors, in order.
-        sharding: of the bytes, over all devices that take part.
-        part: bytes of each device.
-        pieces: for each device of this process the bytes that it reads.
+        pieces: for each device of this process what it reads, which may be empty.
     """
 
     stored: tuple[StoredTensor, ...]
-    sharding: NamedSharding
-    part: int
-    pieces: dict[Any, PartsPiece]
+    dtype: str
+    layout: ReadingLayout
+    pieces: dict[Any, Piece]
 
 
 @dataclass(frozen=True)
@@ -59,23 +44,26 @@ class Batch:
 
     Attributes:
         cut: tensors that are cut over the devices.
-        small: small tensors, or None.
+        small: the bytes of small tensors, or None.
     """
 
-    cut: tuple[CutTensor, ...]
-    small: SmallTensors | None
+    cut: tuple[CutArray, ...]
+    small: CutArray | None
+
+    @property
+    def arrays(self) -> tuple[CutArray, ...]:
+        """All arrays, in the order in which they are read."""
+        return self.cut if self.small is None else (*self.cut, self.small)
 
     @property
     def pieces(self) -> list[Piece]:
         """The pieces that this process reads, in order."""
-        result: list[Piece] = [piece for tensor in self.cut for piece in tensor.pieces.values()]
-        return result + ([] if self.small is None else list(self.small.pieces.values()))
+        return [piece for array in self.arrays for piece in array.pieces.values()]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        small = () if self.small is None else self.small.stored
-        return sum(tensor.stored.nbytes for tensor in self.cut) + sum(stored.nbytes for stored in small)
+        return sum(stored.nbytes for array in self.arrays for stored in array.stored)
 
 
 def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
@@ -88,7 +76,7 @@ def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
     targets: dict[StoredTensor, list[Sharding]] = {}
     for tensor in tensors:
         targets.setdefault(tensor.stored, []).append(landing(tensor.sharding))
-    cut: list[list[CutTensor]] = [[]]
+    cut: list[list[CutArray]] = [[]]
     small: list[list[StoredTensor]] = [[]]
     filled = filled_small = 0
     for stored in sorted(targets, key=lambda stored: (stored.file, stored.start)):
@@ -104,17 +92,17 @@ def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
             cut.append([])
             filled = 0
         tile = layout.sharding.shard_shape(layout.shape)
-        pieces = {device: BoxPiece(stored, box, tile) for device, box in layout.boxes(stored).items()}
-        cut[-1].append(CutTensor(stored, layout, pieces))
+        pieces: dict[Any, Piece] = {device: BoxPiece(stored, box, tile) for device, box in layout.boxes(stored).items()}
+        cut[-1].append(CutArray((stored,), stored.dtype, layout, pieces))
         filled += stored.nbytes
     together = [Batch((), _small(group, line)) for group in small if group]
     return together + [Batch(tuple(group), None) for group in cut if group]
 
 
-def _small(stored: Sequence[StoredTensor], line: Mesh) -> SmallTensors:
+def _small(stored: Sequence[StoredTensor], line: Mesh) -> CutArray:
     total = sum(tensor.nbytes for tensor in stored)
     part = max(_ROUND, -(-total // (line.size * _ROUND)) * _ROUND)
-    pieces = {}
+    pieces: dict[Any, Piece] = {}
     for k, device in enumerate(line.devices.flat):
         if device.process_index != jax.process_index():
             continue
@@ -125,4 +113,5 @@ def _small(stored: Sequence[StoredTensor], line: Mesh) -> SmallTensors:
                 parts.append((tensor, first - place, last - first))
             place += tensor.nbytes
         pieces[device] = PartsPiece(tuple(parts), part)
-    return SmallTensors(tuple(stored), NamedSharding(line, PartitionSpec(AXIS)), part, pieces)
+    layout = ReadingLayout(NamedSharding(line, PartitionSpec(AXIS)), (part * line.size,))
+    return CutArray(tuple(stored), "uint8", layout, pieces)

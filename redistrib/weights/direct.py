@@ -3,68 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
 from redistrib.backends.jax.memory_kinds import in_default, of_device
 from redistrib.plans.dtypes import dtype_of
-from redistrib.theory.boxes import Box, boxes_of, rows_around
+from redistrib.theory.boxes import boxes_of, rows_around
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.targets import TargetTensor
 
 
-@dataclass(frozen=True)
-class DirectTensor:
-    """A tensor to load, and the boxes of it that this process reads.
+def pieces_of(target: TargetTensor, most_bytes: int) -> list[BoxPiece]:
+    """The boxes of a tensor that this process reads, each byte once: the distinct tiles of its devices.
 
-    Attributes:
-        target: the tensor.
-        pieces: the distinct boxes of devices, or one box that contains them all.
-        boxes: the tile of each device of this process.
-    """
-
-    target: TargetTensor
-    pieces: tuple[BoxPiece, ...]
-    boxes: dict[Any, Box]
-
-
-def direct_tensor(target: TargetTensor, most_bytes: int) -> DirectTensor:
-    """The boxes of a tensor that this process needs, each byte once.
-
-    Boxes that fill whole rows are read as one run of at most `most_bytes`.
+    Tiles that fill whole rows are read as one run of at most `most_bytes`.
     """
     stored = target.stored
-    boxes = boxes_of(target.sharding, stored.shape, here=True)
-    different = sorted(set(boxes.values()), key=lambda box: box.start)
+    tiles = boxes_of(target.sharding, stored.shape, here=True)
+    different = sorted(set(tiles.values()), key=lambda box: box.start)
     if stored.shape and different:
         hull = rows_around(stored.shape, different)
         if hull.volume == sum(box.volume for box in different) and hull.volume * stored.itemsize <= most_bytes:
             different = [hull]
-    pieces = tuple(BoxPiece(stored, box, box.size) for box in different)
-    return DirectTensor(target, pieces, boxes)
+    return [BoxPiece(stored, box, box.size) for box in different]
 
 
-def put(tensor: DirectTensor, reader: PieceReader) -> jax.Array:
+def put(target: TargetTensor, pieces: Sequence[BoxPiece], reader: PieceReader) -> jax.Array:
     """Take the pieces of a tensor from the reader, and put its tiles on the devices of this process.
 
     If it is to be cast, it is in their default memory.
     """
-    stored, sharding = tensor.target.stored, tensor.target.sharding
-    if stored.dtype != tensor.target.dtype:
+    stored, sharding = target.stored, target.sharding
+    if stored.dtype != target.dtype:
         sharding = in_default(sharding)
+    boxes = boxes_of(sharding, stored.shape, here=True)
     dtype, tiles = dtype_of(stored.dtype), {}
-    for piece in tensor.pieces:
+    for piece in pieces:
         values = reader.next().view(dtype).reshape(piece.shape)
-        for device, box in tensor.boxes.items():
+        for device, box in boxes.items():
             if box.lies_in(piece.box):
                 tiles[device] = jax.device_put(values[box.slices(piece.box)], of_device(device, sharding))
         jax.block_until_ready(list(tiles.values()))
         del values
         reader.release(piece.nbytes)
-    arrays = [tiles[device] for device in tensor.boxes]
+    arrays = [tiles[device] for device in boxes]
     return jax.make_array_from_single_device_arrays(stored.shape, sharding, arrays, dtype=dtype)
 
 

@@ -19,7 +19,7 @@ from redistrib.errors.base import shown
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.report import counted
 from redistrib.weights.names import Rename, renamed
-from redistrib.weights.open_files import StorageFile, whole
+from redistrib.weights.open_files import LocalFile, whole
 
 # Element types by their names in safetensors. Those below one byte (F4, F6) are refused.
 DTYPES = {
@@ -182,7 +182,7 @@ def ties_of(path: Path, metadata: Mapping[str, str], tensors: Iterable[str]) -> 
     return tied
 
 
-def bytes_of(path: Path, file: StorageFile, start: int, size: int) -> bytes:
+def bytes_of(path: Path, file: LocalFile, start: int, size: int) -> bytes:
     try:
         return whole(file, start, size)
     except OSError as error:
@@ -190,7 +190,7 @@ def bytes_of(path: Path, file: StorageFile, start: int, size: int) -> bytes:
 
 
 def read_header(
-    path: Path, file: StorageFile, size: int
+    path: Path, file: LocalFile, size: int
 ) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], dict[str, str]]:
     """First byte, shape and dtype of each tensor of a file, as it names the dtype; and its metadata."""
     length = int.from_bytes(bytes_of(path, file, 0, PREFIX_BYTES), "little")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.ahead import BatchesAhead
-from redistrib.weights.batches import Batch, SmallTensors, in_batches
-from redistrib.weights.direct import direct_tensor, from_host, put
+from redistrib.weights.batches import Batch, CutArray, in_batches
+from redistrib.weights.direct import from_host, pieces_of, put
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import WeightFiles
 from redistrib.weights.landing import landing, spread
@@ -249,16 +250,14 @@ class _LoadCall:
 
         def act() -> list[jax.Array]:
             most = AHEAD_BYTES if self.limit is None else self.limit
-            order = _in_file_order(tree)
-            tensors = {k: direct_tensor(tree.tensors[k], most) for k in order}
-            pieces = [piece for tensor in tensors.values() for piece in tensor.pieces]
+            pieces = {k: pieces_of(tree.tensors[k], most) for k in _in_file_order(tree)}
             results: dict[int, jax.Array] = {}
-            with PieceReader(weights, pieces, self.limit) as reader:
-                for k, tensor in tensors.items():
-                    results[k] = memory_copies.stored(
-                        cast(put(tensor, reader), tensor.target.dtype), tensor.target.sharding
-                    )
-                    advance(tensor.target.stored.nbytes)
+            with PieceReader(weights, list(chain.from_iterable(pieces.values())), self.limit) as reader:
+                for k, of_tensor in pieces.items():
+                    target = tree.tensors[k]
+                    array = cast(put(target, of_tensor, reader), target.dtype)
+                    results[k] = memory_copies.stored(array, target.sharding)
+                    advance(target.stored.nbytes)
             return [results[k] for k in range(len(results))]
 
         return meeting.agreed(act)[0]
@@ -285,19 +284,17 @@ class _LoadCall:
         of_batches = Meeting(meeting.processes, "load", channel="batches")  # in a thread of their own
         with reader, BatchesAhead(of_batches, batches, reader) as ahead:
             for batch in batches:
-                arrays, blob = ahead.next()
+                arrays = ahead.next()
                 if len(moving) == IN_FLIGHT:
                     arrive()
-                moving.append(self._moved(batch, arrays, blob, tree))
-                del arrays, blob
+                moving.append(self._moved(batch, arrays, tree))
+                del arrays
                 advance(batch.nbytes)
         while moving:
             arrive()
         return [results[k] for k in range(len(results))]
 
-    def _moved(
-        self, batch: Batch, arrays: list[jax.Array], blob: jax.Array | None, tree: TargetTree
-    ) -> dict[int, jax.Array]:
+    def _moved(self, batch: Batch, arrays: list[jax.Array], tree: TargetTree) -> dict[int, jax.Array]:
         by_name: dict[str, list[int]] = {}
         for k, tensor in enumerate(tree.tensors):
             by_name.setdefault(tensor.stored.name, []).append(k)
@@ -305,28 +302,29 @@ class _LoadCall:
         sources: list[jax.Array] = []
         shardings: list[Sharding] = []
         shapes: list[tuple[int, ...] | None] = []
-        for cut, array in zip(batch.cut, arrays, strict=True):
-            for k in by_name[cut.stored.name]:
+        for cut, array in zip(batch.cut, arrays, strict=False):
+            (stored,) = cut.stored
+            for k in by_name[stored.name]:
                 target = tree.tensors[k]
                 places.append(k)
                 sources.append(cast(array, target.dtype, only_if_smaller=True))
                 shardings.append(landing(target.sharding))
-                shapes.append(cut.stored.shape if cut.layout.shape != cut.stored.shape else None)
-        if blob is not None and batch.small is not None:
-            sources.append(blob)
-            shardings.append(NamedSharding(batch.small.sharding.mesh, PartitionSpec()))
+                shapes.append(stored.shape if cut.layout.shape != stored.shape else None)
+        if batch.small is not None:
+            sources.append(arrays[-1])
+            shardings.append(NamedSharding(batch.small.layout.sharding.mesh, PartitionSpec()))
             shapes.append(None)
         single = len({id(source) for source in sources}) == len(sources)
         del arrays
         moved = move_tree(sources, shardings, self.planner, shapes, donate=single, agreed=True)
         results = {k: cast(array, tree.tensors[k].dtype) for k, array in zip(places, moved, strict=False)}
-        if blob is not None and batch.small is not None:
+        if batch.small is not None:
             results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, tree)
         return results
 
 
 def _small_results(
-    small: SmallTensors, data: np.ndarray, by_name: dict[str, list[int]], tree: TargetTree
+    small: CutArray, data: np.ndarray, by_name: dict[str, list[int]], tree: TargetTree
 ) -> dict[int, jax.Array]:
     results, place = {}, 0
     for stored in small.stored:

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from redistrib.errors import WeightsFileError
 
@@ -27,19 +27,8 @@ class Stamp(NamedTuple):
     changed: int
 
 
-class StorageFile(Protocol):
-    """A file that can be read from any place."""
-
-    def stamp(self) -> Stamp: ...
-
-    def read_into(self, buffer: memoryview, start: int) -> int:
-        """Read bytes from `start` on into a buffer; returns their number, which may be less, and is 0 at the end."""
-
-    def close(self) -> None: ...
-
-
 class LocalFile:
-    """A file of the operating system."""
+    """A file of the operating system, which can be read from any place."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
@@ -52,6 +41,7 @@ class LocalFile:
         return Stamp(status.st_size, status.st_mtime_ns)
 
     def read_into(self, buffer: memoryview, start: int) -> int:
+        """Read bytes from `start` on into a buffer; returns their number, which may be less, and is 0 at the end."""
         return os.preadv(self._descriptor, [buffer], start)
 
     def close(self) -> None:
@@ -59,10 +49,10 @@ class LocalFile:
 
 
 # Opens a file; tests and benchmarks replace it by one that counts, or that is slow.
-open_file: Callable[[Path], StorageFile] = LocalFile
+open_file: Callable[[Path], LocalFile] = LocalFile
 
 
-def opened(path: Path) -> StorageFile:
+def opened(path: Path) -> LocalFile:
     """Open a file.
 
     Raises:
@@ -74,7 +64,7 @@ def opened(path: Path) -> StorageFile:
         raise WeightsFileError(str(path), "", f"cannot be read: {error.strerror or error}") from None
 
 
-def settled_stamp(path: Path, file: StorageFile) -> Stamp:
+def settled_stamp(path: Path, file: LocalFile) -> Stamp:
     """The stamp of a file, read when the next change will show another time.
 
     Raises:
@@ -91,7 +81,7 @@ def settled_stamp(path: Path, file: StorageFile) -> Stamp:
     raise WeightsFileError(str(path), "", "another program writes the file; load it when that has ended")
 
 
-def whole(file: StorageFile, start: int, size: int) -> bytes:
+def whole(file: LocalFile, start: int, size: int) -> bytes:
     """Bytes of a file from `start` on; fewer than `size` where the file ends.
 
     Raises:

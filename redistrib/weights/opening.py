@@ -27,7 +27,7 @@ from redistrib.weights.headers import (
 )
 from redistrib.weights.names import Rename
 from redistrib.weights.notes import packed, unpacked
-from redistrib.weights.open_files import Stamp, StorageFile, opened, settled_stamp
+from redistrib.weights.open_files import LocalFile, Stamp, opened, settled_stamp
 
 ATTEMPTS = 100  # to open the files of a folder while others replace them: two writers without a pause may win ten
 PAUSE = 0.01  # seconds between attempts
@@ -41,7 +41,7 @@ class OpenWeights:
         stamps: of the files, from before their headers were read.
     """
 
-    def __init__(self, files: WeightFiles, stamps: Sequence[Stamp], opened: Sequence[StorageFile]) -> None:
+    def __init__(self, files: WeightFiles, stamps: Sequence[Stamp], opened: Sequence[LocalFile]) -> None:
         self.files, self.stamps, self._opened = files, tuple(stamps), tuple(opened)
 
     def __enter__(self) -> OpenWeights:
@@ -56,7 +56,7 @@ class OpenWeights:
             file.close()
         self._opened = ()
 
-    def __getitem__(self, number: int) -> StorageFile:
+    def __getitem__(self, number: int) -> LocalFile:
         return self._opened[number]
 
     def check_unchanged(self, number: int) -> None:
@@ -216,7 +216,7 @@ def _listing(path: Path) -> FolderFiles | None:
         return None
 
 
-def _opened_within(stack: ExitStack, path: Path) -> StorageFile:
+def _opened_within(stack: ExitStack, path: Path) -> LocalFile:
     file = opened(path)
     stack.callback(file.close)
     return file

@@ -13,7 +13,7 @@ import numpy as np
 from redistrib.errors import CommunicatorError, MemoryLimitError, WeightsFileError
 from redistrib.theory.boxes import Box, runs_of
 from redistrib.weights.headers import StoredTensor
-from redistrib.weights.open_files import StorageFile
+from redistrib.weights.open_files import LocalFile
 from redistrib.weights.opening import OpenWeights
 
 AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, by default
@@ -21,7 +21,7 @@ JOINED_GAP = 64 * 2**10  # runs with gaps of at most so many bytes are read at o
 JOINED_BYTES = 8 * 2**20  # of runs that are read at once, gaps included
 
 
-Opened = Callable[[int], StorageFile]  # a file by its number
+Opened = Callable[[int], LocalFile]  # a file by its number
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class PieceReader:
             return not self._stopped
 
 
-def _read_box(file: StorageFile, piece: BoxPiece) -> np.ndarray:
+def _read_box(file: LocalFile, piece: BoxPiece) -> np.ndarray:
     size, inside = piece.tensor.itemsize, piece.box.size
     starts, length = runs_of(piece.tensor.shape, piece.box)
     is_front = inside == piece.shape
@@ -241,7 +241,7 @@ def runs_at_once(count: int, length: int, stride: int) -> int:
     return max(1, min(JOINED_BYTES, count * length) // stride)
 
 
-def _read_runs(file: StorageFile, buffer: np.ndarray, starts: np.ndarray, length: int) -> None:
+def _read_runs(file: LocalFile, buffer: np.ndarray, starts: np.ndarray, length: int) -> None:
     """Fill a buffer with runs of one length."""
     if not length:
         return
@@ -261,7 +261,7 @@ def _read_runs(file: StorageFile, buffer: np.ndarray, starts: np.ndarray, length
         del span
 
 
-def _fill(file: StorageFile, buffer: np.ndarray, start: int) -> None:
+def _fill(file: LocalFile, buffer: np.ndarray, start: int) -> None:
     view, place = buffer.data, 0
     while place < len(view):
         count = file.read_into(view[place:], start + place)

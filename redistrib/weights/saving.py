@@ -24,7 +24,6 @@ from redistrib.weights.names import Rename, named_leaves, renamed
 from redistrib.weights.placing import NewFiles, saying_path, temporary_folder
 from redistrib.weights.writing import (
     NewFile,
-    NewTensor,
     check_leaf,
     checked_metadata,
     index_of,
@@ -106,7 +105,7 @@ def save(
     if len(set(calls)) > 1:
         raise WeightsFileError(str(path), "", "the processes save different arrays; make the same call everywhere")
     boxes = owned_boxes(tensors, meeting.processes)
-    index = None if is_file else partial(index_of, tensors)
+    index = None if is_file else partial(index_of, [stored for stored, _ in tensors])
     with ExitStack() as stack:  # the first process creates the files and puts them into their places
 
         def begin() -> NewFiles | None:
@@ -122,7 +121,7 @@ def _write(
     temporary: Path,
     folder: Path,
     files: Sequence[NewFile],
-    tensors: Sequence[NewTensor],
+    tensors: Sequence[tuple[StoredTensor, Any]],
     boxes: Sequence[Sequence[Box]],
 ) -> None:
     """Write the boxes of this process into the files of a temporary folder."""
@@ -130,38 +129,37 @@ def _write(
         with saying_path(folder / file.name):
             descriptor = os.open(temporary / file.name, os.O_WRONLY)
             try:
-                for tensor, parts in zip(tensors, boxes, strict=True):
-                    if tensor.stored.file == number and parts:
-                        _write_tensor(descriptor, tensor, parts)
+                for (stored, value), parts in zip(tensors, boxes, strict=True):
+                    if stored.file == number and parts:
+                        _write_tensor(descriptor, stored, value, parts)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
 
-def _write_tensor(descriptor: int, tensor: NewTensor, boxes: Sequence[Box]) -> None:
-    stored = tensor.stored
+def _write_tensor(descriptor: int, stored: StoredTensor, value: Any, boxes: Sequence[Box]) -> None:
     hull = rows_around(stored.shape, boxes)
     joined = len(boxes) > 1 and hull.volume == sum(box.volume for box in boxes)
     if joined and hull.volume * stored.itemsize <= JOINED_BYTES:
-        whole = np.empty(hull.size, _host_dtype(tensor.value))
+        whole = np.empty(hull.size, _host_dtype(value))
         for box in boxes:
-            whole[box.slices(hull)] = _values(tensor, box)
+            whole[box.slices(hull)] = _values(value, box)
         _write_box(descriptor, stored, hull, whole)
         return
     for box in boxes:
-        _write_box(descriptor, stored, box, _values(tensor, box))
+        _write_box(descriptor, stored, box, _values(value, box))
 
 
 def _host_dtype(value: Any) -> Any:
     return np.dtype(value.dtype)
 
 
-def _values(tensor: NewTensor, box: Box) -> np.ndarray:
+def _values(value: Any, box: Box) -> np.ndarray:
     """A box of an array, on the host."""
-    if not isinstance(tensor.value, jax.Array):
-        return np.asarray(tensor.value)[box.slices()]
-    for shard in tensor.value.addressable_shards:
-        tile = Box.at(shard.index, tensor.stored.shape)
+    if not isinstance(value, jax.Array):
+        return np.asarray(value)[box.slices()]
+    for shard in value.addressable_shards:
+        tile = Box.at(shard.index, value.shape)
         if box.lies_in(tile):
             return np.asarray(shard.data)[box.slices(tile)]
     raise AssertionError("the box is on a device of this process")

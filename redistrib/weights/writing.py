@@ -48,19 +48,6 @@ class NewFile:
     size: int
 
 
-@dataclass(frozen=True)
-class NewTensor:
-    """A tensor to be written.
-
-    Attributes:
-        stored: its place in a file.
-        value: the array.
-    """
-
-    stored: StoredTensor
-    value: Any
-
-
 def new_files(
     leaves: Sequence[tuple[str, Any]],
     tied: Mapping[str, str],
@@ -68,8 +55,8 @@ def new_files(
     shard_bytes: int,
     path: Path,
     alone: str,
-) -> tuple[list[NewFile], list[NewTensor]]:
-    """The files of tensors, filled one after the other.
+) -> tuple[list[NewFile], list[tuple[StoredTensor, Any]]]:
+    """The files of tensors, filled one after the other, and each tensor's place in them with its array.
 
     Args:
         leaves: arrays with their names.
@@ -94,7 +81,8 @@ def new_files(
         shards[-1].append((name, value))
         filled += sizes[name]
     names = [alone] if len(shards) == 1 else shard_names(len(shards), "")
-    files, tensors = [], []
+    files: list[NewFile] = []
+    tensors: list[tuple[StoredTensor, Any]] = []
     for number, (file, shard) in enumerate(zip(names, shards, strict=True)):
         # The larger elements come first, so that every tensor is aligned.
         ordered = sorted(shard, key=lambda leaf: -itemsize_of(str(leaf[1].dtype)))
@@ -120,18 +108,20 @@ def new_files(
         for name, value in ordered:
             start = len(head) + header[name]["data_offsets"][0]
             stored = StoredTensor(name, number, start, tuple(np.shape(value)), str(value.dtype))
-            tensors.append(NewTensor(stored, value))
+            tensors.append((stored, value))
     if len(files) > 1:
-        _check_length(path, "the index", len(index_of(tensors, shard_names(len(files), "0" * 16))))
+        _check_length(
+            path, "the index", len(index_of([stored for stored, _ in tensors], shard_names(len(files), "0" * 16)))
+        )
     return files, tensors
 
 
-def index_of(tensors: Iterable[NewTensor], names: Sequence[str]) -> bytes:
+def index_of(tensors: Iterable[StoredTensor], names: Sequence[str]) -> bytes:
     """The index of files with these names."""
-    stored = sorted((tensor.stored for tensor in tensors), key=lambda stored: (stored.file, stored.start))
+    in_order = sorted(tensors, key=lambda tensor: (tensor.file, tensor.start))
     whole = {
-        "metadata": {"total_size": sum(tensor.nbytes for tensor in stored)},
-        "weight_map": {tensor.name: names[tensor.file] for tensor in stored},
+        "metadata": {"total_size": sum(tensor.nbytes for tensor in in_order)},
+        "weight_map": {tensor.name: names[tensor.file] for tensor in in_order},
     }
     return (json.dumps(whole, indent=2) + "\n").encode()
 
@@ -161,31 +151,30 @@ def checked_metadata(path: Path, metadata: object) -> dict[str, str]:
     return dict(metadata)
 
 
-def owned_boxes(tensors: Iterable[NewTensor], processes: Sequence[int]) -> list[list[Box]]:
+def owned_boxes(tensors: Iterable[tuple[StoredTensor, Any]], processes: Sequence[int]) -> list[list[Box]]:
     """For each tensor the boxes that this process writes; over all processes every element occurs once.
 
     Each holder of a large box writes a part of it; the holder with least to write so far writes a small box.
     """
     busy = dict.fromkeys(processes, 0)
     result = []
-    for tensor in tensors:
+    for stored, value in tensors:
         written = []
-        for box, holders in _holders(tensor, processes):
-            for part, process in _shared(box, holders, busy, tensor.stored.itemsize):
-                busy[process] += part.volume * tensor.stored.itemsize
+        for box, holders in _holders(value, stored.shape, processes):
+            for part, process in _shared(box, holders, busy, stored.itemsize):
+                busy[process] += part.volume * stored.itemsize
                 if process == jax.process_index():
                     written.append(part)
         result.append(written)
     return result
 
 
-def _holders(tensor: NewTensor, processes: Sequence[int]) -> list[tuple[Box, list[int]]]:
-    """The distinct boxes of a tensor, each with the processes that hold it."""
-    shape = tensor.stored.shape
-    if not isinstance(tensor.value, jax.Array):
+def _holders(value: Any, shape: tuple[int, ...], processes: Sequence[int]) -> list[tuple[Box, list[int]]]:
+    """The distinct boxes of an array, each with the processes that hold it."""
+    if not isinstance(value, jax.Array):
         return [(Box.whole(shape), [min(processes)])]
     holders: dict[Box, set[int]] = {}
-    for device, box in boxes_of(tensor.value.sharding, shape).items():
+    for device, box in boxes_of(value.sharding, shape).items():
         holders.setdefault(box, set()).add(device.process_index)
     return [(box, sorted(holders[box])) for box in sorted(holders, key=lambda box: box.start)]
 

@@ -508,7 +508,7 @@ def test_other_processes_are_told_that_a_load_has_been_broken_off(tmp_path: Path
     told: Any = _Told()
     reader = PieceReader(weights, [piece for batch in batches for piece in batch.pieces], None)
     with contextlib.suppress(KeyboardInterrupt), reader, BatchesAhead(told, [*batches, batches[-1]], reader) as ahead:
-        arrays, _ = ahead.next()
+        arrays = ahead.next()
         assert same_bits(arrays[1], np.ones((4096, 1024), np.float32))
         raise KeyboardInterrupt
     assert "broken off in this process" in str(told.errors.get(timeout=60))
