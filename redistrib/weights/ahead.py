@@ -72,12 +72,12 @@ class BatchesAhead:
         """The part of a batch that this process has read, on its devices."""
         if self._stopped:
             raise CommunicatorError("the load was broken off in this process; see the error there")
-        return [_cut_array(array, self._reader) for array in batch.arrays]
+        return [_cut_array(array, self._reader) for array in batch]
 
 
 def _cut_array(array: CutArray, reader: PieceReader) -> jax.Array:
     sharding, shape = array.layout.sharding, array.layout.shape
-    dtype, tile, tiles = dtype_of(array.dtype), sharding.shard_shape(shape), []
+    dtype, tile, tiles = dtype_of(array.dtype or "uint8"), sharding.shard_shape(shape), []
     for device, piece in array.pieces.items():
         tiles.append(jax.device_put(reader.next().view(dtype).reshape(tile), device))
         tiles[-1].block_until_ready()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
@@ -27,43 +27,28 @@ class CutArray:
 
     Attributes:
         stored: the tensor, or the small ones in order.
-        dtype: its element type.
+        dtype: its element type; None for bytes of small tensors.
         layout: how it is cut.
         pieces: for each device of this process what it reads, which may be empty.
     """
 
     stored: tuple[StoredTensor, ...]
-    dtype: str
+    dtype: str | None
     layout: ReadingLayout
     pieces: dict[Any, Piece]
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Tensors that are read together, and then moved while the next batch is read.
-
-    Attributes:
-        cut: tensors that are cut over the devices.
-        small: the bytes of small tensors, or None.
-    """
-
-    cut: tuple[CutArray, ...]
-    small: CutArray | None
-
-    @property
-    def arrays(self) -> tuple[CutArray, ...]:
-        """All arrays, in the order in which they are read."""
-        return self.cut if self.small is None else (*self.cut, self.small)
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """The pieces that this process reads, in order."""
-        return [piece for array in self.arrays for piece in array.pieces.values()]
-
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(stored.nbytes for array in self.arrays for stored in array.stored)
+        """Bytes of the tensors."""
+        return sum(stored.nbytes for stored in self.stored)
+
+
+Batch: TypeAlias = tuple[CutArray, ...]  # read together, and then moved while the next batch is read
+
+
+def pieces_of(batches: Iterable[Batch]) -> list[Piece]:
+    """The pieces that this process reads, in order."""
+    return [piece for batch in batches for array in batch for piece in array.pieces.values()]
 
 
 def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
@@ -95,8 +80,7 @@ def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
         pieces: dict[Any, Piece] = {device: BoxPiece(stored, box, tile) for device, box in layout.boxes(stored).items()}
         cut[-1].append(CutArray((stored,), stored.dtype, layout, pieces))
         filled += stored.nbytes
-    together = [Batch((), _small(group, line)) for group in small if group]
-    return together + [Batch(tuple(group), None) for group in cut if group]
+    return [*((_small(group, line),) for group in small if group), *(tuple(group) for group in cut if group)]
 
 
 def _small(stored: Sequence[StoredTensor], line: Mesh) -> CutArray:
@@ -114,4 +98,4 @@ def _small(stored: Sequence[StoredTensor], line: Mesh) -> CutArray:
             place += tensor.nbytes
         pieces[device] = PartsPiece(tuple(parts), part)
     layout = ReadingLayout(NamedSharding(line, PartitionSpec(AXIS)), (part * line.size,))
-    return CutArray(tuple(stored), "uint8", layout, pieces)
+    return CutArray(tuple(stored), None, layout, pieces)

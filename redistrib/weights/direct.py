@@ -14,7 +14,7 @@ from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.targets import TargetTensor
 
 
-def pieces_of(target: TargetTensor, most_bytes: int) -> list[BoxPiece]:
+def tile_pieces(target: TargetTensor, most_bytes: int) -> list[BoxPiece]:
     """The boxes of a tensor that this process reads, each byte once: the distinct tiles of its devices.
 
     Tiles that fill whole rows are read as one run of at most `most_bytes`.

@@ -33,15 +33,15 @@ from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.ahead import BatchesAhead
-from redistrib.weights.batches import Batch, CutArray, in_batches
-from redistrib.weights.direct import from_host, pieces_of, put
+from redistrib.weights.batches import Batch, CutArray, in_batches, pieces_of
+from redistrib.weights.direct import from_host, put, tile_pieces
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import WeightFiles
 from redistrib.weights.landing import landing, spread
 from redistrib.weights.layout import line_sharding
 from redistrib.weights.names import Rename, named_leaves
 from redistrib.weights.opening import OpenWeights, open_together, open_weights, read_headers
-from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
+from redistrib.weights.reading import AHEAD_BYTES, PieceReader
 from redistrib.weights.targets import TargetTree, asked_for, is_place, target_tree
 
 IN_FLIGHT = 2  # batches that move while the next is put on devices
@@ -250,7 +250,7 @@ class _LoadCall:
 
         def act() -> list[jax.Array]:
             most = AHEAD_BYTES if self.limit is None else self.limit
-            pieces = {k: pieces_of(tree.tensors[k], most) for k in _in_file_order(tree)}
+            pieces = {k: tile_pieces(tree.tensors[k], most) for k in _in_file_order(tree)}
             results: dict[int, jax.Array] = {}
             with PieceReader(weights, list(chain.from_iterable(pieces.values())), self.limit) as reader:
                 for k, of_tensor in pieces.items():
@@ -271,8 +271,7 @@ class _LoadCall:
         devices = set[Any]().union(*(landing(tensor.sharding).device_set for tensor in tree.tensors))
         line = _line(devices)
         batches = in_batches(tree.tensors, line)
-        pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
-        reader, _ = meeting.agreed(lambda: PieceReader(weights, pieces, self.limit))
+        reader, _ = meeting.agreed(lambda: PieceReader(weights, pieces_of(batches), self.limit))
         results: dict[int, jax.Array] = {}
         moving: deque[dict[int, jax.Array]] = deque()
 
@@ -289,7 +288,7 @@ class _LoadCall:
                     arrive()
                 moving.append(self._moved(batch, arrays, tree))
                 del arrays
-                advance(batch.nbytes)
+                advance(sum(array.nbytes for array in batch))
         while moving:
             arrive()
         return [results[k] for k in range(len(results))]
@@ -302,7 +301,9 @@ class _LoadCall:
         sources: list[jax.Array] = []
         shardings: list[Sharding] = []
         shapes: list[tuple[int, ...] | None] = []
-        for cut, array in zip(batch.cut, arrays, strict=False):
+        if batch[0].dtype is None:
+            return self._small_moved(batch[0], arrays, by_name, tree)
+        for cut, array in zip(batch, arrays, strict=True):
             (stored,) = cut.stored
             for k in by_name[stored.name]:
                 target = tree.tensors[k]
@@ -310,29 +311,25 @@ class _LoadCall:
                 sources.append(cast(array, target.dtype, only_if_smaller=True))
                 shardings.append(landing(target.sharding))
                 shapes.append(stored.shape if cut.layout.shape != stored.shape else None)
-        if batch.small is not None:
-            sources.append(arrays[-1])
-            shardings.append(NamedSharding(batch.small.layout.sharding.mesh, PartitionSpec()))
-            shapes.append(None)
         single = len({id(source) for source in sources}) == len(sources)
         del arrays
         moved = move_tree(sources, shardings, self.planner, shapes, donate=single, agreed=True)
-        results = {k: cast(array, tree.tensors[k].dtype) for k, array in zip(places, moved, strict=False)}
-        if batch.small is not None:
-            results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, tree)
+        return {k: cast(array, tree.tensors[k].dtype) for k, array in zip(places, moved, strict=True)}
+
+    def _small_moved(
+        self, small: CutArray, arrays: list[jax.Array], by_name: dict[str, list[int]], tree: TargetTree
+    ) -> dict[int, jax.Array]:
+        """Small tensors, from their bytes, which every process gathers."""
+        whole = NamedSharding(small.layout.sharding.mesh, PartitionSpec())
+        (moved,) = move_tree(arrays, [whole], self.planner, [None], donate=True, agreed=True)
+        data = np.asarray(moved.addressable_shards[0].data)
+        results, place = {}, 0
+        for stored in small.stored:
+            values = data[place : place + stored.nbytes].view(dtype_of(stored.dtype)).reshape(stored.shape)
+            place += stored.nbytes
+            for k in by_name[stored.name]:
+                results[k] = cast(from_host(values, tree.tensors[k]), tree.tensors[k].dtype)
         return results
-
-
-def _small_results(
-    small: CutArray, data: np.ndarray, by_name: dict[str, list[int]], tree: TargetTree
-) -> dict[int, jax.Array]:
-    results, place = {}, 0
-    for stored in small.stored:
-        values = data[place : place + stored.nbytes].view(dtype_of(stored.dtype)).reshape(stored.shape)
-        place += stored.nbytes
-        for k in by_name[stored.name]:
-            results[k] = cast(from_host(values, tree.tensors[k]), tree.tensors[k].dtype)
-    return results
 
 
 def cast(array: jax.Array, dtype: str, *, only_if_smaller: bool = False) -> jax.Array:

@@ -31,7 +31,7 @@ from redistrib.errors import DtypeError, LeafError, MemoryLimitError, ThroughErr
 from redistrib.theory.boxes import Box, runs_of
 from redistrib.weights import headers, open_files, reading
 from redistrib.weights.ahead import BatchesAhead
-from redistrib.weights.batches import in_batches
+from redistrib.weights.batches import in_batches, pieces_of
 from redistrib.weights.opening import open_weights
 from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.targets import target_tree
@@ -506,7 +506,7 @@ def test_other_processes_are_told_that_a_load_has_been_broken_off(tmp_path: Path
     batches = in_batches(targets, line_of(jax.devices()[:8]))
     assert len(batches) == 2
     told: Any = _Told()
-    reader = PieceReader(weights, [piece for batch in batches for piece in batch.pieces], None)
+    reader = PieceReader(weights, pieces_of(batches), None)
     with contextlib.suppress(KeyboardInterrupt), reader, BatchesAhead(told, [*batches, batches[-1]], reader) as ahead:
         arrays = ahead.next()
         assert same_bits(arrays[1], np.ones((4096, 1024), np.float32))
