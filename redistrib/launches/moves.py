@@ -1,12 +1,14 @@
-"""Leaves to be moved, and the protocols of specs and programs."""
+"""Leaves to be moved, the entries of programs, and the protocols of specs and programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from redistrib.plans.plan import Plan
+
+Schedule: TypeAlias = Literal["overlap", "sequential"]  # of the rounds of a plan
 
 
 class MoveSpec(Protocol):
@@ -99,17 +101,28 @@ class LeafMove:
         return self.spec.plan
 
 
-class PlanEntry(Protocol):
-    """The part of a program for leaves of one spec."""
+@dataclass(frozen=True)
+class PlanEntry:
+    """The part of a program for arrays of one shape, which move by one plan.
 
-    @property
-    def plan(self) -> Plan: ...
+    Attributes:
+        plan: of each array, or of each of its parts.
+        dtype: of the arrays.
+        count: number of arrays.
+        stacked: whether their tiles are stacked for shared collectives: fewer collectives, two more copies. Whole tiles
+            between the same devices are stacked with those of other entries, of any shapes.
+        reuses: whether outputs overwrite inputs, which are then deleted; needs tiles of one shape.
+        schedule: of rounds, see `redistrib.backends.jax.lowering`; None for that of the plan's memory limit.
+        times: how often the plan runs for an array: once, or for each of its parts.
+    """
 
-    @property
-    def times(self) -> int: ...
-
-    @property
-    def stacked(self) -> bool: ...
+    plan: Plan
+    dtype: Any
+    count: int = 1
+    stacked: bool = False
+    reuses: bool = False
+    schedule: Schedule | None = None
+    times: int = 1
 
 
 class BucketProgram(Protocol):

@@ -10,9 +10,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from redistrib.backends.digests import digest_of
-from redistrib.backends.jax.buckets.compiled import BucketEntry
 from redistrib.digests import digest_of_parts
-from redistrib.launches.moves import PlanEntry
 from redistrib.launches.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, is_of_strings
@@ -77,10 +75,6 @@ def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:
     for batch in batches:
         if len({device.process_index for device in leaf_spec(batch.items[0]).devices}) > 1:
             yield [
-                ([item.path for item in group], entry.times, _schedule(entry), digest_of(entry.plan))
+                ([item.path for item in group], entry.times, entry.schedule, entry.stacked, digest_of(entry.plan))
                 for group, entry in batch.parts
             ]
-
-
-def _schedule(entry: PlanEntry) -> object:
-    return (entry.schedule, entry.stacked) if isinstance(entry, BucketEntry) else None

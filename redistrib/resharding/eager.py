@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,6 @@ from redistrib.backends.jax.host_values import digest_of_host_value, from_host
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.memory_copies import loaded, put, stored
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
-from redistrib.backends.jax.quirks import Quirks
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.digests import digest_of_parts
 from redistrib.launches.buckets import leaves_of, pack_into_buckets, program_key
@@ -31,7 +31,7 @@ from redistrib.resharding.compiling import compiling
 from redistrib.resharding.copies import Via, copied, copies_of
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.host_values import is_on_host, origin_of, owners_of
-from redistrib.resharding.in_flight import IN_FLIGHT, InFlight
+from redistrib.resharding.in_flight import IN_FLIGHT, Flying, land
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import alive_before, copies_between_kinds
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, leaf_spec
@@ -134,23 +134,25 @@ class PreparedReshard:
         self, results: list[Any], progress: bool | None, pause: Callable[[], None], wait_for: Callable[[Any], None]
     ) -> None:
         """Launch what moves by collectives, and keep what is in place."""
-        quirks = [_quirks(batch) for batch in self.plan.batches]
+        quirks = [leaf_spec(batch.items[0]).quirks for batch in self.plan.batches]
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         shown = shows_bar(total, progress)
         with bytes_bar("resharding", total, shown) as advance:
-            wait = InFlight(IN_FLIGHT if self._memory_limit is None and not shown else 0, wait_for)
-            for batch in self.plan.batches:
-                if _quirks(batch).one_at_a_time:
-                    wait.for_all()
+            flying: Flying = deque()
+            limit = IN_FLIGHT if self._memory_limit is None and not shown else 0
+            for batch, of_batch in zip(self.plan.batches, quirks, strict=True):
+                if of_batch.one_at_a_time:
+                    land(flying, -1, wait_for)
                 pause()
-                wait.add(self._launched(batch, results), batch.program.added_bytes)
+                flying.append((self._launched(batch, results), batch.program.added_bytes))
+                land(flying, limit, wait_for)
                 advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
             for k in self._of("keep"):  # while the last launch runs
                 leaf = self._leaves[k]
                 results[k] = with_sharding(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
                 note(leaf.value, results[k], deleted=self.plan.donate)
             if any(quirk.one_at_a_time for quirk in quirks):
-                wait.for_all()
+                land(flying, -1, wait_for)
 
     def _bring(self, results: list[Any], pause: Callable[[], None]) -> None:
         """Move the leaves without a plan, and then delete their sources.
@@ -393,7 +395,3 @@ def _routed(leaf: Leaf) -> LeafRoute:
 def _loaded(leaf: Leaf) -> jax.Array:
     with naming(leaf.path):
         return loaded(leaf.value)
-
-
-def _quirks(batch: LeafBatch) -> Quirks:
-    return leaf_spec(batch.items[0]).quirks

@@ -24,7 +24,7 @@ from redistrib.resharding.copies import Via, via_of
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.host_values import owners_of
 from redistrib.resharding.interrupts import SignalsPutOff
-from redistrib.resharding.leaves import Leaf, Structure, matched, on_devices, present
+from redistrib.resharding.leaves import Leaf, Rebuild, matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
@@ -207,7 +207,7 @@ class _TreeCall:
     ) -> Callable[..., Any]:
         """Check, plan and compile, and move the traced leaves; what is left to do, see `_moved`."""
         tree, shardings, mesh = self._given
-        self._leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
+        self._leaves, rebuild = matched(tree, shardings, source, logical_shape, mesh)
         if check:
             check_replicas(tree)
         self._leaves = leaves = [traced.as_constant(on_devices(present(leaf))) for leaf in self._leaves]
@@ -219,11 +219,11 @@ class _TreeCall:
         ]
         outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
         if not outside:
-            return lambda *_: structure.unflatten(moved)
+            return lambda *_: rebuild(moved)
         with untraced_context(), mode_of(outside) as ready:
             prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
             prepared.require_values()
-        return partial(_moved, prepared, ready, moved, inside, structure, donate)
+        return partial(_moved, prepared, ready, moved, inside, rebuild, donate)
 
 
 def _moved(
@@ -231,7 +231,7 @@ def _moved(
     leaves: list[Leaf],
     moved: list[Any],
     inside: list[bool],
-    structure: Structure,
+    rebuild: Rebuild,
     donate: bool,
     progress: bool | None,
     agreed: bool = False,
@@ -239,14 +239,14 @@ def _moved(
     """Move the leaves that are not traced, and return the tree."""
     placed = [leaf.value for leaf in leaves]
     # Where leaves are donated none is traced, and the moved leaves are the whole tree.
-    left = (lambda: structure.unflatten(placed)) if donate else None
+    left = (lambda: rebuild(placed)) if donate else None
     with SignalsPutOff(left) as pause, untraced_context(), mode_of(leaves):  # the others end while signals wait
         prepared.run(placed, progress, pause, agreed)
         if donate:
-            return structure.unflatten(placed)
+            return rebuild(placed)
     rest = iter(traced.held(placed, (leaf.target for leaf in leaves)))
     results = [value if is_inside else next(rest) for value, is_inside in zip(moved, inside, strict=True)]
-    return structure.unflatten(results)
+    return rebuild(results)
 
 
 @renamed("cost_model", "machine")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
@@ -41,32 +42,23 @@ class Leaf:
     padding: Padding | None = None
 
 
-@dataclass(frozen=True)
-class Structure:
-    """The structure of a tree, with those of its leaves that are no data, such as functions.
+Rebuild: TypeAlias = Callable[[Sequence[Any]], Any]  # from leaves of data to a tree of one structure
 
-    Attributes:
-        tree: of all leaves.
-        static: the leaves that are no data, by number.
-    """
 
-    tree: Any
-    static: Mapping[int, Any] = field(default_factory=dict)
-
-    def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The tree with these leaves of data."""
-        if not self.static:
-            return jax.tree.unflatten(self.tree, leaves)
+def _rebuilt(structure: Any, static: Mapping[int, Any], leaves: Sequence[Any]) -> Any:
+    """A tree of leaves of data, and of those that are no data, such as functions, by number."""
+    if static:
         data = iter(leaves)
-        return jax.tree.unflatten(
-            self.tree, [self.static[k] if k in self.static else next(data) for k in range(self.tree.num_leaves)]
-        )
+        leaves = [static[k] if k in static else next(data) for k in range(structure.num_leaves)]
+    return jax.tree.unflatten(structure, leaves)
 
 
 def matched(
     tree: Any, shardings: Any, sources: Any = None, logical_shape: Any = None, mesh: Any = None
-) -> tuple[list[Leaf], Structure]:
-    """The leaves of a tree with their target shardings, and its structure. Functions among the leaves are left out.
+) -> tuple[list[Leaf], Rebuild]:
+    """The leaves of a tree with their target shardings, and what builds such a tree of other leaves.
+
+    Functions among the leaves are left out, and are in the tree that is built.
 
     Args:
         tree: any pytree.
@@ -100,7 +92,7 @@ def matched(
             target, size = target.sharding, target.shape
         sharding = _sharding(name, target, mesh)
         result.append(Leaf(name, value, sharding, origin, padding_of(name, value, shape, sharding, size)))
-    return result, Structure(structure, static)
+    return result, partial(_rebuilt, structure, static)
 
 
 # The paths of the leaves of a tree, by its structure; building them takes longer than moving small leaves.

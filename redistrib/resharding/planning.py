@@ -13,16 +13,15 @@ from jax.sharding import Sharding
 
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
-from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
+from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedEnd, PartedMove
-from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MODELS, MachineLike, cost_model, preset_of
 from redistrib.launches import buckets
-from redistrib.launches.moves import Group, LeafMove
+from redistrib.launches.moves import Group, LeafMove, PlanEntry, Schedule
 from redistrib.launches.parts import Parts, in_parts
 from redistrib.plans.data import Order, Short, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
@@ -165,16 +164,16 @@ class Planner:
         plan_limit: int | None,
         schedule: Schedule | None,
         stacked: bool = False,
-    ) -> tuple[Hashable, BucketEntry]:
+    ) -> tuple[Hashable, PlanEntry]:
         """The entry of a program for leaves of one spec, and its key."""
         spec, count = leaf_spec(group[0]), len(group)
         plan = spec.plan if plan_limit is None else self.plan(spec.ends, spec.dtype, spec.platform, plan_limit)
         reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
         planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
         key = (spec.launched, *planner_key, plan_limit, schedule, count, stacked, reuses)
-        return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
+        return key, PlanEntry(plan, dtype, count, stacked, reuses, schedule)
 
-    def _program(self, first: LeafMove, keyed: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
+    def _program(self, first: LeafMove, keyed: list[tuple[Hashable, PlanEntry]], numbered: bool) -> CompiledBucket:
         spec, entries = leaf_spec(first), [entry for _, entry in keyed]
         program: CompiledBucket = PROGRAMS.get(
             (numbered, *[key for key, _ in keyed]),

@@ -72,15 +72,10 @@ def grouped_by_buffer(held: Sequence[Sequence[private.Buffer]]) -> Tied:
 # ------------------------------------------------------------------ arrays that `reshard` made of others' buffers
 
 
-@dataclass(frozen=True)
-class _Relation:
-    """An array that shares buffers with others, and the arrays whose owners rely on them, by weak references."""
+_Owners: TypeAlias = dict[int, weakref.ref[Any]]  # arrays whose owners rely on buffers that they share, by their ids
 
-    array: weakref.ref[Any]
-    owners: dict[int, weakref.ref[Any]]
-
-
-_RELATIONS: dict[int, _Relation] = {}  # by the id of an array, until it is collected
+# An array that shares buffers with others, and the owners of all; by the id of the array, until it is collected.
+_RELATIONS: dict[int, tuple[weakref.ref[Any], _Owners]] = {}
 
 
 def note(source: Any, result: Any, *, deleted: bool) -> None:
@@ -91,25 +86,26 @@ def note(source: Any, result: Any, *, deleted: bool) -> None:
     if not source.is_fully_addressable:
         return
     relation = _RELATIONS.get(id(source))
-    owners = {} if relation is None else relation.owners
-    for array in (source, result):
-        _relate(array, owners)
-    owners[id(result)] = _RELATIONS[id(result)].array
+    owners: _Owners = {} if relation is None else relation[1]
+    of_source, of_result = (_related(array, owners) for array in (source, result))
+    owners[id(result)] = of_result
     if deleted:
         owners.pop(id(source), None)
     else:
-        owners[id(source)] = _RELATIONS[id(source)].array
+        owners[id(source)] = of_source
 
 
-def _relate(array: Any, owners: dict[int, weakref.ref[Any]]) -> None:
+def _related(array: Any, owners: _Owners) -> weakref.ref[Any]:
+    """The reference of an array that shares buffers, which joins the others if it is new."""
     name = id(array)
 
-    def forget(_: weakref.ref[Any], relations: dict[int, _Relation] = _RELATIONS) -> None:
+    def forget(_: weakref.ref[Any], relations: dict[int, Any] = _RELATIONS) -> None:
         owners.pop(name, None)
         relations.pop(name, None)  # an argument: when Python ends, globals go before arrays do
 
     if name not in _RELATIONS:
-        _RELATIONS[name] = _Relation(weakref.ref(array, forget), owners)
+        _RELATIONS[name] = weakref.ref(array, forget), owners
+    return _RELATIONS[name][0]
 
 
 def belongs_to_others(array: Any, but: set[int]) -> bool:
@@ -117,5 +113,5 @@ def belongs_to_others(array: Any, but: set[int]) -> bool:
     relation = _RELATIONS.get(id(array))
     if relation is None:
         return False
-    owners = [ref() for name, ref in list(relation.owners.items()) if name != id(array) and name not in but]
+    owners = [ref() for name, ref in list(relation[1].items()) if name != id(array) and name not in but]
     return any(owner is not None and not owner.is_deleted() for owner in owners)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +32,8 @@ def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
                 return box(slab, [*offsets[:dim], 0, *offsets[dim + 1 :]], size)
             if offset.cell(size[dim], tile.shape[dim]) is None:
                 return _branching(offsets, dim, lambda at: box(tile, at, size))
-    cells = _Cells.of(offsets, full, tile)
-    read: jax.Array = lax.dynamic_slice(
-        lax.reshape(tile, cells.whole), cells.starts, cells.part, allow_negative_indices=False
-    )
+    whole, part, starts = _in_cells(offsets, full, tile)
+    read: jax.Array = lax.dynamic_slice(lax.reshape(tile, whole), starts, part, allow_negative_indices=False)
     return lax.reshape(read, full)
 
 
@@ -49,9 +47,9 @@ def put(tile: jax.Array, part: jax.Array, offsets: Offsets) -> jax.Array:
             sizes = start, part.shape[dim], tile.shape[dim] - start - part.shape[dim]
             before, slab, behind = lax.split(tile, sizes, dim)
             return lax.concatenate([before, put(slab, part, [*offsets[:dim], 0, *offsets[dim + 1 :]]), behind], dim)
-    cells = _Cells.of(offsets, part.shape, tile)
+    whole, within, starts = _in_cells(offsets, part.shape, tile)
     written: jax.Array = lax.dynamic_update_slice(
-        lax.reshape(tile, cells.whole), lax.reshape(part, cells.part), cells.starts, allow_negative_indices=False
+        lax.reshape(tile, whole), lax.reshape(part, within), starts, allow_negative_indices=False
     )
     return lax.reshape(written, tile.shape)
 
@@ -75,31 +73,25 @@ def _branching(offsets: Sequence[Offset], dim: int, run: Callable[[Offsets], jax
     return result
 
 
-class _Cells(NamedTuple):
-    """A box in a tile whose dimensions at large offsets are cut into cells.
+def _in_cells(
+    offsets: Offsets, size: Sequence[int], tile: jax.Array
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
+    """A box of a size, at offsets along the leading dimensions of a tile, those at large offsets cut into cells.
 
-    Attributes:
-        whole, part: shapes of the tile and of the box, with a dimension of cells before each that is cut.
-        starts: where the box begins.
+    Returns:
+        The shapes of the tile and of the box, with a dimension of cells before each that is cut, and where the box
+        begins.
     """
-
-    whole: tuple[int, ...]
-    part: tuple[int, ...]
-    starts: tuple[Any, ...]
-
-    @staticmethod
-    def of(offsets: Offsets, size: Sequence[int], tile: jax.Array) -> _Cells:
-        """The box of a size at offsets along the leading dimensions."""
-        rows: list[tuple[int, int, Any]] = []
-        for offset, n, extent in zip_longest(offsets, size, tile.shape, fillvalue=0):
-            if isinstance(offset, LargeOffset):
-                cell = offset.cell(n, extent)
-                assert cell is not None
-                rows += [(extent // cell, n // cell, offset.cells(cell)), (cell, cell, np.int32(0))]
-            else:
-                rows.append((extent, n, np.int32(offset) if isinstance(offset, int) else offset))
-        whole, part, starts = zip(*rows, strict=True) if rows else ((), (), ())
-        return _Cells(whole, part, starts)
+    rows: list[tuple[int, int, Any]] = []
+    for offset, n, extent in zip_longest(offsets, size, tile.shape, fillvalue=0):
+        if isinstance(offset, LargeOffset):
+            cell = offset.cell(n, extent)
+            assert cell is not None
+            rows += [(extent // cell, n // cell, offset.cells(cell)), (cell, cell, np.int32(0))]
+        else:
+            rows.append((extent, n, np.int32(offset) if isinstance(offset, int) else offset))
+    whole, part, starts = zip(*rows, strict=True) if rows else ((), (), ())
+    return whole, part, starts
 
 
 def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,13 @@ from redistrib.backends.jax.offsets import LARGEST_INDEX, LargeOffset, Offset, o
 from redistrib.backends.jax.platforms import Platform, links_of
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.errors import MemoryLimitError
+from redistrib.launches.moves import Schedule
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.placement import Int64
 
 if TYPE_CHECKING:
     from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
-
-Schedule: TypeAlias = Literal["overlap", "sequential"]
 
 
 @dataclass(frozen=True)

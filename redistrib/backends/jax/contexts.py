@@ -64,7 +64,7 @@ def own_context(*, computes: bool = False) -> AbstractContextManager[None]:
         and _STRICT.isdisjoint(guard_levels(config))
     ):
         return _NOTHING  # as nearly always; small moves would notice the others
-    return _AsIfUnset(computes)
+    return _as_if_unset(computes)
 
 
 def untraced_context() -> AbstractContextManager[None]:
@@ -92,27 +92,20 @@ def in_own_context(*, computes: bool = False) -> Callable[[Function], Function]:
     return decorator
 
 
-class _AsIfUnset(AbstractContextManager[None]):
-    """The context of `own_context` where a mesh or a mode is set; it may be entered again when it has ended."""
-
-    def __init__(self, computes: bool) -> None:
-        self._computes, self._stack = computes, ExitStack()
-
-    def __enter__(self) -> None:
-        config: Any = jax.config
-        with ExitStack() as stack:
-            if not jax.sharding.get_abstract_mesh().empty:
-                with suppress(ValueError):  # while something is traced
-                    stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
-            if config.jax_disable_jit:
-                stack.enter_context(jax.disable_jit(False))
-            if not _STRICT.isdisjoint(guard_levels(config)):
-                stack.enter_context(jax.transfer_guard("allow"))
-            if config.jax_debug_nans and not self._computes:
-                stack.enter_context(jax.debug_nans(False))
-            if config.jax_debug_infs and not self._computes:
-                stack.enter_context(jax.debug_infs(False))
-            self._stack = stack.pop_all()
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+@contextmanager
+def _as_if_unset(computes: bool) -> Iterator[None]:
+    """The context of `own_context` where a mesh or a mode is set."""
+    config: Any = jax.config
+    with ExitStack() as stack:
+        if not jax.sharding.get_abstract_mesh().empty:
+            with suppress(ValueError):  # while something is traced
+                stack.enter_context(jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ())))
+        if config.jax_disable_jit:
+            stack.enter_context(jax.disable_jit(False))
+        if not _STRICT.isdisjoint(guard_levels(config)):
+            stack.enter_context(jax.transfer_guard("allow"))
+        if config.jax_debug_nans and not computes:
+            stack.enter_context(jax.debug_nans(False))
+        if config.jax_debug_infs and not computes:
+            stack.enter_context(jax.debug_infs(False))
+        yield

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
-from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.context import LoweringContext, context_of
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.host_values import host_form, is_free, placed
 from redistrib.backends.jax.memory_copies import loaded
@@ -28,6 +28,7 @@ from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.lang.specs import spec_entries
 from redistrib.lang.types import DistType
+from redistrib.launches.moves import Schedule
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None

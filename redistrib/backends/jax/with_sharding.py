@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,22 +12,9 @@ from redistrib.backends.jax import private
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.cache import Cache
 
-
-@dataclass(frozen=True)
-class _Result:
-    """The array of the same buffers.
-
-    Attributes:
-        aval: its abstract value.
-        order: for each of its buffers, the position of the buffer in the original array.
-    """
-
-    aval: Any
-    order: tuple[int, ...]
-
-
-# By shape, dtype, sharding and weak type of the array, then shape, sharding and weak type of the result.
-_RESULTS: Cache[_Result] = Cache(4096)
+# The abstract value of an array of the same buffers, and for each of them its position in the original array; by shape,
+# dtype, sharding and weak type of that array, then shape, sharding and weak type of the result.
+_RESULTS: Cache[tuple[Any, tuple[int, ...]]] = Cache(4096)
 # By shape, dtype, sharding and weak type of the array, then shape and sharding of the argument.
 _EQUIVALENT: Cache[bool] = Cache(4096)
 
@@ -38,8 +24,8 @@ def with_sharding(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, 
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
         return _build(array, shape, sharding)
     key = (array.aval, array.sharding, shape, sharding, weak)
-    result = _RESULTS.get(key, lambda: _result(array, shape, sharding, weak))
-    fast = private.array_of_buffers(array, result.aval, sharding, result.order)
+    aval, order = _RESULTS.get(key, lambda: _result(array, shape, sharding, weak))
+    fast = private.array_of_buffers(array, aval, sharding, order)
     return _build(array, shape, sharding, weak) if fast is None else fast
 
 
@@ -58,12 +44,12 @@ def _is_equivalent(array: jax.Array, shape: tuple[int, ...], sharding: Sharding)
     return bool(array.sharding.is_equivalent_to(sharding, array.ndim))
 
 
-def _result(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Result:
+def _result(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> tuple[Any, tuple[int, ...]]:
     """The array of the same buffers, built and checked by JAX."""
     built: Any = _build(array, shape, sharding)
     place = {shard.device: k for k, shard in enumerate(array.addressable_shards)}
     aval = built.aval.update(weak_type=True) if weak else built.aval
-    return _Result(aval, tuple(place[shard.device] for shard in built.addressable_shards))
+    return aval, tuple(place[shard.device] for shard in built.addressable_shards)
 
 
 def _build(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool = False) -> jax.Array:

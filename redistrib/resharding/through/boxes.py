@@ -21,7 +21,6 @@ from redistrib.resharding.through.forms import (
     Form,
     Number,
     Operand,
-    Scalar,
     View,
     fetches,
 )
@@ -141,7 +140,7 @@ class Backwards:
             if is_literal(atom):
                 operands.append(Number.of(np.asarray(atom.val, atom.aval.dtype)))
             elif self._is_constant(atom) and not atom.aval.shape:
-                operands.append(Scalar(self._leaf(atom)))
+                operands.append(self._leaf(atom))
             else:  # a dimension of one element may be repeated along the result's
                 operands.append(None)
                 edges = zip(box.edges, atom.aval.shape, shape, strict=False)  # a scalar has none

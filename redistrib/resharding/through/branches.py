@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from redistrib.backends.jax.rows import AXIS
 from redistrib.theory.placement import Int64
 
+Work: TypeAlias = Callable[..., tuple[jax.Array, ...]]  # on the starts of boxes and on arrays
 
-class Branches:
-    """The work of devices, each kind once, on the starts of their boxes and on arrays.
+
+def branching(works: Sequence[tuple[Hashable, Callable[[], Work]]], starts: Int64, largest_index: int) -> Any:
+    """The program in which every device of a line does its work.
 
     Args:
+        works: of each device the kind, and what makes the work, once for all devices that do the same.
         starts: `[devices, ...]` numbers, data of the program; beyond the largest index they are part of the kind.
         largest_index: by which programs index arrays.
     """
+    kinds: dict[Hashable, int] = {}
+    numbers: list[int] = []
+    branches: list[Work] = []
+    for (kind, make), of_device in zip(works, starts, strict=True):
+        known = tuple(of_device.ravel().tolist()) if of_device.max() > largest_index else None
+        if (kind, known) not in kinds:
+            kinds[kind, known] = len(branches)
+            branches.append(make() if known is None else partial(_at_known, make(), of_device))
+        numbers.append(kinds[kind, known])
 
-    def __init__(self, starts: Int64, largest_index: int) -> None:
-        self._starts, self._largest_index = starts, largest_index
-        self._kinds: dict[Hashable, int] = {}
-        self._numbers: list[int] = []
-        self._branches: list[Any] = []
-
-    def add(self, device: int, kind: Hashable, make: Callable[[], Any]) -> None:
-        """The work of the next device, whose starts are known; `make` makes it where no device before does the same."""
-        starts = self._starts[device]
-        known = tuple(starts.ravel().tolist()) if starts.max() > self._largest_index else None
-        if (kind, known) not in self._kinds:
-            self._kinds[kind, known] = len(self._branches)
-            run = make()
-            self._branches.append(run if known is None else partial(_at_known, run, starts))
-        self._numbers.append(self._kinds[kind, known])
-
-    def chosen(self, me: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
-        """The results of the running device's work on the arguments."""
-        result: tuple[jax.Array, ...]
-        starts = jnp.asarray(np.minimum(self._starts, self._largest_index).astype(np.int32))[me]
-        if len(self._branches) == 1:
-            result = self._branches[0](starts, *args)
-        else:
-            number = jnp.asarray(np.array(self._numbers, np.int32))[me]
-            result = lax.switch(number, self._branches, starts, *args)
+    def run(*args: jax.Array) -> tuple[jax.Array, ...]:
+        me = lax.axis_index(AXIS)
+        mine = jnp.asarray(np.minimum(starts, largest_index).astype(np.int32))[me]
+        if len(branches) == 1:
+            return branches[0](mine, *args)
+        result: tuple[jax.Array, ...] = lax.switch(jnp.asarray(np.array(numbers, np.int32))[me], branches, mine, *args)
         return result
 
+    return run
 
-def _at_known(
-    run: Callable[..., tuple[jax.Array, ...]], known: Int64, _: jax.Array, *args: jax.Array
-) -> tuple[jax.Array, ...]:
+
+def _at_known(run: Work, known: Int64, _: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
     """The work of a device on starts that the compiler knows."""
     return run(np.array(known, object), *args)  # of numbers of Python, which have no limit

@@ -34,14 +34,9 @@ class Number:
         return jnp.asarray(np.frombuffer(self.data, jnp.dtype(self.dtype)).reshape(self.shape))
 
 
-@dataclass(frozen=True)
-class Scalar:
-    """A constant of one element, by its number among leaves; calls of one plan differ in its value."""
-
-    leaf: int
-
-
-Operand: TypeAlias = Number | Scalar | None
+# A number; or the leaf, by its number, of a constant of one element, in whose value calls of one plan differ; or None
+# where the array stands.
+Operand: TypeAlias = Number | int | None
 Scalars: TypeAlias = Mapping[int, jax.Array]  # by the numbers of their leaves
 
 
@@ -51,7 +46,7 @@ class ElementwiseStep:
 
     Attributes:
         primitive, params: of JAX.
-        operands: the numbers, and None where the array stands.
+        operands: the numbers, constants, and None where the array stands.
         dtype: of the result.
     """
 
@@ -155,7 +150,7 @@ def renumbered(form: Form, number: Mapping[int, int]) -> Form:
     """A form with other numbers for its leaves."""
 
     def operands(several: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(Scalar(number[each.leaf]) if isinstance(each, Scalar) else each for each in several)
+        return tuple(number[each] if isinstance(each, int) else each for each in several)
 
     def steps(several: tuple[ElementwiseStep, ...]) -> tuple[ElementwiseStep, ...]:
         return tuple(replace(step, operands=operands(step.operands)) for step in several)
@@ -174,7 +169,7 @@ def renumbered(form: Form, number: Mapping[int, int]) -> Form:
 
 
 def _scalars_among(operands: Iterable[Operand]) -> list[int]:
-    return [each.leaf for each in operands if isinstance(each, Scalar)]
+    return [each for each in operands if isinstance(each, int)]
 
 
 _VIEWS: dict[str, Any] = {
@@ -205,7 +200,7 @@ def _bound(work: ElementwiseStep | Combination, arrays: Sequence[jax.Array], sca
     """The result of a primitive of arrays, in order, and of numbers."""
     rest = iter(arrays)
     values = [
-        next(rest) if value is None else scalars[value.leaf] if isinstance(value, Scalar) else value.array
+        next(rest) if value is None else scalars[value] if isinstance(value, int) else value.array
         for value in work.operands
     ]
     result: Any = work.primitive.bind(*values, **dict(work.params))

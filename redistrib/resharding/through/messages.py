@@ -89,15 +89,13 @@ class Arrival:
     """A box of a leaf that reaches a device, in parts.
 
     Attributes:
-        fetch: the box, and all steps on it.
-        early: how many of the steps are taken before it is sent.
+        early: how many of the steps on it are taken before it is sent.
         dtype: in which it is sent.
         parts: for each part the number of the round, its first element in the round's data, and its shape; boxes of
             constants are numbered behind the rounds.
         places: for each part where it stands in the box.
     """
 
-    fetch: Fetch
     early: int
     dtype: str
     parts: tuple[tuple[int, int, tuple[int, ...]], ...]
@@ -239,7 +237,7 @@ def scheduled(
                 turn, first = places_of[receiver, fetch.leaf, fetch.box]
                 whole = (len(rounds) + turn, first, fetch.box.size)
                 origin = (0,) * len(fetch.box.size)
-                arrivals[receiver][fetch] = Arrival(fetch, 0, dtypes[fetch.leaf], (whole,), (origin,))
+                arrivals[receiver][fetch] = Arrival(0, dtypes[fetch.leaf], (whole,), (origin,))
                 continue
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             inside = [
@@ -249,7 +247,7 @@ def scheduled(
             ]
             parts = tuple((*where[messages[message]], message.box.size) for message in inside)
             places = tuple(message.box.offset_in(fetch.box) for message in inside)
-            arrivals[receiver][fetch] = Arrival(fetch, early, dtype, parts, places)
+            arrivals[receiver][fetch] = Arrival(early, dtype, parts, places)
     return list(messages), rounds, constants, arrivals
 
 

@@ -7,7 +7,7 @@ take the places as data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,118 +18,81 @@ from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Int64
 
 
-@dataclass(frozen=True)
-class SentBundle:
-    """The messages of a sender in a round.
+def sent_buffers(
+    messages: Sequence[BoxMessage], rounds: Sequence[BoxRound], devices: int
+) -> tuple[dict[int, list[BoxMessage]], Int64, dict[str, int]]:
+    """The contents of each sender's buffers, in an order that is the same for senders of the same kinds of messages.
 
-    Attributes:
-        round: its number.
-        messages: their numbers, end to end in the buffer.
-        start: the first element in the buffer of the round's type.
+    Returns:
+        The messages of each sender, end to end; `[devices, rounds]` the first element that a device sends in a round, 0
+        where it sends nothing; and the elements of the buffer for each type of elements, on every sender.
     """
-
-    round: int
-    messages: tuple[int, ...]
-    start: int
-
-
-class SentBuffers:
-    """The contents of each sender's buffers: bundles in an order that is the same for senders of the same bundles.
-
-    Attributes:
-        bundles: of each sender.
-        sizes: elements of the buffer for each type of elements, on every sender.
-    """
-
-    def __init__(self, messages: Sequence[BoxMessage], rounds: Sequence[BoxRound]) -> None:
-        self._rounds = len(rounds)
-        self.sizes = dict.fromkeys((round_.wire for round_ in rounds), 0)
-        kinds: dict[Any, int] = {}
-        by_sender: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {}
-        for k, round_ in enumerate(rounds):
-            for (sender, _), numbers in zip(round_.pairs, round_.messages, strict=True):
-                kind = kinds.setdefault(tuple(messages[number].form for number in numbers), len(kinds))
-                by_sender.setdefault(sender, []).append((kind, k, numbers))
-        self.bundles: dict[int, tuple[SentBundle, ...]] = {}
-        for sender, several in by_sender.items():
-            filled, bundles = dict.fromkeys(self.sizes, 0), []
-            for _, k, numbers in sorted(several):
-                wire = rounds[k].wire
-                bundles.append(SentBundle(k, numbers, filled[wire]))
-                filled[wire] += rounds[k].size
-            self.bundles[sender] = tuple(bundles)
-            self.sizes = {wire: max(size, filled[wire]) for wire, size in self.sizes.items()}
-
-    def starts(self, devices: int) -> Int64:
-        """For each device and round the first element that it sends; 0 where it sends nothing."""
-        table = np.zeros((devices, self._rounds), np.int64)
-        for sender, bundles in self.bundles.items():
-            for bundle in bundles:
-                table[sender, bundle.round] = bundle.start
-        return table
+    sizes = dict.fromkeys((round_.wire for round_ in rounds), 0)
+    starts = np.zeros((devices, len(rounds)), np.int64)
+    kinds: dict[Any, int] = {}
+    by_sender: dict[int, list[tuple[int, int, list[BoxMessage]]]] = {}
+    for k, round_ in enumerate(rounds):
+        for (sender, _), numbers in zip(round_.pairs, round_.messages, strict=True):
+            several = [messages[number] for number in numbers]
+            kind = kinds.setdefault(tuple(message.form for message in several), len(kinds))
+            by_sender.setdefault(sender, []).append((kind, k, several))
+    contents: dict[int, list[BoxMessage]] = {}
+    for sender, bundles in by_sender.items():
+        filled = dict.fromkeys(sizes, 0)
+        bundles.sort(key=lambda bundle: bundle[:2])
+        for _, k, _ in bundles:
+            starts[sender, k] = filled[rounds[k].wire]
+            filled[rounds[k].wire] += rounds[k].size
+        contents[sender] = [message for *_, several in bundles for message in several]
+        sizes = {wire: max(size, filled[wire]) for wire, size in sizes.items()}
+    return contents, starts, sizes
 
 
-class ReceivedBuffers:
+def received_buffers(
+    rounds: Sequence[BoxRound], constants: Sequence[ConstantBoxes]
+) -> tuple[list[tuple[int, int]], dict[str, int]]:
     """The contents of each receiver's buffers: the arrivals of all rounds, end to end, and then boxes of constants.
 
-    Attributes:
-        sizes: elements of the buffer of all rounds for each type of elements.
-        rounds: of each round, and then of each type of constants, the number of its buffer and its first element there.
+    Returns:
+        Of each round, and then of each type of constants, the number of its buffer and its first element there; and the
+        elements of the buffer of all rounds for each type of elements.
     """
-
-    def __init__(self, rounds: Sequence[BoxRound], constants: Sequence[ConstantBoxes]) -> None:
-        self.sizes: dict[str, int] = {}
-        self.rounds: list[tuple[int, int]] = []
-        for round_ in rounds:
-            start = self.sizes.get(round_.wire, 0)
-            self.sizes[round_.wire] = start + round_.size
-            self.rounds.append((list(self.sizes).index(round_.wire), start))
-        self.rounds += [(len(self.sizes) + k, 0) for k in range(len(constants))]
+    sizes: dict[str, int] = {}
+    places: list[tuple[int, int]] = []
+    for round_ in rounds:
+        start = sizes.get(round_.wire, 0)
+        sizes[round_.wire] = start + round_.size
+        places.append((list(sizes).index(round_.wire), start))
+    return places + [(len(sizes) + k, 0) for k in range(len(constants))], sizes
 
 
-@dataclass(frozen=True)
-class RelativeArrival:
-    """An arrival without the places of its parts in buffers; see `Arrival`.
+def apart_from_places(
+    forms: Sequence[Form], arrivals: Mapping[Fetch, Arrival], places: Sequence[tuple[int, int]]
+) -> tuple[tuple[Form, ...], tuple[Arrival, ...], list[int]]:
+    """A device's results without the places of their boxes, and these places.
 
-    Attributes:
-        parts: for each part its number among all parts, the number of its buffer, and its shape.
-    """
-
-    early: int
-    dtype: str
-    parts: tuple[tuple[int, int, tuple[int, ...]], ...]
-    places: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class RelativeResults:
-    """A device's results, with boxes at the origin, and numbers of arrivals in the place of inputs.
-
-    Attributes:
+    Args:
         forms: of the results.
-        arrivals: by number.
-        starts: for each part its first element in the buffer of its type.
+        arrivals: of the boxes of inputs in them.
+        places: of the rounds in the buffers, see `received_buffers`.
+
+    Returns:
+        The forms, with boxes at the origin and numbers of arrivals in the place of inputs; the arrivals, of each part
+        the number of its buffer in the place of its round, and its number among all parts in that of its first
+        element; and for each part its first element in the buffer.
     """
+    number = {fetch: k for k, fetch in enumerate(arrivals)}
+    starts: list[int] = []
+    relative = []
+    for arrival in arrivals.values():
+        parts = []
+        for turn, first, shape in arrival.parts:
+            buffer, start = places[turn]
+            parts.append((buffer, len(starts), shape))
+            starts.append(start + first)
+        relative.append(replace(arrival, parts=tuple(parts)))
 
-    forms: tuple[Form, ...]
-    arrivals: tuple[RelativeArrival, ...]
-    starts: tuple[int, ...]
+    def at_origin(fetch: Fetch) -> Fetch:
+        return replace(fetch, leaf=number[fetch], box=Box.whole(fetch.box.size))
 
-    @staticmethod
-    def of(forms: Sequence[Form], arrivals: Mapping[Fetch, Arrival], received: ReceivedBuffers) -> RelativeResults:
-        """The results of a device."""
-        number = {fetch: k for k, fetch in enumerate(arrivals)}
-        starts: list[int] = []
-        relative = []
-        for arrival in arrivals.values():
-            parts = []
-            for turn, first, shape in arrival.parts:
-                buffer, start = received.rounds[turn]
-                parts.append((len(starts), buffer, shape))
-                starts.append(start + first)
-            relative.append(RelativeArrival(arrival.early, arrival.dtype, tuple(parts), arrival.places))
-
-        def at_origin(fetch: Fetch) -> Fetch:
-            return replace(fetch, leaf=number[fetch], box=Box.whole(fetch.box.size))
-
-        return RelativeResults(tuple(with_fetches(form, at_origin) for form in forms), tuple(relative), tuple(starts))
+    return tuple(with_fetches(form, at_origin) for form in forms), tuple(relative), starts

@@ -56,7 +56,7 @@ class PreparedThrough:
         closed, shapes_after = jax.make_jaxpr(function, return_shape=True)(shapes)
         self._function = TracedFunction(closed)
         moving = self._moving()
-        leaves, self._structure = matched(shapes_after, shardings, mesh=mesh)
+        leaves, self._rebuild = matched(shapes_after, shardings, mesh=mesh)
         self._targets = [on_devices(leaf).target for leaf in leaves]
         self._donate = donate
         self.plan = self._plan(moving, leaves, one_by_one=False)
@@ -124,7 +124,7 @@ class PreparedThrough:
 
     def _move(self, inputs: list[Any], leaves: list[Any], progress: bool | None, meeting: Meeting) -> Any:
         results: list[Any] = [None] * len(self.plan.names)
-        partial = (lambda: jax.tree.unflatten(self._structure, results)) if self._donate else None
+        partial = (lambda: self._rebuild(results)) if self._donate else None
         stays = self._shared() if self._donate else set()
         total = sum(map(self._bytes_of, self.plan.buckets))
         with (
@@ -148,8 +148,8 @@ class PreparedThrough:
                     if k not in stays and isinstance(self._inputs[k], jax.Array):
                         self._inputs[k].delete()
             if self._donate:
-                return jax.tree.unflatten(self._structure, results)
-        return jax.tree.unflatten(self._structure, results)
+                return self._rebuild(results)
+        return self._rebuild(results)
 
     def _placeholder(self, result: int) -> jax.ShapeDtypeStruct:
         plan = self.plan

@@ -28,11 +28,12 @@ from redistrib.backends.jax.rows import AXIS
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.compiling import compiling
-from redistrib.resharding.through.branches import Branches
+from redistrib.resharding.through.branches import branching
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
-from redistrib.resharding.through.places import ReceivedBuffers, RelativeResults, SentBuffers
+from redistrib.resharding.through.places import apart_from_places, received_buffers, sent_buffers
 from redistrib.theory.boxes import Box
+from redistrib.theory.placement import Int64
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
 Starts: TypeAlias = Any  # an array of offsets: traced, or of numbers of Python
@@ -99,19 +100,19 @@ class ThroughProgram:
     ) -> None:
         self._devices, self._source, self._target = tuple(devices), source, target
         self._largest_index = largest_index
-        self._messages, self._rounds = tuple(messages), tuple(rounds)
-        self._constants, self._scalars = tuple(constants), dict(scalars)
-        self._sent, self._received = SentBuffers(messages, rounds), ReceivedBuffers(rounds, constants)
+        self._rounds, self._constants, self._scalars = tuple(rounds), tuple(constants), dict(scalars)
+        contents, starts, self._sent = sent_buffers(messages, rounds, len(devices))
+        places, self._received = received_buffers(rounds, constants)
         lowered: dict[str, Callable[[], CompiledMove]] = {}
-        buffers = [each for sizes in (self._sent.sizes, self._received.sizes) for each in self._all.buffers(sizes)]
+        buffers = [each for sizes in (self._sent, self._received) for each in self._all.buffers(sizes)]
         every = [*map(source.rows, source.tiles), *map(target.rows, target.tiles), *buffers]
         exists = all_can_exist(every)
         if source.here and rounds and exists:
-            lowered["pack"] = partial(self._packing, held)
+            lowered["pack"] = partial(self._packing, held, contents)
         if rounds and exists:
-            lowered["exchange"] = self._exchanging
+            lowered["exchange"] = partial(self._exchanging, starts)
         if target.here and exists:
-            lowered["unpack"] = partial(self._unpacking, arrivals, forms)
+            lowered["unpack"] = partial(self._unpacking, arrivals, forms, places)
         programs = {name: wait() for name, wait in compiling(lowered).items()}
         self._pack, self._exchange, self._unpack = map(programs.get, ("pack", "exchange", "unpack"))
 
@@ -119,9 +120,7 @@ class ThroughProgram:
     def added_bytes(self) -> int:
         """Bytes per device besides inputs and results: boxes on their way, and scratch as the compiler reports it."""
         on_the_way = sum(
-            size * jnp.dtype(wire).itemsize
-            for sizes in (self._sent.sizes, self._received.sizes)
-            for wire, size in sizes.items()
+            size * jnp.dtype(wire).itemsize for sizes in (self._sent, self._received) for wire, size in sizes.items()
         )
         on_the_way += sum(each.size * jnp.dtype(each.wire).itemsize for each in self._constants)
         scratch = [
@@ -148,7 +147,7 @@ class ThroughProgram:
             results: the placeholders.
         """
         source, target = self._source, self._target
-        sent, received = self._sent.sizes, self._received.sizes
+        sent, received = self._sent, self._received
         buffers: list[Any] = []
         if self._pack is not None:
             tiles = [
@@ -211,32 +210,29 @@ class ThroughProgram:
         """All devices."""
         return ThroughSide(self._devices, tuple(range(len(self._devices))), ())
 
-    def _packing(self, held: Sequence[Mapping[int, Box]]) -> CompiledMove:
+    def _packing(self, held: Sequence[Mapping[int, Box]], contents: Mapping[int, Sequence[BoxMessage]]) -> CompiledMove:
         """The data that each device sends, with the steps that come before the move."""
-        bundles = [self._sent.bundles.get(number, ()) for number in self._source.numbers]
-        rank = max((len(message.box.size) for message in self._messages), default=0)
-        most = max(sum(len(bundle.messages) for bundle in each) for each in bundles)
-        table = np.zeros((len(bundles), max(most, 1), max(rank, 1)), np.int64)
-        branches = Branches(table, self._largest_index)
-        for k, (device, bundles_of_device) in enumerate(zip(self._source.numbers, bundles, strict=True)):
-            messages = [self._messages[number] for bundle in bundles_of_device for number in bundle.messages]
+        by_device = [(number, contents.get(number, ())) for number in self._source.numbers]
+        rank = max((len(message.box.size) for messages in contents.values() for message in messages), default=0)
+        most = max(len(messages) for _, messages in by_device)
+        table = np.zeros((len(by_device), max(most, 1), max(rank, 1)), np.int64)
+        for k, (device, messages) in enumerate(by_device):
             for place, message in enumerate(messages):
                 start = message.box.offset_in(held[message.leaf][device])
                 table[k, place, : len(start)] = start
-            branches.add(k, tuple(message.form for message in messages), partial(self._cutting, messages))
-
-        def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
-            return branches.chosen(lax.axis_index(AXIS), *tiles)
-
+        works = [
+            (tuple(message.form for message in messages), partial(self._cutting, messages)) for _, messages in by_device
+        ]
+        run = branching(works, table, self._largest_index)
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
-        return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent.sizes)))
+        return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent)))
 
     def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
         """The work of a device that sends these messages, on the starts of their boxes and its tiles."""
 
         def run(starts: Starts, *args: jax.Array) -> tuple[jax.Array, ...]:
             scalars, tiles = self._split(args)
-            flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent.sizes}
+            flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent}
             for place, message in enumerate(messages):
                 tile = tiles[message.leaf]
                 bits = None if message.steps else bits_of(tile.dtype)
@@ -251,19 +247,18 @@ class ThroughProgram:
                 flat[message.wire].append(lax.reshape(lax.optimization_barrier(part), (message.box.volume,)))
             return tuple(
                 _filled(parts, size, wire)
-                for (wire, size), parts in zip(self._sent.sizes.items(), flat.values(), strict=True)
+                for (wire, size), parts in zip(self._sent.items(), flat.values(), strict=True)
             )
 
         return run
 
-    def _exchanging(self) -> CompiledMove:
+    def _exchanging(self, starts: Int64) -> CompiledMove:
         """One permute for each round, except for boxes that stay on their device."""
         devices = len(self._devices)
-        starts = self._sent.starts(devices)
         context = LoweringContext((AXIS,), (devices,), tuple(range(devices)), largest_index=self._largest_index)
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            by_wire = dict(zip(self._sent.sizes, buffers, strict=True))
+            by_wire = dict(zip(self._sent, buffers, strict=True))
             moved: dict[str, list[jax.Array]] = {wire: [] for wire in by_wire}
             for k, each in enumerate(self._rounds):
                 senders = [sender for sender, _ in each.pairs]
@@ -274,45 +269,42 @@ class ThroughProgram:
                 moved[each.wire].append(part if is_kept else lax.ppermute(part, AXIS, each.pairs))
             return tuple(parts[0] if len(parts) == 1 else lax.concatenate(parts, 0) for parts in moved.values())
 
-        sent, received = (self._all.buffers(sizes) for sizes in (self._sent.sizes, self._received.sizes))
-        reused = range(len(sent)) if self._sent.sizes == self._received.sizes else ()
+        sent, received = (self._all.buffers(sizes) for sizes in (self._sent, self._received))
+        reused = range(len(sent)) if self._sent == self._received else ()
         return CompiledMove(run, self._devices, sent, tuple(received), reused)
 
     def _unpacking(
-        self, arrivals: Mapping[int, Mapping[Fetch, Arrival]], forms: Mapping[int, Sequence[Form]]
+        self,
+        arrivals: Mapping[int, Mapping[Fetch, Arrival]],
+        forms: Mapping[int, Sequence[Form]],
+        places: Sequence[tuple[int, int]],
     ) -> CompiledMove:
         """Each receiver's results."""
-        receivers = [
-            RelativeResults.of(forms[number], arrivals[number], self._received) for number in self._target.numbers
-        ]
-        most = max(len(each.starts) for each in receivers)
+        receivers = [apart_from_places(forms[number], arrivals[number], places) for number in self._target.numbers]
+        most = max(len(starts) for *_, starts in receivers)
         table = np.zeros((len(receivers), max(most, 1)), np.int64)
-        branches = Branches(table, self._largest_index)
-        for k, each in enumerate(receivers):
-            table[k, : len(each.starts)] = each.starts
-            branches.add(k, (each.forms, each.arrivals), partial(self._joining, each))
-
-        def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            return branches.chosen(lax.axis_index(AXIS), *buffers)
-
+        for row, (*_, starts) in zip(table, receivers, strict=True):
+            row[: len(starts)] = starts
+        works = [((made, arriving), partial(self._joining, made, arriving)) for made, arriving, _ in receivers]
+        run = branching(works, table, self._largest_index)
         outs = [self._target.rows(tile) for tile in self._target.tiles]
         constants = [self._target.rows(((each.size,), each.wire)) for each in self._constants]
-        received = self._target.buffers(self._received.sizes)
+        received = self._target.buffers(self._received)
         ins = [*self._scalar_shapes(self._target), *received, *constants]
         return CompiledMove(run, self._target.devices, ins, tuple(outs))
 
-    def _joining(self, results: RelativeResults) -> Any:
+    def _joining(self, forms: Sequence[Form], arrivals: Sequence[Arrival]) -> Any:
         """The work of a device for its results, on the starts of the boxes in its buffers and on the buffers."""
 
         def run(starts: Starts, *args: jax.Array) -> tuple[jax.Array, ...]:
             scalars, buffers = self._split(args)
 
             def fetched(fetch: Fetch) -> jax.Array:
-                arrival = results.arrivals[fetch.leaf]
+                arrival = arrivals[fetch.leaf]
                 shape = fetch.box.size
                 parts = [
                     lax.reshape(box(buffers[buffer], [starts[number]], (math.prod(size),)), size)
-                    for number, buffer, size in arrival.parts
+                    for buffer, number, size in arrival.parts
                 ]
                 if len(parts) == 1 and parts[0].shape == shape:
                     whole = parts[0]
@@ -330,7 +322,7 @@ class ThroughProgram:
                     whole = step(whole, scalars)
                 return whole
 
-            return tuple(evaluated(form, fetched, scalars) for form in results.forms)
+            return tuple(evaluated(form, fetched, scalars) for form in forms)
 
         return run
 

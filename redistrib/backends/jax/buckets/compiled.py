@@ -7,10 +7,10 @@ target. So the meshes of source and target may name and order the devices in any
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
-from redistrib.backends.jax.context import Schedule, context_of
+from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.move import CompiledMove, can_exist, rows
 from redistrib.backends.jax.padding import tile_program
@@ -29,48 +29,12 @@ from redistrib.backends.jax.rows import AXIS, line_of
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.cache import Cache
-from redistrib.plans.plan import Plan
+from redistrib.launches.moves import PlanEntry
 from redistrib.plans.steps import AllToAll, Exchange
 
-
-@dataclass(frozen=True)
-class BucketEntry:
-    """Arrays of one shape that move by one plan.
-
-    Attributes:
-        plan: of each array.
-        dtype: of the arrays.
-        count: number of arrays.
-        stacked: whether their tiles are stacked for shared collectives: fewer collectives, two more copies. Whole tiles
-            between the same devices are stacked with those of other entries, of any shapes.
-        reuses: whether outputs overwrite inputs, which are then deleted; needs tiles of one shape.
-        schedule: of rounds, see `redistrib.backends.jax.lowering`; None for that of the plan's memory limit.
-    """
-
-    plan: Plan
-    dtype: Any
-    count: int = 1
-    stacked: bool = False
-    reuses: bool = False
-    schedule: Schedule | None = None
-
-    @property
-    def times(self) -> int:
-        """How often the plan runs for an array."""
-        return 1
-
-
-class Launched(NamedTuple):
-    """What a launch gives.
-
-    Attributes:
-        results: the arrays on their targets.
-        outputs: what shows that the launch has ended: arrays with shards on all devices of this process that take part,
-            also where the process has no device of a target.
-    """
-
-    results: list[jax.Array]
-    outputs: list[jax.Array]
+# The arrays on their targets, and arrays that show that the launch has ended: with shards on all devices of this
+# process that take part, also where it has no device of a target.
+Launched: TypeAlias = tuple[list[jax.Array], list[jax.Array]]
 
 
 class CompiledBucket:
@@ -90,7 +54,7 @@ class CompiledBucket:
 
     def __init__(
         self,
-        entries: Sequence[BucketEntry],
+        entries: Sequence[PlanEntry],
         devices: Sequence[Any],
         *,
         numbered: bool = False,
@@ -150,7 +114,7 @@ class CompiledBucket:
         reused = [count + k for k, entry in enumerate(self._entries()) if entry.reuses]
         return CompiledMove(_moving(movers, count), self.devices, [*scalars, *self._rows], tuple(self._rows), reused)
 
-    def _entries(self) -> Iterator[BucketEntry]:
+    def _entries(self) -> Iterator[PlanEntry]:
         """The entry of every array."""
         for entry in self.entries:
             yield from repeat(entry, entry.count)
@@ -185,7 +149,7 @@ class CompiledBucket:
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move arrays to their targets; each array and target is on some or all devices of the program."""
-        return self.launch(arrays, targets).results
+        return self.launch(arrays, targets)[0]
 
     def launch(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> Launched:
         """Move arrays to their targets, which may have no device of this process."""
@@ -198,7 +162,7 @@ class CompiledBucket:
             else on_some(result, array.shape, target)
             for array, result, entry, target in zip(arrays, moved, self._entries(), targets, strict=True)
         ]
-        return Launched(results, list(moved))
+        return results, list(moved)
 
     def _row(self, array: jax.Array, row: jax.ShapeDtypeStruct) -> jax.Array:
         """An array as an argument of the program."""
@@ -216,7 +180,7 @@ class _Mover:
         numbers: how many of the context's numbers it uses.
     """
 
-    def __init__(self, entries: Sequence[BucketEntry], devices: Sequence[Any], plain: bool, together: bool) -> None:
+    def __init__(self, entries: Sequence[PlanEntry], devices: Sequence[Any], plain: bool, together: bool) -> None:
         self._plans, self._first = [entry.plan for entry in entries], entries[0]
         plan, self._stacked = self._first.plan, self._first.stacked
         self._pattern = pattern_of(plan) if together else None
@@ -293,7 +257,7 @@ def _same(value: np.int32, _: Any) -> np.int32:
     return value
 
 
-def _is_bfloat16(entry: BucketEntry) -> bool:
+def _is_bfloat16(entry: PlanEntry) -> bool:
     return bool(entry.dtype == jnp.bfloat16)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,22 +21,6 @@ from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.move import CompiledMove, can_exist, rows
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.plans.plan import Plan
-
-
-@dataclass(frozen=True)
-class PartedEntry:
-    """One array that moves in parts.
-
-    Attributes:
-        plan: of each part.
-        times: number of parts.
-        stacked: as for other entries.
-    """
-
-    plan: Plan
-    times: int
-    stacked: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +85,7 @@ class PartedMove:
     def __init__(self, program: CompiledBucket, dtype: Any, source: PartedEnd, target: PartedEnd) -> None:
         self._program, self._dtype, self._source, self._target = program, dtype, source, target
         (entry,) = program.entries
-        self.entries = (PartedEntry(entry.plan, source.count),)
+        self.entries = (replace(entry, times=source.count),)
         self._cut: CompiledMove | None = None
         self._paste: CompiledMove | None = None
 
@@ -160,8 +144,8 @@ class PartedMove:
                 result = self._paste(result, _as(moved, end.rows(end.part, dtype)), _number(end, k))
             jax.block_until_ready(outputs if result is None else result)
         if result is None:
-            return Launched([without_shards(array.shape, dtype, target)], [])
-        return Launched([with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))], [])
+            return [without_shards(array.shape, dtype, target)], []
+        return [with_sharding(result, array.shape, target, weak=bool(array.aval.weak_type))], []
 
     def _empty(self, array: jax.Array) -> jax.Array | None:
         """Zeros in place of the target; None if this process has no device of it."""

@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
@@ -56,17 +56,8 @@ class CopyRates:
         return by_copies < self.launched_leaf + moved * itemsize
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """A target tile.
-
-    Attributes:
-        shape: of the tile.
-        parts: number of the source shard, its slice, and the slice of the tile.
-    """
-
-    shape: tuple[int, ...]
-    parts: tuple[tuple[int, tuple[slice, ...], tuple[slice, ...]], ...]
+# The parts of a target tile: of each the number of its source shard, its slice there, and its slice in the tile.
+_Parts: TypeAlias = list[tuple[int, tuple[slice, ...], tuple[slice, ...]]]
 
 
 class TileCopies:
@@ -93,9 +84,9 @@ class TileCopies:
         numbers = {device: number for number, device in enumerate(source.addressable_devices_indices_map(shape))}
         self._shards = [numbers[device] for device in holders.values()]
         numbered = list(enumerate(holders))
-        self._tiles = {box: _tile(box, numbered) for box in dict.fromkeys(after.values())}
+        self._tiles = {box: _parts(box, numbered) for box in dict.fromkeys(after.values())}
         self._places = [box.slices() for box in holders]
-        self.boxes = sum(len(tile.parts) for tile in self._tiles.values())
+        self.boxes = sum(map(len, self._tiles.values()))
         self._few_by_whole = self.boxes > len(holders) + len(self._tiles)
         self.written = sum(box.volume for box in self._tiles)
         self.arriving = sum(box.volume for box in after.values())
@@ -114,9 +105,9 @@ class TileCopies:
                 whole[place] = view
             return jax.make_array_from_callback(self.shape, self.target, whole.__getitem__)
         if self.written * dtype.itemsize < _PARALLEL_BYTES or len(self._tiles) == 1:
-            tiles = [_assembled(tile, views, dtype) for tile in self._tiles.values()]
+            tiles = [_assembled(box.size, parts, views, dtype) for box, parts in self._tiles.items()]
         else:
-            tiles = list(_POOL.map(lambda tile: _assembled(tile, views, dtype), self._tiles.values()))
+            tiles = list(_POOL.map(lambda tile: _assembled(tile[0].size, tile[1], views, dtype), self._tiles.items()))
         # Tiles of a sharding that are not the same begin at different elements. Boxes would take longer to make.
         by_start = dict(zip((box.start for box in self._tiles), tiles, strict=True))
         return jax.make_array_from_callback(
@@ -128,16 +119,17 @@ class TileCopies:
 _POOL = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
 
 
-def _tile(box: Box, sources: Sequence[tuple[int, Box]]) -> _Tile:
+def _parts(box: Box, sources: Sequence[tuple[int, Box]]) -> _Parts:
     common = [(number, box.meet(other), other) for number, other in sources]
-    parts = ((number, both.slices(other), both.slices(box)) for number, both, other in common if both.volume)
-    return _Tile(box.size, tuple(parts))
+    return [(number, both.slices(other), both.slices(box)) for number, both, other in common if both.volume]
 
 
-def _assembled(tile: _Tile, views: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
-    size = math.prod(tile.shape) * dtype.itemsize
-    result = np.empty(tile.shape, dtype) if size < SHARED_BYTES else _aligned(tile.shape, dtype, size)
-    for number, taken, place in tile.parts:
+def _assembled(
+    shape: tuple[int, ...], parts: _Parts, views: Sequence[np.ndarray[Any, Any]], dtype: Any
+) -> np.ndarray[Any, Any]:
+    size = math.prod(shape) * dtype.itemsize
+    result = np.empty(shape, dtype) if size < SHARED_BYTES else _aligned(shape, dtype, size)
+    for number, taken, place in parts:
         result[place] = views[number][taken]
     return result
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import lax
 
-from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.context import LoweringContext, context_of
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
 from redistrib.backends.jax.offsets import integers_for
@@ -20,6 +20,7 @@ from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
+from redistrib.launches.moves import Schedule
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined, with_steps

@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.arguments import in_order
-from redistrib.backends.jax.context import LoweringContext, Schedule
+from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.execute import described, other_spec
 from redistrib.backends.jax.host_values import host_form, is_free, placed
@@ -23,6 +23,7 @@ from redistrib.backends.jax.sharding import constrained, named_sharding, partiti
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.lang.types import DimType, DistType
+from redistrib.launches.moves import Schedule
 from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.check_calls import require_bodies
