@@ -125,21 +125,15 @@ class InProcessWire:
         in_place = in_place or isinstance(step, AllReduce)
         return self._call(step.kind, group, group, out, add if reduces else lay_out, in_place=in_place)
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
+    def scatter_and_gather(self, stage: Stage, step: AllReduce) -> tuple[WireCall, WireCall]:
         group, sizes = step.group_of(stage.device), [part * stage.itemsize for part in step.parts]
 
         def deliver(into: Buffers, letters: list[bytes]) -> None:
             into[0][:] = np.frombuffer(b"".join(letters), np.uint8)
 
-        return self._call("parts", group, group, lambda sent: _cut(sent[0], sizes), deliver)
-
-    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        group = step.group_of(stage.device)
-
-        def deliver(into: Buffers, letters: list[bytes]) -> None:
-            into[0][:] = np.frombuffer(b"".join(letters), np.uint8)
-
-        return self._call("parts", group, group, lambda sent: [sent[0]] * len(group), deliver, in_place=True)
+        scatter = self._call("parts", group, group, lambda sent: _cut(sent[0], sizes), deliver)
+        gather = self._call("parts", group, group, lambda sent: [sent[0]] * len(group), deliver, in_place=True)
+        return scatter, gather
 
 
 def _cut(buffer: Bytes, sizes: Sequence[int]) -> list[Bytes]:

@@ -72,29 +72,20 @@ class MpiWire(TypeOwner):
 
         return WireCall(PACKED, start_adding)
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        group, unit, parts = self._groups.of(step, stage.device), self._unit(stage), step.parts
+    def scatter_and_gather(self, stage: Stage, step: AllReduce) -> tuple[WireCall, WireCall]:
+        group, unit, parts = self._groups.of(step, stage.device), self._typed(run_type(stage.itemsize)), step.parts
         part = parts[group.rank]
         uneven = parts, [sum(parts[:k]) for k in range(len(parts))]
         even = [part] * len(parts), [k * part for k in range(len(parts))]
 
-        def start(out: Buffers, into: Buffers) -> tuple[()]:
+        def scatter(out: Buffers, into: Buffers) -> tuple[()]:
             if out[0].size:
                 group.Alltoallv([out[0], uneven, unit], [into[0], even, unit])
             return ()
 
-        return WireCall(PACKED, start)
-
-    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        group, unit, parts = self._groups.of(step, stage.device), self._unit(stage), step.parts
-        uneven = parts, [sum(parts[:k]) for k in range(len(parts))]
-
-        def start(out: Buffers, into: Buffers) -> tuple[()]:
+        def gather(out: Buffers, into: Buffers) -> tuple[()]:
             if into[0].size:
                 group.Allgatherv(MPI.IN_PLACE, [into[0], uneven, unit])
             return ()
 
-        return WireCall(PACKED, start, in_place=True)
-
-    def _unit(self, stage: Stage) -> MPI.Datatype:
-        return self._typed(run_type(stage.itemsize))
+        return WireCall(PACKED, scatter), WireCall(PACKED, gather, in_place=True)

@@ -65,11 +65,13 @@ class Wire(Protocol):
     def members(self, step: GroupStep) -> list[int]:
         """The group of this device, in the order of the blocks of a collective."""
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        """Every member of a group gets its part of all members' tiles, end to end in the order of the group."""
+    def scatter_and_gather(self, stage: Stage, step: AllReduce) -> tuple[WireCall, WireCall]:
+        """The calls around a reduction in parts.
 
-    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        """Every member gets all parts of a tile, in place: it sends its own part of the buffer it receives into."""
+        In the first every member of a group gets its part of all members' tiles, end to end in the order of the group.
+        In the second every member gets all parts of a tile, in place: it sends its own part of the buffer it receives
+        into.
+        """
 
 
 class Total(Protocol):

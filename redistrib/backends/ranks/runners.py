@@ -159,7 +159,7 @@ class AllReduceInParts(Runner):
 
     def __init__(self, stage: Stage, step: AllReduce, memory: RankMemory, wire: Wire) -> None:
         super().__init__(stage, memory)
-        self.scatter, self.gather = wire.scatter_parts(stage, step), wire.gather_parts(stage, step)
+        self.scatter, self.gather = wire.scatter_and_gather(stage, step)
         self.name = self.scatter.name
         order, factor = step.group_of(stage.device), stage.itemsize // memory.word
         place = order.index(stage.device)

@@ -89,53 +89,34 @@ class TensorWire:
         long = self._links.batched or step.before.tile_size * stage.itemsize >= LONG
         return free and long and stage.accumulate is None and stage.dtype.name in names
 
-    def scatter_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        links, parts = self._links, _Parts(stage, step)
+    def scatter_and_gather(self, stage: Stage, step: AllReduce) -> tuple[WireCall, WireCall]:
+        """No message is empty: gloo would send it, and NCCL would not."""
+        links, members = self._links, step.group_of(stage.device)
+        place = members.index(stage.device)
+        counts = [part * stage.itemsize // word_bytes(stage.itemsize) for part in step.parts]  # in words
+        parts = [slice(sum(counts[:k]), sum(counts[: k + 1])) for k in range(len(counts))]
+        others = [k for k in range(len(members)) if k != place]
+        count = counts[place]
+        with_a_part = [(members[k], parts[k]) for k in others if counts[k]]
+        receivers = [(k, members[k]) for k in others if count]  # of the part of this device
 
-        def start(out: Buffers, into: Buffers) -> list[Any]:
-            tile, rows = out[0], into[0].split(parts.count) if parts.count else ()
+        def scatter(out: Buffers, into: Buffers) -> list[Any]:
+            tile, rows = out[0], into[0].split(count) if count else ()
             works = links.start(
-                [(member, tile[part]) for member, part in parts.others],
-                [(member, rows[k]) for k, member in parts.receivers],
+                [(member, tile[part]) for member, part in with_a_part],
+                [(member, rows[k]) for k, member in receivers],
             )
-            if parts.count:
-                rows[parts.place].copy_(tile[parts.own])
+            if count:
+                rows[place].copy_(tile[parts[place]])
             return works
 
-        return WireCall("point_to_point", start)
-
-    def gather_parts(self, stage: Stage, step: AllReduce) -> WireCall:
-        links, parts = self._links, _Parts(stage, step)
-
-        def start(out: Buffers, into: Buffers) -> list[Any]:
+        def gather(out: Buffers, into: Buffers) -> list[Any]:
             return links.start(
-                [(member, out[0]) for _, member in parts.receivers],
-                [(member, into[0][part]) for member, part in parts.others],
+                [(member, out[0]) for _, member in receivers],
+                [(member, into[0][part]) for member, part in with_a_part],
             )
 
-        return WireCall("point_to_point", start, in_place=True)
-
-
-class _Parts:
-    """The parts of a tile, in words, that the members of a group add up.
-
-    No message is empty: gloo would send it, and NCCL would not.
-
-    Attributes:
-        place, count, own: number of this device in its group, words of its part, and the part in the tile.
-        others: every other member that has a part, with the part.
-        receivers: every other member and its number, if this device has a part.
-    """
-
-    def __init__(self, stage: Stage, step: AllReduce) -> None:
-        members = step.group_of(stage.device)
-        counts = [part * stage.itemsize // word_bytes(stage.itemsize) for part in step.parts]
-        parts = [slice(sum(counts[:k]), sum(counts[: k + 1])) for k in range(len(counts))]
-        self.place = members.index(stage.device)
-        self.count, self.own = counts[self.place], parts[self.place]
-        others = [k for k in range(len(members)) if k != self.place]
-        self.others = [(members[k], parts[k]) for k in others if counts[k]]
-        self.receivers = [(k, members[k]) for k in others if self.count]
+        return WireCall("point_to_point", scatter), WireCall("point_to_point", gather, in_place=True)
 
 
 def _everyone_shares(step: Step) -> bool:
