@@ -6,6 +6,7 @@ rest of the move is a second plan. Placements that plans do not know move by DTe
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -38,11 +39,6 @@ class Reduce:
 
 
 @dataclass(frozen=True)
-class ByDTensor:
-    """DTensor's own steps, from the source to the target on the same mesh."""
-
-
-@dataclass(frozen=True)
 class Planned:
     """A plan, and the global rank of each of its devices."""
 
@@ -50,8 +46,8 @@ class Planned:
     members: tuple[int, ...]
 
 
-def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]:
-    """The steps of a move, in order.
+def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce] | None:
+    """The steps of a move, in order; None for DTensor's own, from the source to the target on the same mesh.
 
     Raises:
         RedistribError: if a layout has no meaning as a type and DTensor does not know the move either, or no plan keeps
@@ -63,7 +59,7 @@ def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]:
     except (TypeFormError, DtypeError, ReductionError):
         if spec.source.mesh != spec.target.mesh or spec.options.memory_limit is not None or not _ascends(spec.source):
             raise
-        return [ByDTensor()]
+        return None
 
 
 def _ascends(layout: DTensorLayout) -> bool:
@@ -71,7 +67,7 @@ def _ascends(layout: DTensorLayout) -> bool:
     return list(layout.ranks) == sorted(layout.ranks)
 
 
-def _planned_steps(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]:
+def _planned_steps(spec: RedistributeSpec) -> list[Planned | Reduce]:
     source = spec.source
     for layout in (source, spec.target):
         for placement in layout.placements:
@@ -80,7 +76,7 @@ def _planned_steps(spec: RedistributeSpec) -> list[Planned | Reduce | ByDTensor]
         reduction_of(source.placements)
         if not can_plan(spec.dtype):
             raise DtypeError(str(spec.dtype))
-    steps: list[Planned | Reduce | ByDTensor] = []
+    steps: list[Planned | Reduce] = []
     if source.partial and (not spec.same_ranks or _uneven(spec)):
         reduced = _reduced(spec)
         if reduced is None:
@@ -145,26 +141,6 @@ def _planned(spec: RedistributeSpec) -> Planned:
     return Planned(plan, spec.members)
 
 
-class _Inner:
-    """A plan that some ranks of a call run, on a channel of theirs."""
-
-    def __init__(self, step: Planned, call: GroupCall) -> None:
-        self._members, self._call = step.members, call
-        self._channel = channel_of(step.members)
-        with self._channel.call(call):
-            self._executor = TorchExecutor(step.plan, self._channel.links)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether its process group has ended with an error."""
-        return channel_of(self._members) is not self._channel
-
-    def moved(self, x: torch.Tensor | None, out: None, device: torch.device) -> torch.Tensor:
-        """As `TorchExecutor.moved`."""
-        with self._channel.call(self._call):
-            return self._executor.moved(x, out, device)
-
-
 class PreparedRedistribute:
     """A move; all its ranks prepare it together when it first runs.
 
@@ -186,19 +162,17 @@ class PreparedRedistribute:
         self._simulated = is_simulated()
         self._ready: Channel | None = None  # of the ranks that have prepared it
         self.problem: RedistribError | None = None
-        self._planned: list[Planned | Reduce | ByDTensor] = []
-        self._steps: list[Any] = []
-        self._inner: list[_Inner] = []
+        self._planned: list[Planned | Reduce] | None = []  # as `steps_of`
+        self._steps: list[Reduce | tuple[Channel, TorchExecutor]] = []  # those in which this rank takes part
         self.result_spec = spec.result_spec
         self._divisor = 1
-        self._moves = True
         self._source_shape = spec.local_shape(spec.source)
         self.target_shape = spec.local_shape(spec.target)
         if not self.takes_part:
             return
         self.call = GroupCall(f"redistribute of {spec}", len(spec.members))
         try:
-            self._planned = [] if self.stays else [ByDTensor()] if self._simulated else steps_of(spec)
+            self._planned = [] if self.stays else None if self._simulated else steps_of(spec)
         except RedistribError as error:
             self.problem = error
             return
@@ -216,7 +190,7 @@ class PreparedRedistribute:
         """
         if self.problem is not None:
             raise self.problem
-        return [step.plan for step in self._planned if isinstance(step, Planned)]
+        return [step.plan for step in self._planned or () if isinstance(step, Planned)]
 
     def wrong(self, local: torch.Tensor) -> RedistribError | None:
         """The error of a local tensor that is not of the source, or of the move; None if there is none."""
@@ -224,19 +198,24 @@ class PreparedRedistribute:
 
     def _prepare(self, channel: Channel) -> None:
         """Create the executors; collective, after all ranks have agreed."""
-        self._steps, self._inner = [], []
-        for step in self._planned:
-            if isinstance(step, Reduce | ByDTensor):
+        self._steps = []
+        for step in self._planned or ():
+            if isinstance(step, Reduce):
                 self._steps.append(step)
-            elif step.plan.before == step.plan.after or dist.get_rank() not in step.members:
-                self._steps.append(None)
-            elif step.members == channel.members:
-                self._steps.append(TorchExecutor(step.plan, channel.links))
-            else:
-                self._steps.append(_Inner(step, self.call))
-                self._inner.append(self._steps[-1])
-        self._moves = any(step is not None for step in self._steps)
+            elif step.plan.before != step.plan.after and dist.get_rank() in step.members:
+                inner = channel if step.members == channel.members else channel_of(step.members)
+                with self._call_on(inner, channel):
+                    self._steps.append((inner, TorchExecutor(step.plan, inner.links)))
         self._ready = channel
+
+    def _is_stale(self) -> bool:
+        """Whether the process group of a plan that some ranks run has ended with an error."""
+        inner = (step[0] for step in self._steps if not isinstance(step, Reduce) and step[0] is not self._ready)
+        return any(channel_of(channel.members) is not channel for channel in inner)
+
+    def _call_on(self, inner: Channel, channel: Channel) -> AbstractContextManager[Any]:
+        """The call on the channel of a plan, within that on the channel of the move, which may be the same."""
+        return nullcontext() if inner is channel else inner.call(self.call)
 
     def __call__(self, local: torch.Tensor, source: Any, check: bool | None = None) -> torch.Tensor:
         """The local tensor after the move, from the local tensor before it.
@@ -261,9 +240,9 @@ class PreparedRedistribute:
                 channel.agree(self.call, problem)
             elif problem is not None:
                 raise channel.refuse_here(problem)
-            if self._ready is not channel or any(inner.is_stale for inner in self._inner):
+            if self._ready is not channel or self._is_stale():
                 self._prepare(channel)
-            if self._planned == [ByDTensor()]:
+            if self._planned is None:
                 channel.links.gate()  # DTensor's messages carry no tag
                 return self.by_dtensor(local, source)
             result = self._moved(local.view(self.spec.planned_dtype), source.mesh, channel)
@@ -293,8 +272,10 @@ class PreparedRedistribute:
                 if current is not None:
                     groups = [mesh.get_group(k) for k in step.dims]
                     current = reduce_over(groups, current, reduction_of(self.spec.source.placements))
-            elif step is not None:
-                current = step.moved(current, None, local.device)
+            else:
+                inner, executor = step
+                with self._call_on(inner, channel):
+                    current = executor.moved(current, None, local.device)
         if self._divisor != 1 and current is not None:
             exact = current.is_floating_point() or current.is_complex()
             current = current / self._divisor if exact else current // self._divisor
@@ -302,7 +283,7 @@ class PreparedRedistribute:
             return local.new_empty(0)
         assert current is not None
         assert self.target_shape is not None
-        if not self._moves:  # the result shares no memory with the source
+        if not self._steps:  # the result shares no memory with the source
             current = current.clone(memory_format=torch.contiguous_format)
         return current if current.shape == self.target_shape else current.reshape(self.target_shape)
 

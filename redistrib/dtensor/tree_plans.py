@@ -14,7 +14,7 @@ from redistrib.backends.torch.agreement import GroupCall
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
 from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
 from redistrib.dtensor.leaves import StateLeaf
-from redistrib.dtensor.moves import Planned, steps_of
+from redistrib.dtensor.moves import Planned, Reduce, steps_of
 from redistrib.errors import LeafError, MemoryLimitError, RedistribError, TypeFormError
 from redistrib.launches.order import least_peak
 from redistrib.report import Printed, rendered
@@ -143,7 +143,7 @@ def plan_tree(
     for k, spec in moving.items():
         try:
             if spec not in loads:
-                loads[spec] = _Load(spec, tuple(steps_of(spec)), place)
+                loads[spec] = _Load(spec, steps_of(spec), place)
         except RedistribError as error:
             raise LeafError(leaves[k].path, str(error)) from None
     load_of = {k: loads[spec] for k, spec in moving.items()}
@@ -188,14 +188,17 @@ class _Load:
         least_received: a lower bound on the bytes that all ranks receive.
     """
 
-    def __init__(self, spec: RedistributeSpec, steps: tuple[Any, ...], place: Mapping[int, int]) -> None:
-        planned = [step for step in steps if isinstance(step, Planned)]
+    def __init__(
+        self, spec: RedistributeSpec, steps: Sequence[Planned | Reduce] | None, place: Mapping[int, int]
+    ) -> None:
+        planned = [step for step in steps or () if isinstance(step, Planned)]
+        others = 1 if steps is None else len(steps) - len(planned)
         self.spec, self.plans = spec, [step.plan for step in planned]
-        is_one = len(steps) == len(planned) == 1
+        is_one = len(planned) == 1 and not others
         self.shares_a_launch = is_one and can_share_a_launch(self.plans[0])
         self.least_received = self.plans[0].least_received * spec.dtype.itemsize if is_one else 0
         self.before, self.after = (_bytes_on(spec, layout, place) for layout in (spec.source, spec.target))
-        self.added = self.after * (1 + len(steps) - len(planned))
+        self.added = self.after * (1 + others)
         for step in planned:
             plan, numbers = step.plan, [place[rank] for rank in step.members]
             moved = np.array(plan.received, dtype=np.int64) + np.array(plan.sent, dtype=np.int64)
