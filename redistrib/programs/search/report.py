@@ -24,6 +24,8 @@ from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.report import rendered, seconds_text
 
+UNFIT = "does not fit"  # in place of what a runner-up loses
+
 
 class Decision(NamedTuple):
     """One decision of a schedule.
@@ -33,8 +35,9 @@ class Decision(NamedTuple):
         times: for how many it stands.
         axis: the mesh axis.
         taken, other: how the axis cuts it, and the next best way, those around it decided anew for it.
-        loss: by how much the runner-up is worse: seconds, or bytes.
+        loss: by how much the runner-up is worse: seconds, or bytes; less than zero where it is better.
         where: the operation that loses most of that.
+        fits: whether a runner-up that is better fits the memory limit; one that is worse is no choice anyway.
 
     >>> import jax.numpy as jnp
     >>> import redistrib as rd
@@ -50,12 +53,21 @@ class Decision(NamedTuple):
     other: str
     loss: float
     where: str
+    fits: bool = True
 
 
-def ranked_decisions(problem: SearchProblem, result: SearchResult, deadline: Deadline = NEVER) -> list[Decision]:
+def ranked_decisions(
+    problem: SearchProblem, result: SearchResult, most: int | None = None, deadline: Deadline = NEVER
+) -> list[Decision]:
     """The decisions about arguments and operations, those first of which the next best way is worst.
 
-    Those along axes that there is no time for are left out.
+    Those of which it is better and does not fit come last; those along axes that there is no time for are left out.
+
+    Args:
+        problem: the search problem.
+        result: its schedule.
+        most: bytes that a device may hold; None for no limit.
+        deadline: after which no more are looked at.
     """
     listed = []
     with contextlib.suppress(OutOfTime):
@@ -63,19 +75,19 @@ def ranked_decisions(problem: SearchProblem, result: SearchResult, deadline: Dea
         for axis in problem.moves.mesh.axes:
             if axis.size > 1:
                 axes_problem = AxesProblem(problem, result.decisions, [axis.name], classes, deadline)
-                listed += _along(axes_problem, result, axis.name)
-    return sorted(listed, key=lambda decision: (-decision.loss, decision.name))
+                listed += _along(axes_problem, result, axis.name, most)
+    return sorted(listed, key=lambda decision: (not decision.fits, -decision.loss, decision.name))
 
 
-def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[Decision]:
+def _along(axes_problem: AxesProblem, result: SearchResult, axis: str, most: int | None) -> list[Decision]:
     tables, choice = (
         Elimination(axes_problem.choices, axes_problem.deadline),
         list(axes_problem.choice_of(result.decisions)),
     )
-    most = max((operation.nest.work for operation in axes_problem.graph.operations), default=0)
+    heaviest = max((operation.nest.work for operation in axes_problem.graph.operations), default=0)
     nodes = dict.fromkeys(axes_problem.node_of_input.values())
     for k, operation in enumerate(axes_problem.graph.operations):
-        if operation.nest.work * 100 >= most:
+        if operation.nest.work * 100 >= heaviest:
             nodes[axes_problem.node_of_operation[k]] = None
     listed = []
     for node in nodes:
@@ -90,20 +102,19 @@ def _along(axes_problem: AxesProblem, result: SearchResult, axis: str) -> list[D
         losses = _losses(axes_problem, tables, changed, choice, other)
         worst = max(losses, key=lambda name: losses[name])
         options = axes_problem.options[node]
-        loss = _loss_beside(axes_problem, result, solution) if axes_problem.problem.overlap else sum(losses.values())
+        loss, fits, problem = sum(losses.values()), True, axes_problem.problem
+        if problem.overlap or (most is not None and loss < 0):  # bytes, and seconds beside each other, do not add up
+            axes_problem.deadline.check()
+            evaluation = evaluated(problem, axes_problem.chosen(solution), most)
+            loss = evaluation.price(problem.moves.objective) - result.price
+            fits = most is None or loss >= 0 or evaluation.memory <= most
         listed.append(
             Decision(
                 axes_problem.names[node], axes_problem.times[node], axis, _shown(options[choice[node]]),
-                _shown(options[other[node]]), loss, worst,
+                _shown(options[other[node]]), loss, worst, fits,
             )
         )  # fmt: skip
     return listed
-
-
-def _loss_beside(axes_problem: AxesProblem, result: SearchResult, other: Sequence[int]) -> float:
-    """Seconds that a choice takes more where moves run beside operations."""
-    problem, decisions = axes_problem.problem, axes_problem.chosen(other)
-    return evaluated(problem, decisions).seconds - result.price
 
 
 def _losses(
@@ -135,7 +146,7 @@ def table(listed: Sequence[Decision], unit: str) -> str:
             decision.axis,
             decision.taken,
             decision.other,
-            f"{decision.loss * scale:,.1f}",
+            f"{decision.loss * scale:,.1f}" if decision.fits else UNFIT,
             decision.where,
         ]
         for decision in listed

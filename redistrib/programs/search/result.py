@@ -142,13 +142,13 @@ class Candidate(Timed):
 
     @cached_property
     def decisions(self) -> list[Decision]:
-        """The decisions on arguments and operations, each with the runner-up, those that matter most first.
+        """The decisions on arguments and operations, each with the runner-up, those that matter most first, and last
+        those whose runner-up is better and does not fit the memory limit.
 
         They may take a fifth of the time that the search had; those that there is no time for are left out.
         """
-        return ranked_decisions(
-            self.problem, self.result, NEVER if self.limit is None else Deadline.after(0.2 * self.limit)
-        )
+        deadline = NEVER if self.limit is None else Deadline.after(0.2 * self.limit)
+        return ranked_decisions(self.problem, self.result, self.most, deadline)
 
     def pin_costs(self, limit: float | None = None) -> list[PinCost]:
         """The price of each pin, by a search without it.

@@ -7,6 +7,7 @@ import os
 from redistrib.backends.jax.sharding import partition_spec
 from redistrib.plans.plan import Plan
 from redistrib.programs.run.distributed import Distributed
+from redistrib.programs.search.report import UNFIT
 from redistrib.programs.search.result import Candidate, Searched
 from redistrib.programs.search.timed import Timed
 from redistrib.programs.show.content import Cell, Content, Table, content_about, duration, number, size
@@ -114,9 +115,12 @@ def candidate_content(candidate: Timed) -> Content:
     if isinstance(candidate, Candidate):
         figure = duration if candidate.problem.moves.objective == "seconds" else size
         rows = [
-            [row.name, number(row.times, str(row.times)), row.axis, row.taken, row.other, figure(row.loss)]
+            [
+                row.name, number(row.times, str(row.times)), row.axis, row.taken, row.other,
+                figure(row.loss) if row.fits else UNFIT,
+            ]
             for row in candidate.decisions
-        ]
+        ]  # fmt: skip
     columns = ["what", "times", "axis", "taken", "next best", "loss"]
     return Content(
         f"{candidate.name}: {content.title}",

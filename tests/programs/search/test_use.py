@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,9 @@ from redistrib.programs.search.ranking import Ranking
 from redistrib.programs.search.result import Candidate
 from redistrib.programs.search.staged import even
 from redistrib.programs.search.timed import Measured
+from redistrib.programs.show.entry import content_of
 from redistrib.programs.time.constants import machine
+from redistrib.report import lines_shown
 from tests.messages import exactly
 from tests.programs.search import models
 from tests.programs.stages.scans import BATCH, args_of, deep, momentum
@@ -101,6 +103,38 @@ def test_a_report_has_the_bound_and_what_was_next_best() -> None:
     assert "at most 0.00% from the optimum" in text
     assert "runner-up" in text
     assert found[0].received_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("objective", "mesh", "layers", "limit"),
+    [("seconds", {"d": 2, "t": 2}, 3, 1_600_000), ("bytes", {"d": 4}, 2, 900_000)],
+)
+def test_a_runner_up_that_is_better_and_does_not_fit_is_said_not_to(
+    objective: Literal["seconds", "bytes"], mesh: dict[str, int], layers: int, limit: int
+) -> None:
+    """Under a limit of memory the next best way may be faster: then it says that it does not fit, and no loss."""
+
+    def step(params: Any, x: Any) -> Any:
+        grads = jax.grad(lambda p: jnp.sum(models.chain(p, x)))(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads)
+
+    args, state = ([models.form(256, 256)] * layers, models.form(256, 256)), {"params": 0} if len(mesh) > 1 else None
+    found = rd.search(step, args, mesh, machine="gpu", objective=objective, memory_limit=limit, state=state)[0]
+    unfit = [decision for decision in found.decisions if not decision.fits]
+    assert unfit
+    assert unfit == found.decisions[-len(unfit) :]
+    assert all(decision.loss < 0 for decision in unfit)
+    assert all(decision.loss >= -1e-9 * found.rank[0] for decision in found.decisions if decision.fits)
+    with lines_shown(None):
+        text = str(found)
+    assert text.count("does not fit") == len(unfit)
+    (page,) = [table for table in content_of(found).tables if table.title == "Decisions"]
+    assert [row[-1] for row in page.rows].count("does not fit") == len(unfit)
+    better = next(decision for decision in unfit if decision.name.startswith("params/"))
+    pin = rd.along(better.axis, {better.name: None if better.other == "whole" else int(better.other)})
+    free = rd.search(step, args, mesh, machine="gpu", objective=objective, pins=pin, state=state)[0]
+    assert free.rank[0] < found.rank[0]
+    assert free.memory > limit
 
 
 AGAIN = """
