@@ -82,11 +82,11 @@ def require_communicator(comm: Any) -> None:
         raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
 
 
-def first_problem(comm: MPI.Intracomm, problem: RedistribError | None) -> RedistribError:
-    """The error for all ranks, at least one of which has a problem with its arrays or with the call; collective."""
+def require_no_problem(comm: MPI.Intracomm, problem: RedistribError | None) -> None:
+    """Raise one error on all ranks if any has a problem with its arrays or with the call; collective."""
     refusal = of_ranks(comm.allgather(problem))
-    assert refusal is not None
-    return refusal
+    if refusal is not None:
+        raise refusal
 
 
 def require_root(comm: MPI.Intracomm, root: Any) -> None:

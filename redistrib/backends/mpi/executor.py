@@ -195,7 +195,7 @@ class Executor(CommunicatorOwner):
             free |= (block.free or (out is not None and _same_memory(flat(out), block.memory))) << k
         agreed = self._groups.agree(free | (0 if problem else 1 << _ACCEPTS))
         if not agreed >> _ACCEPTS & 1:
-            raise consistency.first_problem(self.comm, problem)
+            consistency.require_no_problem(self.comm, problem)
         if not self._shares_target:
             return None
         agreed &= (1 << _ACCEPTS) - 1

@@ -17,7 +17,6 @@ from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.presets import MachineLike
 from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
-from redistrib.launches.agreement import of_ranks
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined
@@ -96,10 +95,11 @@ class ProgramExecutor(CommunicatorOwner):
         self._ends: dict[tuple[str, Value, int], DirectMove] = {}
         self._options = (limit, model, transport)
         self._steps: Steps = []
-        refusal = of_ranks(self.comm.allgather(self._prepare()))
-        if refusal is not None:
+        try:
+            consistency.require_no_problem(self.comm, self._prepare())
+        except RedistribError:
             self.free()
-            raise refusal
+            raise
         staging = np.empty(max((plan.staging_bytes for plan in self._plans.values()), default=0), np.uint8)
         for plan in self._plans.values():
             plan.bind(staging)
@@ -181,7 +181,7 @@ class ProgramExecutor(CommunicatorOwner):
             problem, word = error, 0
         agreed = self._groups.agree(word)
         if not agreed & 1:
-            raise consistency.first_problem(self.comm, problem)
+            consistency.require_no_problem(self.comm, problem)
         if agreed != word:  # a bit of the number, or of its complement, is 0 on some rank and 1 here
             raise CommunicatorError("the ranks make different calls, or name different roots; make one on all")
         return tiles
