@@ -239,6 +239,14 @@ def test_text_that_is_no_module_is_refused():
     assert str(caught.value) == "the text holds no line that starts with 'HloModule'; pass compiled.as_text()"
 
 
+def test_instructions_that_write_nothing_are_not_copies():
+    module = (
+        "HloModule m, num_partitions=1\n\nENTRY %main (p: f32[8]) -> (f32[2,4]) {\n  %p = f32[8]{0} parameter(0)\n"
+        "  %b = f32[2,4]{1,0} bitcast(%p)\n  %n = f32[2,4]{1,0} negate(%b)\n  ROOT %t = (f32[2,4]{1,0}) tuple(%n)\n}\n"
+    )
+    assert inspect(module).copied_bytes == 2 * 4 * 4
+
+
 def test_a_module_without_an_entry_is_refused():
     with pytest.raises(HloTextError) as caught:
         inspect(TPU.replace("ENTRY %main", "%main"))
