@@ -92,6 +92,12 @@ def shown(value: object, most: int = 80) -> str:
     return cut(text, most)
 
 
+def shown_leaf(value: object) -> str:
+    """As `shown`, but of an array only the class and the shape."""
+    shape = getattr(value, "shape", None)
+    return shown(value) if shape is None else f"{type(value).__name__} of shape {shape}"
+
+
 def cut(text: str, most: int = 80) -> str:
     """A text, with its end replaced by dots if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -17,6 +17,7 @@ from redistrib.backends.jax.sharding import over_first_devices
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, SpecError
+from redistrib.errors.base import shown_leaf
 from redistrib.lang.mesh import Mesh as Axes
 from redistrib.lang.specs import spec_entries
 from redistrib.resharding.padding import Padding, is_shape, padding_of, shape_of
@@ -164,7 +165,7 @@ def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
         except ValueError as error:  # JAX's own, for what axes of one kind alone can do
             free = [dim for dim, entry in enumerate(spec_entries(value)) if entry is PartitionSpec.UNCONSTRAINED]
             raise LeafError(path, str(SpecError("unconstrained spec", dim=free[0]) if free else error)) from None
-    raise LeafError(path, f"{value!r} is no jax.sharding.Sharding; give a NamedSharding")
+    raise LeafError(path, f"{shown_leaf(value)} is no jax.sharding.Sharding; give a NamedSharding")
 
 
 def _context_mesh() -> Any:

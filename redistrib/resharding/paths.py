@@ -16,6 +16,7 @@ from jax.tree_util import tree_flatten_with_path
 
 from redistrib.backends.jax.tree_paths import KeyPath, path_text, with_box, without_box, without_boxes
 from redistrib.errors import LeafError
+from redistrib.errors.base import shown_leaf
 from redistrib.resharding.padding import is_shape, shape_of
 
 # The pattern of leaves that no other pattern matches.
@@ -44,7 +45,7 @@ def is_by_path(tree: Any, shardings: Any) -> bool:
         starred = any(DEFAULT in str(key) for key in shardings)  # no tree has such keys: wrong values are said by leaf
         plain = all(_is_place(value) or (starred and _is_leaf(value)) for value in shardings.values())
         return texts and plain and any(mark in str(key) for key in shardings for mark in "*?/")
-    return callable(shardings) and not _is_place(shardings)
+    return callable(shardings) and _is_leaf(shardings) and not _is_place(shardings)  # a module may be called too
 
 
 def _is_place(value: Any) -> bool:
@@ -168,7 +169,9 @@ def like(params: Any, tree: Any, logical_shape: Any = None) -> Any:
             continue
         sharding = leaf if isinstance(leaf, Sharding) else getattr(leaf, "sharding", None)
         if not isinstance(sharding, Sharding):
-            raise LeafError(path_text(path), f"{leaf!r} is no sharding and has none; give arrays or shardings")
+            raise LeafError(
+                path_text(path), f"{shown_leaf(leaf)} is no sharding and has none; give arrays or shardings"
+            )
         shardings[without_box(path)] = sharding, None if isinstance(leaf, Sharding) else leaf.shape
     if not shardings:
         raise LeafError("", "the parameters have no leaf; give a tree of arrays or shardings")

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
 from redistrib.arguments import dtype_name
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.errors import DtypeError, LeafError, WeightsFileError
+from redistrib.errors.base import shown_leaf
 from redistrib.plans.dtypes import dtype_of, itemsize_of
 from redistrib.resharding.actions import route
 from redistrib.resharding.checks import check_devices, naming, placing
@@ -161,7 +162,7 @@ def _target(files: WeightFiles, name: str, path: str, leaf: Any, dtype: str | No
         kind = dtype or str(leaf.dtype)
         leaf = leaf.sharding
     if not isinstance(leaf, Sharding | jax.Device):
-        raise LeafError(path, f"{leaf!r} is no jax.sharding.Sharding; give a NamedSharding")
+        raise LeafError(path, f"{shown_leaf(leaf)} is no jax.sharding.Sharding; give a NamedSharding")
     sharding = SingleDeviceSharding(leaf) if isinstance(leaf, jax.Device) else leaf
     with placing(Leaf(path, jax.ShapeDtypeStruct(stored.shape, jnp.float32), sharding)):
         route(stored.shape, None, sharding)  # refuses what does not fit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +21,18 @@ DELETED = (
     "the array has been donated or deleted; pass one that is alive (arrays made of its buffers go with an array: its "
     "shards, and what jax.device_put returned where nothing had to move)"
 )
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Dense:
+    """A layer that is a tree of its arrays and is called, as those of Equinox are."""
+
+    weight: Any
+    bias: Any
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ self.weight + self.bias
 
 
 def matrix(shape: tuple[int, ...] = (16, 32), sharding: Any = ROWS, dtype: Any = np.float32) -> jax.Array:

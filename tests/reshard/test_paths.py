@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.errors import LeafError
 from tests.messages import exactly
+from tests.reshard.arrays import Dense
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 ROWS, COLUMNS, WHOLE = (NamedSharding(MESH, spec) for spec in (P("data"), P(None, "model"), P()))
@@ -77,6 +78,11 @@ def test_specs_by_path_and_trees_of_specs_take_the_mesh_that_is_set() -> None:
     assert shardings_of(moved) == [WHOLE, ROWS, WHOLE, ROWS, ROWS]
     tree = {"layers": P(), "wq": P("data")}
     assert shardings_of(rd.reshard(params(), tree, mesh=MESH)) == [WHOLE] * 4 + [ROWS]
+
+
+def test_a_module_that_can_be_called_is_a_tree_of_shardings() -> None:
+    moved = rd.reshard(Dense(jnp.ones((8, 8)), jnp.ones(8)), Dense(ROWS, WHOLE))
+    assert shardings_of(moved) == [ROWS, WHOLE]
 
 
 def test_a_function_of_path_and_leaf() -> None:

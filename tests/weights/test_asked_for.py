@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import LeafError, WeightsFileError
+from tests.reshard.arrays import Dense
 
 MESH = jax.make_mesh((4, 2), ("x", "y"))
 TENSORS = {
@@ -91,6 +92,16 @@ def test_a_template_of_arrays_and_a_tree_of_specs(path: Path) -> None:
 def test_what_does_not_fit_is_refused(path: Path, shardings: Any, why: str) -> None:
     with pytest.raises(LeafError, match=re.escape(why).replace(r"P\(", r"(PartitionSpec|P)\(")):
         rd.load(path, shardings, mesh=MESH)
+
+
+def test_a_module_that_can_be_called_is_a_template(path: Path) -> None:
+    module = Dense(jnp.ones((8, 8)), jnp.ones(8))
+    rd.save(module, path.parent / "module")
+    template = Dense(*[NamedSharding(MESH, P("x"))] * 2)
+    for asked in (template, rd.reshard(module, template)):
+        loaded = rd.load(path.parent / "module", asked)
+        assert loaded.weight.sharding == NamedSharding(MESH, P("x"))
+        assert jnp.array_equal(loaded.weight, module.weight)
 
 
 def test_specs_of_too_many_entries_are_refused_by_name(path: Path) -> None:

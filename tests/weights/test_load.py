@@ -369,6 +369,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ({"scale": jax.ShapeDtypeStruct((), jnp.float32)}, LeafError, "give it a sharding="),
         ({"layers": {"0": {"attn": 3}}}, WeightsFileError, "tensor 'layers.0.attn': there is no tensor"),
         ({"scale": 3}, LeafError, "leaf scale: 3 is no jax.sharding.Sharding"),
+        ({"scale": np.ones((2, 2))}, LeafError, "leaf scale: ndarray of shape .2, 2. is no jax.sharding.Sharding"),
         ({"*.q": 3}, LeafError, "leaf layers.0.attn.q: 3 is no jax.sharding.Sharding"),
         ({"a": {"b": cut}, "a.b": cut}, LeafError, "two leaves of the tree have this name"),
     ):
