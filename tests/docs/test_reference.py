@@ -53,6 +53,12 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert listed == pages
 
 
+def test_the_pages_have_few_words() -> None:
+    """Without the lines between the columns of tables, which have no letter."""
+    pages = [path.read_text() for path in DOCS.rglob("*.md") if "_build" not in path.parts]
+    assert sum(bool(re.search(r"\w", word)) for page in pages for word in page.split()) < 28_000
+
+
 def _is_page(path: Path) -> bool:
     return (
         path.suffix in (".md", ".rst", ".ipynb")
