@@ -90,6 +90,8 @@ def moved(leaf: Leaf, planner: Planner, plan_limit: int | None) -> jax.Array:
         LeafError: with the leaf's path, and the message of the error behind it.
     """
     with placing(leaf):
+        if isinstance(leaf.target, NamedSharding):  # refuses what does not fit, before JAX asserts that it does
+            from_named_sharding(leaf.target, leaf.padding.target if leaf.padding else leaf.value.shape)
         memory_copies.check_traced(leaf.value, leaf.target)
         inner = replace(leaf, value=memory_copies.loaded(leaf.value), target=memory_kinds.in_default(leaf.target))
         result = _moved(inner, planner, plan_limit)
@@ -138,7 +140,6 @@ def _left_to_xla(leaf: Leaf, target: NamedSharding, plan_limit: int | None) -> j
     }
     if wanted := [name for name, is_wanted in wants.items() if is_wanted]:
         raise TracedError("unknown source", wanted=" and ".join(wanted))
-    from_named_sharding(target, leaf.value.shape)
     return constrained(leaf.value, target.mesh, target.spec)
 
 

@@ -166,6 +166,24 @@ def test_an_uneven_target_is_refused_where_xla_moves_too() -> None:
         jax.jit(lambda x: rd.reshard(x[:7], setting.target))(setting.array)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("spec", [P(None, None, "x"), P("x"), P("x", "x"), P("z")], ids=str)
+def test_shardings_that_do_not_fit_are_refused_in_the_same_words_everywhere(kind: AxisType, spec: P) -> None:
+    mesh, tree = jax.make_mesh((4,), ("x",), axis_types=(kind,)), {"w": jnp.ones((7, 8))}
+    said = []
+    for call in (
+        lambda: rd.reshard(tree, spec, mesh=mesh),
+        lambda: rd.reshard_plan(tree, spec, mesh=mesh),
+        lambda: rd.reshard(tree, spec, mesh=mesh, through=lambda tree: tree),
+        lambda: jax.jit(lambda tree: rd.reshard(tree, spec, mesh=mesh))(tree),
+        lambda: jax.grad(lambda tree: rd.reshard(tree, spec, mesh=mesh)["w"].sum())(tree),
+    ):
+        with pytest.raises(LeafError, match="leaf w: ") as caught:
+            call()
+        said.append(str(caught.value))
+    assert len(set(said)) == 1
+
+
 def test_trees_and_prefixes_inside_jit() -> None:
     setting = Setting(AxisType.Auto, two_meshes=True)
     tree = {"a": setting.array, "b": [setting.array, jax.device_put(np.arange(16), setting.source)]}

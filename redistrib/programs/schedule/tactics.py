@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from redistrib.arith import as_integer
 from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.programs.ir.graph import Array, Graph, Operation
@@ -170,7 +171,7 @@ def operations_of(pattern: str, operations: Sequence[Operation]) -> list[int]:
 
 def _dim(dim: Dim, array: Array, propagation: Propagation, axis: str) -> int | None:
     if callable(dim):
-        return dim(array.name, array.shape)
+        dim = dim(array.name, array.shape)
     if dim == "first":
         size = propagation.mesh.axis(axis).size
         taken = propagation.pins.get(array.name, {})
@@ -178,7 +179,11 @@ def _dim(dim: Dim, array: Array, propagation: Propagation, axis: str) -> int | N
             return taken[axis]
         free = (k for k, n in enumerate(array.shape) if n % size == 0 and n >= size and k not in taken.values())
         return next(free, None)
-    return dim if dim is None else int(dim)
+    number = as_integer(dim)
+    if number is None and dim is not None:
+        why = f"{shown(dim)} is no dimension for axis {axis!r}; give a number, 'first' or None"
+        raise CutError("", array.name, "Schedule", why)
+    return number
 
 
 def _some(arrays: Iterable[Array]) -> str:

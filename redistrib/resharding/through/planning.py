@@ -6,7 +6,7 @@ Models repeat themselves, so results are dealt into buckets with equally many of
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jax.sharding import Sharding
@@ -14,9 +14,11 @@ from jax.sharding import Sharding
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
-from redistrib.errors import LeafError, ThroughError
+from redistrib.errors import ThroughError
 from redistrib.launches.buckets import pack_into_buckets
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.resharding.actions import route
+from redistrib.resharding.checks import placing
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.through.boxes import Backwards
@@ -101,10 +103,9 @@ def _kinds(sharding: Sharding) -> tuple[str, str]:
 
 def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inputs: int) -> _Result:
     shape = tuple(leaf.value.shape)
-    try:
-        boxes = boxes_of(target, shape)
-    except ValueError as error:
-        raise LeafError(leaf.path, str(error)) from None
+    with placing(replace(leaf, target=target)):
+        route(shape, None, target)  # refuses what does not fit
+    boxes = boxes_of(target, shape)
     forms = {device: backwards.form(number, box) for device, box in boxes.items()}
     tile, used = next(iter(boxes.values())).size, _in_order_of_use(forms.values())
     reads, constants = tuple(k for k in used if k < inputs), tuple(k for k in used if k >= inputs)

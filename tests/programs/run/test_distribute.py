@@ -348,6 +348,14 @@ def test_fused_projections_say_how_to_take_them_apart() -> None:
     [
         (rd.along("d", {"z": 0}), "array 'z': no argument is called so; there are 'x', 'w'"),
         (rd.along("d", {"x": 2}), "array 'x': there is no dimension 2; its shape is [8, 12]"),
+        (
+            rd.along("d", {"x": "frist"}),
+            "array 'x': 'frist' is no dimension for axis 'd'; give a number, 'first' or None",
+        ),
+        (
+            rd.along("d", {"x": lambda *_: "0"}),
+            "array 'x': '0' is no dimension for axis 'd'; give a number, 'first' or None",
+        ),
         (rd.work("d", {"conv": "n"}), "operation 'conv': there is no such operation, by name or by source line"),
         (rd.work("d", {"dot_general": "q"}), "operation 'dot_general': no iteration dimension 'q'; it has m0, k0, n0"),
         (rd.work("d", {"cumsum": "d1"}), "operation 'cumsum': no iteration dimension 'd1'; it has d0"),
