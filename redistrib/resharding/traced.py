@@ -90,8 +90,6 @@ def moved(leaf: Leaf, planner: Planner, plan_limit: int | None) -> jax.Array:
         LeafError: with the leaf's path, and the message of the error behind it.
     """
     with placing(leaf):
-        if isinstance(leaf.target, NamedSharding):  # refuses what does not fit, before JAX asserts that it does
-            from_named_sharding(leaf.target, leaf.padding.target if leaf.padding else leaf.value.shape)
         memory_copies.check_traced(leaf.value, leaf.target)
         inner = replace(leaf, value=memory_copies.loaded(leaf.value), target=memory_kinds.in_default(leaf.target))
         result = _moved(inner, planner, plan_limit)
@@ -110,6 +108,8 @@ def _moved(leaf: Leaf, planner: Planner, plan_limit: int | None) -> jax.Array:
     check_names(target.mesh)
     if manual := _manual_axes(array):
         return _beside(manual, array, target, leaf.padding, plan_limit)
+    # Refuses what does not fit, before JAX asserts that it does.
+    from_named_sharding(target, leaf.padding.target if leaf.padding else array.shape)
     if AxisType.Auto not in target.mesh.axis_types and _is_on_no_mesh(array):
         if isinstance(target.mesh, jax.sharding.Mesh) and leaf.padding is None and not target.spec.unreduced:
             put: jax.Array = jax.device_put(array, target)  # unlike a plan, it needs no mesh that has been set

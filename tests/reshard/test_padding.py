@@ -227,7 +227,7 @@ def test_padding_as_it_is_wanted() -> None:
             rd.reshard(array, jax.ShapeDtypeStruct(shape, np.float32, sharding=target), logical_shape=(9, 7))
     with pytest.raises(
         LeafError,
-        match=exactly(f"{wanted} is no jax.sharding.Sharding; give a NamedSharding"),
+        match=exactly(f"ShapeDtypeStruct of shape {wanted.shape} is no jax.sharding.Sharding; give a NamedSharding"),
     ):
         rd.reshard(array, wanted)
 

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.errors import LeafError, MemoryLimitError, ThroughError
+from redistrib.errors import LeafError, MemoryLimitError, SpecError, ThroughError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.resharding.through import planning, prepared
 
@@ -162,7 +162,7 @@ def test_limits_and_bad_input() -> None:
     ):
         with pytest.raises(error, match=message):
             rd.reshard(values, target, through=lambda value: value)
-    with pytest.raises(LeafError, match="evenly divide"):
+    with pytest.raises(SpecError, match="cannot cut into 4 equal tiles"):
         rd.reshard(before, NamedSharding(TARGET, P("tp")), through=lambda t: t["q"][:3])
     with pytest.raises(ThroughError, match="leave source= and logical_shape= out"):
         rd.reshard(before, target, through=lambda t: t["q"], logical_shape=(3, 3))

@@ -11,7 +11,8 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.memory_kinds import HOST, form_in_default, other_kind
-from redistrib.errors import ProgramError
+from redistrib.backends.jax.tree_paths import path_text
+from redistrib.errors import LeafError, ProgramError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType, require_even
@@ -81,9 +82,12 @@ def prepare(
             "devices' own memory; leave it there, and move the result with redistrib.reshard after the call",
         )  # fmt: skip
     arrays, graph = traced.graph.arrays, traced.graph
-    inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
+    paths, shapes = [array.name for array in graph.inputs], [array.shape for array in graph.inputs]
+    inputs = _types("in_shardings", in_shardings, args, paths, shapes, mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
-    outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
+    paths = [path_text(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    shapes = [arrays[name].shape for name in graph.outputs]
+    outputs = _types("out_shardings", out_shardings, tree, paths, shapes, mesh)
     starts = {graph.inputs[number].name: form for number, form in inputs.items()}
     parameters = tuple(parameter_names(function, args))
     return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, starts, outputs, retrace)
@@ -99,26 +103,35 @@ def require_trip_count(count: Any) -> None:
         raise ProgramError("", "", "Arguments", f"trip_count is {count!r}; give the steps of a while, an integer")
 
 
-def _types(shardings: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:
-    """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf."""
+def _types(
+    option: str, shardings: Any, tree: Any, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], mesh: Mesh
+) -> dict[int, DistType]:
+    """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf.
+
+    Raises:
+        LeafError: if it is no prefix of the tree, or a sharding does not fit its leaf.
+    """
     if shardings is None:
         return {}
 
     def is_leaf(value: Any) -> bool:
         return value is None or isinstance(value, PartitionSpec | NamedSharding | str | DistType)
 
-    flat = jax.tree_util.tree_leaves(
-        jax.tree.map(
-            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), shardings, tree, is_leaf=is_leaf
-        ),
-        is_leaf=lambda value: isinstance(value, _Asked),
-    )
-    return {k: _type(sharding.spec, shapes[k], mesh) for k, sharding in enumerate(flat) if sharding.spec is not None}
-
-
-class _Asked:
-    def __init__(self, spec: Any) -> None:
-        self.spec = spec
+    try:
+        flat = jax.tree.leaves(jax.tree.broadcast(shardings, tree, is_leaf=is_leaf), is_leaf=is_leaf)
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise LeafError("", f"{option} is no tree like that of the arrays, and no prefix of one: {reason}") from None
+    types = {}
+    for k, spec in enumerate(flat):
+        if spec is not None:
+            try:
+                types[k] = _type(spec, shapes[k], mesh)
+            except RedistribError as error:
+                if isinstance(error, ProgramError) or not paths[k]:
+                    raise
+                raise LeafError(paths[k], f"{option}: {error}") from error
+    return types
 
 
 def _type(spec: Any, shape: tuple[int, ...], mesh: Mesh) -> DistType:

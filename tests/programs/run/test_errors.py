@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, UnevenTypeError
+from redistrib.errors import CutError, CutInnerFactorError, LeafError, NoCombinerError, ProgramError, UnevenTypeError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.schedule import Schedule
@@ -121,12 +122,35 @@ def test_a_whole_schedule_of_another_function_names_the_operation_and_its_line()
 
 @pytest.mark.parametrize("side", ["in_shardings", "out_shardings"])
 def test_tiles_of_unequal_size_are_refused(side: str) -> None:
-    with pytest.raises(UnevenTypeError) as caught:
-        rd.distribute(lambda x: x * 2, (jax.ShapeDtypeStruct((10, 4), np.float32),), {"d": 4}, **{side: "[3~{d}10, 4]"})
+    with pytest.raises(LeafError) as caught:
+        rd.distribute(
+            lambda x: {"y": x * 2}, (jax.ShapeDtypeStruct((10, 4), np.float32),), {"d": 4}, **{side: "[3~{d}10, 4]"}
+        )
+    assert isinstance(caught.value.__cause__, UnevenTypeError)
     assert str(caught.value) == (
-        "distribute takes tiles of one size, and those of [3~{d}10, 4] are of unequal size or padded; take axes that "
+        f"leaf {'x' if side == 'in_shardings' else 'y'}: {side}: distribute takes tiles of one size, and those of "
+        "[3~{d}10, 4] are of unequal size or padded; take axes that "
         "divide the array, or an array with padding as elements like any others"
     )
+
+
+@pytest.mark.parametrize("side", ["in_shardings", "out_shardings"])
+def test_shardings_that_do_not_fit_are_refused_by_leaf(side: str) -> None:
+    args, one = (
+        ({"w": jax.ShapeDtypeStruct((8, 4), np.float32)},),
+        {"in_shardings": "p/w", "out_shardings": "y/w"}[side],
+    )
+    for spec, says in (
+        (P("d", None, None), "the partition spec has 3 entries and the shape (8, 4) only 2 dimensions"),
+        (P("d", "d"), "axis 'd' is used twice in partition spec ('d', 'd')"),
+        (P("z"), "mesh {d:4} has no axis 'z'"),
+    ):
+        given = {"in_shardings": ({"w": spec},), "out_shardings": {"y": {"w": spec}}}[side]
+        with pytest.raises(LeafError) as caught:
+            rd.distribute(lambda p: {"y": p}, args, {"d": 4}, **{side: given})
+        assert str(caught.value).startswith(f"leaf {one}: {side}: {says}")
+    with pytest.raises(LeafError, match=f"{side} is no tree like that of the arrays, and no prefix of one: "):
+        rd.distribute(lambda p: {"y": p}, args, {"d": 4}, **{side: {"q": P()}})
 
 
 def test_of_many_arguments_twelve_are_named() -> None:
