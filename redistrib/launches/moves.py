@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from redistrib.plans.data import Schedule
 from redistrib.plans.plan import Plan
-
-Schedule: TypeAlias = Literal["overlap", "sequential"]  # of the rounds of a plan
 
 
 class MoveSpec(Protocol):

@@ -23,6 +23,7 @@ from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.placement import Int64, Placement, placement_of
 
 Order: TypeAlias = Literal["any", "fixed"]
+Schedule: TypeAlias = Literal["overlap", "sequential"]  # of the rounds of a plan
 
 
 class Short(NamedTuple):

@@ -21,9 +21,9 @@ from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MODELS, MachineLike, cost_model, preset_of
 from redistrib.launches import buckets
-from redistrib.launches.moves import Group, LeafMove, PlanEntry, Schedule
+from redistrib.launches.moves import Group, LeafMove, PlanEntry
 from redistrib.launches.parts import Parts, in_parts
-from redistrib.plans.data import Order, Short, require_order
+from redistrib.plans.data import Order, Schedule, Short, require_order
 from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute, MemoryKinds, SourceTarget, route

@@ -18,7 +18,7 @@ from redistrib.backends.jax.offsets import LARGEST_INDEX, LargeOffset, Offset, o
 from redistrib.backends.jax.platforms import Platform, links_of
 from redistrib.backends.jax.quirks import Quirks
 from redistrib.errors import MemoryLimitError
-from redistrib.launches.moves import Schedule
+from redistrib.plans.data import Schedule
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.placement import Int64

@@ -28,7 +28,7 @@ from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.lang.specs import spec_entries
 from redistrib.lang.types import DistType
-from redistrib.launches.moves import Schedule
+from redistrib.plans.data import Schedule
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None

@@ -19,7 +19,7 @@ from redistrib.backends.jax.contexts import in_own_context
 from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.refusals import refusal
 from redistrib.errors import ForeignMeshError, ProgramError
-from redistrib.launches.moves import Schedule
+from redistrib.plans.data import Schedule
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import with_steps

@@ -20,7 +20,7 @@ from redistrib.backends.jax.rows import over_program_tiles
 from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
-from redistrib.launches.moves import Schedule
+from redistrib.plans.data import Schedule
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined, with_steps

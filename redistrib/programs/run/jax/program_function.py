@@ -23,7 +23,7 @@ from redistrib.backends.jax.sharding import constrained, named_sharding, partiti
 from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.lang.types import DimType, DistType
-from redistrib.launches.moves import Schedule
+from redistrib.plans.data import Schedule
 from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.check_calls import require_bodies
