@@ -84,9 +84,9 @@ def in_turn() -> list[int]:
 
     def launched(self: CompiledBucket, *sides: Any) -> Any:
         early[0] += not all(array.is_ready() for array in running)
-        done = launch(self, *sides)
-        running[:] = [array for array in done.outputs if array.addressable_shards]
-        return done
+        results, outputs = launch(self, *sides)
+        running[:] = [array for array in outputs if array.addressable_shards]
+        return results, outputs
 
     CompiledBucket.launch = launched
     return early
