@@ -44,11 +44,15 @@ def check(leaf: Leaf) -> None:
 
 def check_devices(path: str, sharding: Any) -> None:
     """Refuse a sharding without devices."""
-    if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+    mesh = getattr(sharding, "mesh", None)
+    if isinstance(mesh, AbstractMesh):
+        if mesh.size > (count := jax.device_count()):
+            why = f"the sharding {sharding.spec} is over {mesh.size} devices, and JAX has {count}; give a smaller mesh"
+            raise LeafError(path, why)
         raise LeafError(
             path,
             f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices, and nothing else tells "
-            f"{sharding.mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh",
+            f"{mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh",
         )
 
 
