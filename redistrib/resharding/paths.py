@@ -42,8 +42,9 @@ def is_by_path(tree: Any, shardings: Any) -> bool:
         if isinstance(tree, Mapping) and set(tree) == set(shardings):
             return False
         texts = all(isinstance(key, str | int) for key in shardings)
-        starred = any(DEFAULT in str(key) for key in shardings)  # no tree has such keys: wrong values are said by leaf
-        plain = all(_is_place(value) or (starred and _is_leaf(value)) for value in shardings.values())
+        plain = all(map(_is_place, shardings.values()))
+        if not plain and any(DEFAULT in str(key) for key in shardings):  # of no tree: wrong values are said by leaf
+            plain = all(map(_is_leaf, shardings.values()))
         return texts and plain and any(mark in str(key) for key in shardings for mark in "*?/")
     return callable(shardings) and _is_leaf(shardings) and not _is_place(shardings)  # a module may be called too
 
