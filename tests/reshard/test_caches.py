@@ -261,7 +261,7 @@ def test_caches_are_bounded() -> None:
 
 
 def test_the_limits_of_the_caches_are_those_of_the_documentation() -> None:
-    page = (Path(rd.__file__).parents[1] / "docs" / "reshard.md").read_text()
+    page = (Path(rd.__file__).parents[1] / "docs" / "leaves.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| .* \| (\d+) \|$", page, re.MULTILINE)
     stated = {name: int(most) for name, most in rows}
     assert stated == {name: info.limit for name, info in rd.cache_info().items()}
