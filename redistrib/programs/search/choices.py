@@ -95,6 +95,15 @@ class ReshardEdge:
         """The maker and the readers, each once, in ascending order."""
         return tuple(sorted({self.node, *(reader.node for reader in self.readers)}))
 
+    @cached_property
+    def alike(self) -> tuple[object, ...]:
+        """The same for edges of one graph with equal tables, where they share their prices."""
+        place = {node: k for k, node in enumerate(self.nodes)}
+        readers = tuple((place[reader.node], reader.layouts) for reader in self.readers)
+        waiting = tuple((k, id(prices)) for k, prices in enumerate(self.memory_prices) if prices)
+        shared = (id(self.prices), id(self.local), *waiting)
+        return (place[self.node], self.layouts, readers, self.times, *shared)
+
     def price(self, choice: Sequence[int]) -> float:
         """The price of a choice of options of all nodes; infinite where a conversion is impossible."""
         made_in = self.layouts[choice[self.node]]

@@ -21,6 +21,8 @@ HEAVY = 100  # the largest work over that of an operation which still has much: 
 
 # ------------------------------------------------------------------------------------------------- what is decided
 ALONE = 2_000  # operations of a program up to which each is decided by itself in the end; of more, layers once
+ANEW = 400  # operations of a program up to which axes are decided from nothing too: with more it takes a third of the
+# search, and came to nothing better than the schedules that people write wherever it was tried
 TOGETHER = 1_500  # options of all operations up to which two axes are decided together: an axis takes the sum of them
 CONVERSIONS = (
     10_000  # conversions in a choice graph of two axes up to which its relaxation is solved, which takes longest

@@ -25,6 +25,7 @@ from redistrib.programs.search.choices import ChoiceGraph
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.constants import (
     ALONE,
+    ANEW,
     BETTER,
     CHEAPEST,
     CONVERSIONS,
@@ -40,12 +41,12 @@ from redistrib.programs.search.constants import (
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.elimination import Elimination
-from redistrib.programs.search.evaluation import walked
+from redistrib.programs.search.evaluation import Walk, walked
 from redistrib.programs.search.exact import runner_up, solved
 from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
 from redistrib.programs.search.integer import Solution
 from redistrib.programs.search.isomorphism import IsomorphismClasses
-from redistrib.programs.search.layers import fold, harmonized
+from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
@@ -144,11 +145,11 @@ class _Descent:
 
     def _consider(self, decisions: Decisions) -> bool:
         """Take a schedule where it is better than all before; whether it was."""
-        problem, walk, spread = self.problem, walked(self.problem, decisions), is_spread(self.problem, decisions)
-        if spread > self.spread:
-            self.best, self.fastest, self.spread = None, None, spread
-        if spread < self.spread or not self._is_better(walk.least_price):
+        problem, walk = self.problem, self._promising(self.problem, decisions)
+        if walk is None:
             return False
+        if is_spread(problem, decisions) > self.spread:
+            self.best, self.fastest, self.spread = None, None, True
         evaluation = walk.evaluation(self.most)
         price = evaluation.price(problem.moves.objective)
         if not math.isfinite(evaluation.seconds):
@@ -166,6 +167,12 @@ class _Descent:
         self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 
+    def _promising(self, problem: SearchProblem, decisions: Decisions) -> Walk | None:
+        """The walk over a schedule that may be better than all before; None where none is."""
+        spread, walk = is_spread(problem, decisions), walked(problem, decisions)
+        is_better = spread > self.spread or (spread == self.spread and self._is_better(walk.least_price))
+        return walk if is_better else None
+
     @property
     def is_proved(self) -> bool:
         """Whether no schedule can be better than the best: it takes what its work takes, shared out evenly."""
@@ -180,15 +187,24 @@ class _Descent:
         return self.best is None or price < self.best.price * (1 - BETTER)
 
     def begin(self, deadline: Deadline, start: FeasibleResult | None) -> None:
-        """The schedules that people write: all that there is time for, and further ones until one fits."""
+        """The schedules that people write: all that there is time for, and further ones until one fits.
+
+        They cut all layers alike, and are derived and priced with repeated layers once.
+        """
         self.consider(start)
-        listed = starting(self.problem)
+        folded = self.problem if self.problem.folded is not None else fold(self.problem)
+        classes = classes_of(folded)
+        listed = starting(folded)
         first, problem = [next(listed)], self.problem  # the pins, spread; where there are none all is replicated
         is_pinned = problem.starts or problem.ends or problem.pins or problem.work
         for decisions in chain(first, listed) if is_pinned else chain(listed, first):
-            harmonised = harmonized(self.problem, decisions, self.classes)
+            harmonised = harmonized(folded, decisions, classes)
             for keep in (None,) if self.most is None else (None, KEPT):
-                self._consider(harmonised.kept(keep))
+                kept = harmonised.kept(keep)
+                if folded is self.problem:
+                    self._consider(kept)
+                elif self._promising(folded, kept) is not None:
+                    self._consider(unfold(folded, kept)[1])
                 if self.is_proved or (self.best is not None and deadline.passed):
                     return
 
@@ -204,7 +220,7 @@ class _Descent:
         while unchanged < len(ways) and not self.is_proved:
             for way in ways:
                 deadline.check()
-                unchanged = 0 if self._decide(*way, deadline) else unchanged + 1
+                unchanged = 1 if self._decide(*way, deadline) else unchanged + 1  # again, it comes to the same
                 if unchanged >= len(ways):
                     break
             others = (self._from_nothing, self._price_bytes, self._turn)
@@ -262,15 +278,15 @@ class _Descent:
         return axes_problem, solution
 
     def _from_nothing(self, deadline: Deadline) -> bool:
-        """Where two axes are not decided together, decide one after the other from nothing, once in each order; whether
-        that was better."""
-        orders = (self.axes, self.axes[::-1]) if len(self.axes) > 1 and self.problem.moves.by_axes is None else ()
-        better = False
-        for order in orders if not self.is_fine and not self.is_anew else ():
-            self.report_progress(f"axes anew, {' and '.join(order)}")
-            decisions = self._settled(self.problem, Decisions.none(self.problem), order, deadline)
-            better = self._consider(decisions) or better
-        self.is_anew = True
+        """Where operations are few, and two axes are not decided together, decide one after the other from nothing,
+        once in each order; whether that was better."""
+        is_tried = len(self.axes) > 1 and self.problem.moves.by_axes is None and not self.is_fine and not self.is_anew
+        better, self.is_anew = False, True
+        if is_tried and len(self.problem.graph.operations) <= ANEW:
+            for order in (self.axes, self.axes[::-1]):
+                self.report_progress(f"axes anew, {' and '.join(order)}")
+                decisions = self._settled(self.problem, Decisions.none(self.problem), order, deadline)
+                better = self._consider(decisions) or better
         return better
 
     def _price_bytes(self, deadline: Deadline) -> bool:

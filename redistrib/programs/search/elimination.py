@@ -43,6 +43,7 @@ class Elimination:
             for node in edge.nodes:
                 self.touching[node].append(k)
         self._factors: dict[int, Floats] = {}
+        self._tables: dict[tuple[object, ...], Floats] = {}  # of edges that are alike
 
     @cached_property
     def neighbours(self) -> list[set[int]]:
@@ -79,10 +80,7 @@ class Elimination:
         order = self._order(options, largest)
         if order is None:
             return None
-        factors = [
-            CostFactor((n,), np.array(self.choices.nodes[n].prices)[list(kept_options)])
-            for n, kept_options in options.items()
-        ]
+        factors = [CostFactor((n,), self._node(n, kept_options)) for n, kept_options in options.items()]
         factors += [self._restricted(k, options, choice) for k in touched]
         at: dict[int, list[CostFactor]] = defaultdict(list)
         place = {node: k for k, node in enumerate(order)}
@@ -140,28 +138,35 @@ class Elimination:
                 heapq.heappush(heap, (weight[other], other))
         return order
 
+    def _node(self, node: int, options: Sequence[int]) -> Floats:
+        prices = self.choices.nodes[node].prices
+        return np.array(prices if options == range(len(prices)) else [prices[option] for option in options])
+
     def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> CostFactor:
         """The table of an edge for the options that are free, all others as they are."""
-        self.deadline.check()
         edge = self.choices.edges[number]
-        nodes = tuple(node for node in edge.nodes if node in options)
-        if len(edge.nodes) > MOST_NODES or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
-            return CostFactor(nodes, edge.table(options, choice))
+        nodes = tuple([node for node in edge.nodes if node in options])
         if number not in self._factors:
-            self._factors[number] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})
-        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in edge.nodes))
-        return CostFactor(nodes, self._factors[number][index].reshape([len(options[node]) for node in nodes]))
+            self.deadline.check()
+            if len(edge.nodes) > MOST_NODES or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
+                return CostFactor(nodes, edge.table(options, choice))
+            if edge.alike not in self._tables:
+                self._tables[edge.alike] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})
+            self._factors[number] = self._tables[edge.alike]
+        prices = self._factors[number][tuple([slice(None) if node in options else choice[node] for node in edge.nodes])]
+        for axis, node in enumerate(nodes):
+            if options[node] != range(self.sizes[node]):
+                prices = prices.take(options[node], axis)
+        return CostFactor(nodes, prices)
 
 
 def _sum(factors: Sequence[CostFactor]) -> CostFactor:
     """Tables added up, over all their nodes."""
     scope = tuple(sorted({node for factor in factors for node in factor.nodes}))
     total: Floats = np.zeros(())
-    for factor in factors:
-        shape = [1] * len(scope)
-        for node, size in zip(factor.nodes, factor.prices.shape, strict=True):
-            shape[scope.index(node)] = size
-        total = total + factor.prices.reshape(shape)
+    for nodes, prices in factors:
+        spread = prices if nodes == scope else prices[tuple([slice(None) if n in nodes else None for n in scope])]
+        total = total + spread
     return CostFactor(scope, total)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 from redistrib.programs.search.choices import ChoiceGraph
@@ -124,28 +125,40 @@ def _rounded(tables: Elimination, shares: Sequence[Sequence[float]], start: Sequ
 
 
 def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
-    """Decide one neighbourhood after another anew until none gets better, or the time is up."""
+    """Decide one neighbourhood after another anew until none gets better, or the time is up.
+
+    One is decided again only where something changed in it or beside it: else it would come out as it is.
+    """
     current = list(choice)
+    nodes = {centre: neighbourhood(tables, centre, NEIGHBOURHOOD) for centre in range(0, len(current), STRIDE)}
+    centres_near: dict[int, set[int]] = defaultdict(set)
+    for centre, near in nodes.items():
+        for node in {*near}.union(*(tables.neighbours[node] for node in near)):
+            centres_near[node].add(centre)
+    waiting = {*nodes}
     with contextlib.suppress(OutOfTime):
-        while sum(_improved(tables, current, centre) for centre in range(0, len(current), STRIDE)):
-            pass
+        while waiting:
+            for centre in nodes:
+                if centre in waiting:
+                    changed = _improved(tables, current, nodes[centre])
+                    waiting = waiting.union(*(centres_near[node] for node in changed)) - {centre}
     return tuple(current)
 
 
-def _improved(tables: Elimination, current: list[int], centre: int) -> bool:
-    """Decide the neighbourhood of a node anew, in place; whether the price fell."""
+def _improved(tables: Elimination, current: list[int], nodes: Sequence[int]) -> list[int]:
+    """Decide the nodes of a neighbourhood anew, in place; those that changed, where the price fell."""
     tables.deadline.check()
-    nodes, count = neighbourhood(tables, centre, NEIGHBOURHOOD), NEIGHBOURHOOD
+    count = NEIGHBOURHOOD
     options = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
     while options is None and count > 2:
         count //= 2
         options = tables.solve({n: range(tables.sizes[n]) for n in nodes[:count]}, current, WITHIN)
     changed = [n for n, taken in (options or {}).items() if current[n] != taken]
     if not options or not changed:
-        return False
+        return []
     before = tables.around(changed, current)
     other = [options.get(n, taken) for n, taken in enumerate(current)]
     if tables.around(changed, other) >= before - GAP * abs(before):
-        return False
+        return []
     current[:] = other
-    return True
+    return changed

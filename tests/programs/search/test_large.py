@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -16,13 +18,16 @@ from redistrib.errors import MemoryLimitError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.run.prepared import prepare
-from redistrib.programs.search import descent
+from redistrib.programs.search import descent, exact
 from redistrib.programs.search import moves as moves_module
+from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.axis_prices import AxisPrices
 from redistrib.programs.search.classes import classes_of
+from redistrib.programs.search.constants import STRIDE
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.descent import searched
+from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.entry import problem_of, tied
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.layers import fold, harmonized, unfold
@@ -131,6 +136,47 @@ def test_a_folded_graph_takes_and_holds_what_the_whole_one_does(keep: int | None
         assert few.memory == every.memory
         count += 1
     assert count > 3
+
+
+def test_schedules_that_people_write_are_derived_with_repeated_layers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though every layer is decided by itself in the end; the first ones are those of the whole program."""
+    own, derived = problem(9), list[int]()
+
+    def listed(begun: SearchProblem) -> Iterator[Decisions]:
+        derived.append(len(begun.graph.operations))
+        return starting(begun)
+
+    monkeypatch.setattr(descent, "starting", listed)
+    found = searched(own, "p", None, Deadline.after(0.0))
+    assert derived == [len(fold(own).graph.operations)]
+    assert derived[0] < 0.6 * len(own.graph.operations)
+    assert found.problem is own
+    first = next(decisions for decisions in islice(starting(own), 1, None))
+    assert found.improvements[0].price == pytest.approx(evaluated(own, first).seconds, rel=1e-9)
+
+
+def test_a_neighbourhood_is_decided_again_only_where_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a schedule of one axis to one of which no neighbourhood gets better; not all are decided twice."""
+    own = problem(6)
+    decisions = next(starting(own))
+    axes_problem = AxesProblem(own, decisions, ("d",), classes_of(own))
+    choices, start, tried = axes_problem.choices, axes_problem.choice_of(decisions), list[bool]()
+    improved = exact._improved
+
+    def counted(tables: Elimination, current: list[int], nodes: Sequence[int]) -> list[int]:
+        changed = improved(tables, current, nodes)
+        tried.append(bool(changed))
+        return changed
+
+    monkeypatch.setattr(exact, "_improved", counted)
+    best = exact._neighbourhood_search(Elimination(choices), start)
+    centres = len(range(0, len(start), STRIDE))
+    assert any(tried)
+    assert choices.price(best) < choices.price(start)
+    assert centres <= len(tried) < 2 * centres
+    tried.clear()
+    assert exact._neighbourhood_search(Elimination(choices), best) == best
+    assert tried == [False] * centres
 
 
 def test_layers_that_are_not_alike_are_not_folded() -> None:
