@@ -18,6 +18,7 @@ from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.versions import MovePlanner, nearest, still_read
 from redistrib.programs.lower.walk import Lowering, Version
+from redistrib.programs.schedule.given import End
 from redistrib.programs.schedule.propagate import Propagation
 
 
@@ -26,8 +27,7 @@ def build(
     plan: MovePlanner,
     name: str = "main",
     *,
-    inputs: Mapping[str, DistType] | None = None,
-    outputs: Mapping[int, DistType] | None = None,
+    types: Mapping[End, DistType] | None = None,
     donated: Iterable[str] = (),
     sources: Mapping[tuple[str, DistType], DistType] | None = None,
     keep: int | None = None,
@@ -38,8 +38,7 @@ def build(
         propagation: the decided cuts.
         plan: plans moves.
         name: of the program.
-        inputs: types of inputs that begin otherwise.
-        outputs: types of outputs that end otherwise, by number.
+        types: of inputs that begin otherwise, and of outputs that end otherwise.
         donated: inputs whose memory is free after their last reader.
         sources: for an array and a needed type, the type of the version to move, where that is not the first; None: the
             nearest is moved, and what depends on no input is computed once more.
@@ -48,7 +47,7 @@ def build(
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(propagation, sources, keep, plan, name, inputs or {}, outputs or {}).program(donated)
+    return _Build(propagation, sources, keep, plan, name, types or {}).program(donated)
 
 
 @dataclass(eq=False)
@@ -100,8 +99,7 @@ class _Part:
 class _Build(Lowering[_Made, _Cut]):
     plan: MovePlanner
     name: str
-    inputs: Mapping[str, DistType]
-    outputs: Mapping[int, DistType]
+    types: Mapping[End, DistType]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,7 +164,7 @@ class _Build(Lowering[_Made, _Cut]):
         return _Cut(part, group, signature.ins, outs, windows)
 
     def begin(self, array: Array) -> _Made:
-        given = self.inputs.get(array.name)
+        given = self.types.get(array.name)
         return self._made(self._value(array, given or self.propagation.input_type(array.name)), -1)
 
     def _made(self, value: Value, born: int) -> _Made:
@@ -201,7 +199,7 @@ class _Build(Lowering[_Made, _Cut]):
         self._handed_on[carry] = self._inside(name, version.value, self._part(scope))
 
     def end_form(self, output: int, name: str) -> DistType:
-        given = self.outputs.get(output)
+        given = self.types.get(output)
         return given or self.propagation.output_type(name, self.versions[name][0].form)
 
     def end(self, output: int, version: _Made) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TypeAlias
 
 from redistrib.cache import cached
 from redistrib.cost.model import CostModel
@@ -20,19 +19,17 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import lower_bound, placement_of
 
-Plans: TypeAlias = dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan]
-
 
 class MovePlanner:
     """Plans of moves, each made once.
 
     Args:
         model: their objective; None: moves get no plans.
-        plans: of moves, by the types and meshes of both ends and the element type; several programs may share them.
     """
 
-    def __init__(self, model: CostModel | str | None, plans: Plans | None = None) -> None:
-        self.model, self._plans = model, {} if plans is None else plans
+    def __init__(self, model: CostModel | str | None) -> None:
+        self.model = model
+        self._plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = {}
 
     def __call__(self, value: Value, out: Value) -> Plan | None:
         """The plan that moves one value to another; None where a move has no plan."""

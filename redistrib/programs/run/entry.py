@@ -11,7 +11,6 @@ from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.ahead import gathered_ahead
@@ -23,6 +22,7 @@ from redistrib.programs.run.divided import along_cuts
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.run.uneven import with_uneven_cuts
 from redistrib.programs.schedule.conflicts import carry_whole, reshard_instead
+from redistrib.programs.schedule.given import Given
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.schedule.tactics import apply, matching, together
@@ -56,11 +56,11 @@ def distributed(
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
     """
-    starts, ends, sources = prepared.starts, prepared.ends, None
+    types, sources = prepared.types, None
     if isinstance(schedule, Schedule):
         propagation = _pinned(prepared, axes)
         schedule.decide(propagation)
-        starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
+        types, sources = schedule.types | types, schedule.sources
     else:
         schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)
@@ -75,9 +75,7 @@ def distributed(
     donated = donated_by(donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:
-        program = build(
-            propagation, plan, prepared.name, inputs=starts, outputs=ends, donated=donated, sources=sources, keep=keep
-        )
+        program = build(propagation, plan, prepared.name, types=types, donated=donated, sources=sources, keep=keep)
         return gathered_ahead(program) if ahead else program
 
     program = built(None)
@@ -116,14 +114,6 @@ def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]
 def _pinned(prepared: Prepared, axes: Mesh) -> Propagation:
     """The cuts of arguments and results that have shardings."""
     propagation = Propagation(prepared.traced.graph, axes)
-    for array, form in prepared.starts.items():
-        _pin(propagation, array, form)
-    for number, form in prepared.ends.items():
-        _pin(propagation, prepared.traced.graph.outputs[number], form)
+    for axis in axes.names:
+        Given(prepared.types).cut(propagation, axis)
     return propagation
-
-
-def _pin(propagation: Propagation, name: str, form: DistType) -> None:
-    for axis in propagation.mesh.names:
-        dim = next((k for k, dim_type in enumerate(form.dims) if axis in dim_type.axes), None)
-        propagation.cut_array(name, axis, dim)

@@ -25,6 +25,7 @@ from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their ru
 from redistrib.programs.run.arguments import leaf_names, parameter_names
 from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.region import REGIONS
+from redistrib.programs.schedule.given import End
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class Prepared:
         traced: the function as a graph.
         args: its arguments.
         parameters: their names.
-        starts: types of inputs that are given, by name.
-        ends: types of outputs that are given, by number.
+        types: of inputs and outputs that are given.
         retrace: traces the function again.
     """
 
@@ -45,8 +45,7 @@ class Prepared:
     traced: Traced
     args: tuple[Any, ...]
     parameters: tuple[str, ...]
-    starts: dict[str, DistType]
-    ends: dict[int, DistType]
+    types: dict[End, DistType]
     retrace: Callable[..., Traced]
 
     def divided(self, numbers: frozenset[int]) -> Prepared:
@@ -87,10 +86,10 @@ def prepare(
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
     paths = [path_text(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
     shapes = [arrays[name].shape for name in graph.outputs]
-    outputs = _types("out_shardings", out_shardings, tree, paths, shapes, mesh)
-    starts = {graph.inputs[number].name: form for number, form in inputs.items()}
+    types = dict[End, DistType](_types("out_shardings", out_shardings, tree, paths, shapes, mesh).items())
+    types |= {graph.inputs[number].name: form for number, form in inputs.items()}
     parameters = tuple(parameter_names(function, args))
-    return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, starts, outputs, retrace)
+    return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, types, retrace)
 
 
 def require_trip_count(count: Any) -> None:

@@ -11,6 +11,7 @@ from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.programs.schedule.given import End
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.report import Printed, rendered
 
@@ -51,15 +52,21 @@ class Schedule(Printed):
     def of(
         cls,
         propagation: Propagation,
-        starts: Mapping[str, DistType],
-        ends: Mapping[int, DistType],
+        types: Mapping[End, DistType],
         sources: Mapping[tuple[str, DistType], DistType],
     ) -> Schedule:
         """The schedule of a propagation's cuts, which `decide` sets again; the types and sources are attributes."""
         names = [operation.name for operation in propagation.graph.operations]
         cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
         carries = {name: dict(axes) for name, axes in zip(names, propagation.carries, strict=True) if axes}
-        return cls(propagation.mesh, cuts, carries, dict(starts), dict(ends), sources)
+        starts = {end: form for end, form in types.items() if isinstance(end, str)}
+        ends = {end: form for end, form in types.items() if isinstance(end, int)}
+        return cls(propagation.mesh, cuts, carries, starts, ends, sources)
+
+    @property
+    def types(self) -> dict[End, DistType]:
+        """The types of arguments and results together."""
+        return dict[End, DistType]([*self.starts.items(), *self.ends.items()])
 
     def decide(self, propagation: Propagation) -> None:
         """Set every cut of a propagation.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from redistrib.lang.types import DistType
+from redistrib.programs.schedule.given import End, cuts_of
 from redistrib.programs.search.candidates import OperationCut, Option, of_array, of_operation
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.programs.search.deadline import NEVER, Deadline
@@ -58,15 +59,15 @@ class AxesProblem:
         self.node_of_input: dict[str, int] = {}
         self.node_of_output: list[int] = []
         self._nodes()
-        self.memory_prices = MemoryPrices(problem.memory_multipliers, len(self.options))
+        self.memory_prices = MemoryPrices(problem.weights.memory, len(self.options))
         self._edges()
-        self._tie = problem.ties * (problem.floor or 1.0) / sum(self.times)
+        self._tie = problem.weights.ties * (problem.floor or 1.0) / sum(self.times)
         self.choices = ChoiceGraph(tuple(map(self._priced, range(len(self.options)))), tuple(self.edges))
 
     # ------------------------------------------------------------------------------------------ nodes
 
     def _nodes(self) -> None:
-        problem, graph, makers = self.problem, self.graph, self.propagation.maker
+        problem, graph, makers, given = self.problem, self.graph, self.propagation.maker, self.problem.given
         nodes: dict[tuple[object, ...], int] = {}
         machine = problem.machine if problem.moves.objective == "seconds" else None
         for number, colour in enumerate(self.classes.operations):
@@ -86,10 +87,10 @@ class AxesProblem:
             self.node_of_input[array.name] = nodes["input", colour]
             self.times[self.node_of_input[array.name]] += 1
         for number, name in enumerate(graph.outputs):
-            if number in problem.tied:
-                self.node_of_output.append(self.node_of_input[problem.tied[number]])
+            if number in given.tied:
+                self.node_of_output.append(self.node_of_input[given.tied[number]])
                 continue
-            alone = name not in makers or number in problem.ends or number in problem.pins
+            alone = name not in makers or number in given.types or number in given.pins
             end = ("output", number) if alone else ("output", self.node_of_operation[makers[name][0]], makers[name][1])
             if end not in nodes:
                 nodes[end] = self._add(f"result {number}", self._layouts(number, name))
@@ -99,15 +100,15 @@ class AxesProblem:
     def _ways(self, number: int, machine: Machine | None) -> list[Option]:
         """The options of an operation; those of operations that do the same are found once."""
         problem, propagation = self.problem, self.propagation
-        fixed = {axis: dim for axis, dim in problem.work.get(number, {}).items() if axis in self.axes}
+        fixed = {axis: dim for axis, dim in problem.given.work.get(number, {}).items() if axis in self.axes}
         labels = (
             tuple(sorted(cuts.items())) for cuts in (fixed, propagation.cuts[number], propagation.carries[number])
         )
-        key = (problem.kinds[number], self.axes, problem.weights, *labels)
-        if key not in problem.option_cache:
+        key = (problem.kinds[number], self.axes, problem.weights.moves, *labels)
+        if key not in problem.options:
             options = of_operation(propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number))
-            problem.option_cache[key] = [problem.with_halos(number, option) for option in options]
-        return problem.option_cache[key]
+            problem.options[key] = [problem.with_halos(number, option) for option in options]
+        return problem.options[key]
 
     def _add(self, name: str, options: list[Option]) -> int:
         self.options.append(options)
@@ -115,16 +116,15 @@ class AxesProblem:
         self.times.append(0)
         return len(self.options) - 1
 
-    def _layouts(self, end: str | int, name: str) -> list[Option]:
+    def _layouts(self, end: End, name: str) -> list[Option]:
         """The layouts of an input, by name, or of an output, by number."""
-        form = self.problem.starts.get(end) if isinstance(end, str) else self.problem.ends.get(end)
+        form = self.problem.given.types.get(end)
         if form is not None:
-            share = form.local_size / max(1, form.global_size)
-            cuts = tuple((axis, dim_of(form, axis)) for axis in self.axes)
+            share, at = form.local_size / max(1, form.global_size), cuts_of(form)
+            cuts = tuple((axis, at.get(axis)) for axis in self.axes)
             return [Option(cuts, (form,), (form,), 0.0, share)]
-        at = self.decisions.ins[end] if isinstance(end, str) else self.decisions.outs[end]
-        pinned = {axis: dim for axis, dim in self.problem.pins.get(end, {}).items() if axis in self.axes}
-        return of_array(self.propagation, name, at, self.axes, pinned)
+        pinned = {axis: dim for axis, dim in self.problem.given.pins.get(end, {}).items() if axis in self.axes}
+        return of_array(self.propagation, name, self.decisions.ends[end], self.axes, pinned)
 
     def _priced(self, number: int) -> Node:
         times = self.times[number]
@@ -165,7 +165,7 @@ class AxesProblem:
             dtype,
             self.deadline,
         )
-        weight = self.problem.weights[each_use[0].value not in self.problem.unhurried]
+        weight = self.problem.weights.moves[each_use[0].value not in self.problem.unhurried]
         prices = conversions.prices
         if weight != 1.0:
             prices = {pair: weight * price for pair, price in prices.items()}
@@ -186,6 +186,11 @@ class AxesProblem:
 
     # ------------------------------------------------------------------------------------------ back
 
+    @property
+    def _end_nodes(self) -> list[tuple[End, int]]:
+        """The node of each input and output."""
+        return [*self.node_of_input.items(), *enumerate(self.node_of_output)]
+
     def chosen(self, choice: Sequence[int]) -> Decisions:
         """The decisions of a choice."""
         decisions = self.decisions.copy()
@@ -195,11 +200,9 @@ class AxesProblem:
                     decisions.propagation.cuts[k][axis] = cut
                 elif isinstance(cut, int):
                     decisions.propagation.carries[k][axis] = cut
-        for dims, node in (
-            *((decisions.ins[name], node) for name, node in self.node_of_input.items()),
-            *zip(decisions.outs, self.node_of_output, strict=True),
-        ):
-            dims.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
+        for end, node in self._end_nodes:
+            cuts = self.options[node][choice[node]].cuts
+            decisions.ends[end].update((axis, dim) for axis, dim in cuts if isinstance(dim, int))
         decisions.sources = self._sources(choice)
         return decisions
 
@@ -212,8 +215,7 @@ class AxesProblem:
             (self.node_of_operation[k], {**propagation.cuts[k], **propagation.carries[k]})
             for k in range(len(propagation.cuts))
         ]
-        ends += [(node, {**decisions.ins[name]}) for name, node in self.node_of_input.items()]
-        ends += [(node, {**cuts}) for node, cuts in zip(self.node_of_output, decisions.outs, strict=True)]
+        ends += [(node, {**decisions.ends[end]}) for end, node in self._end_nodes]
         for node, cuts in ends:
             for k, option in enumerate(self.options[node]):
                 if all(cuts.get(axis) == cut for axis, cut in option.cuts):
@@ -230,8 +232,3 @@ class AxesProblem:
                 if source != made_in:
                     types.update(((use.value, layouts[target]), layouts[source]) for use in each)
         return types
-
-
-def dim_of(form: DistType, axis: str) -> int | None:
-    """The dimension that an axis cuts."""
-    return next((k for k, dim in enumerate(form.dims) if axis in dim.axes), None)

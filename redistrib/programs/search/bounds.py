@@ -32,14 +32,14 @@ def bounded(problem: SearchProblem, result: SearchResult, deadline: Deadline = N
     is_grouped = operations > ALONE or problem.folded is not None
     classes = classes_of(problem) if is_grouped else one_by_one(problem)
     by_class = len({*classes.operations}) < operations or len({*classes.inputs}) < inputs
-    priced = replace(problem, ties=0.0, memory_multipliers={})
+    priced = problem.weighted(ties=0.0, memory={})
     decisions = result.decisions.kept(None)
     cuts = decisions.propagation.cuts
     idle = [number for number in range(operations) if any(axis not in cuts[number] for axis in axes[-1:])]
     best = -math.inf
     for weight in WEIGHTS if problem.overlap else (1.0,):
         with contextlib.suppress(OutOfTime):
-            weighted = replace(priced, weights=(weight, weight))
+            weighted = priced.weighted(moves=(weight, weight))
             axes_problem = AxesProblem(weighted, decisions, axes[-1:], classes, deadline, idle)
             price = axes_problem.choices.price(axes_problem.choice_of(decisions))
             bound = lower_bound(axes_problem.choices, price, deadline)

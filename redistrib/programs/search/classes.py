@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.schedule.given import End
 from redistrib.programs.search.constants import NEAR
 from redistrib.programs.search.folding import Folded
 from redistrib.programs.search.isomorphism import IsomorphismClasses, isomorphism_classes
@@ -11,20 +12,25 @@ from redistrib.programs.search.problem import SearchProblem
 
 def marks_of(problem: SearchProblem) -> dict[object, object]:
     """Labels of operations, inputs and outputs: pins, partial sums, overridden rates."""
+    given = problem.given
+
+    def mark(end: End) -> tuple[str, str]:
+        return (repr(given.pins.get(end)), str(given.types.get(end)))
+
     marks: dict[object, object] = {}
     for number, operation_mark in enumerate(problem.marks):
-        marks[number] = (operation_mark, tuple(sorted(problem.work.get(number, {}).items())))
+        marks[number] = (operation_mark, tuple(sorted(given.work.get(number, {}).items())))
     for array in problem.graph.inputs:
-        marks[array.name] = _mark(problem.pins.get(array.name), problem.starts.get(array.name))
+        marks[array.name] = mark(array.name)
     for number, _ in enumerate(problem.graph.outputs):
-        marks["out", number] = _mark(problem.pins.get(number), problem.ends.get(number))
+        marks["out", number] = mark(number)
     return marks
 
 
 def classes_of(problem: SearchProblem, near: int = NEAR) -> IsomorphismClasses:
     """The isomorphism classes of a search problem, by neighbours so many steps far and by pins."""
     marks = marks_of(problem)
-    classes = isomorphism_classes(problem.graph, problem.tied, marks, near)
+    classes = isomorphism_classes(problem.graph, problem.given.tied, marks, near)
     return classes if problem.folded is None else _by_cell(problem.graph, problem.folded, classes)
 
 
@@ -41,10 +47,6 @@ def _by_cell(graph: Graph, folded: Folded, classes: IsomorphismClasses) -> Isomo
     keys = (first.get(array.name, input_class) for array, input_class in zip(graph.inputs, classes.inputs, strict=True))
     inputs = [number.setdefault(("input", key), len(number)) for key in keys]
     return IsomorphismClasses(tuple(operations), tuple(inputs))
-
-
-def _mark(pins: object, form: object) -> tuple[str, str]:
-    return (repr(pins), str(form))
 
 
 def one_by_one(problem: SearchProblem) -> IsomorphismClasses:

@@ -12,7 +12,7 @@ from typing import Any
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.build import build
-from redistrib.programs.lower.versions import MovePlanner
+from redistrib.programs.schedule.given import End
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.problem import SearchProblem
 
@@ -23,14 +23,13 @@ class Decisions:
 
     Attributes:
         propagation: the cuts of operations.
-        ins, outs: of inputs, by name, and outputs, by number, the dimension that each axis cuts.
+        ends: of inputs and outputs the dimension that each axis cuts.
         sources: for a value and a needed type, the type to convert from, where that is not the maker's.
         keep: for how many operations a value that was moved is kept; None: to the end.
     """
 
     propagation: Propagation
-    ins: dict[str, dict[str, int]]
-    outs: list[dict[str, int]]
+    ends: dict[End, dict[str, int]]
     sources: dict[tuple[str, DistType], DistType] = field(default_factory=dict)
     keep: int | None = None
 
@@ -39,14 +38,13 @@ class Decisions:
         """Nothing decided."""
         propagation = Propagation(problem.graph, problem.moves.mesh)
         propagation.order[:] = problem.moves.mesh.names
-        return cls(propagation, {array.name: {} for array in problem.graph.inputs}, [{} for _ in problem.graph.outputs])
+        names = (array.name for array in problem.graph.inputs)
+        return cls(propagation, {end: {} for end in (*names, *range(len(problem.graph.outputs)))})
 
     def copy(self) -> Decisions:
         """The same, to be changed."""
-        return Decisions(
-            self.propagation.copy(), {k: dict(v) for k, v in self.ins.items()}, [dict(v) for v in self.outs],
-            dict(self.sources), self.keep,
-        )  # fmt: skip
+        ends = {end: dict(at) for end, at in self.ends.items()}
+        return Decisions(self.propagation.copy(), ends, dict(self.sources), self.keep)
 
     def kept(self, keep: int | None) -> Decisions:
         """The same cuts, a moved value kept for so many operations."""
@@ -55,7 +53,7 @@ class Decisions:
     @property
     def text(self) -> str:
         """The same for the same cuts, and for no others."""
-        return repr((self.propagation.cuts, self.propagation.carries, self.ins, self.outs))
+        return repr((self.propagation.cuts, self.propagation.carries, self.ends))
 
     def clear(self, axes: Sequence[str]) -> None:
         """Undo the decisions along axes."""
@@ -63,41 +61,30 @@ class Decisions:
         decided: list[dict[str, Any]] = [
             *self.propagation.cuts,
             *self.propagation.carries,
-            *self.ins.values(),
-            *self.outs,
+            *self.ends.values(),
         ]
         for cuts in decided:
             for axis in axes:
                 cuts.pop(axis, None)
 
 
-def cuts_of(form: DistType) -> dict[str, int]:
-    """The dimension that each axis cuts in a type."""
-    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}
-
-
-def ends_of(problem: SearchProblem, decisions: Decisions) -> tuple[dict[str, DistType], dict[int, DistType]]:
-    """The types of arguments, by name, and of results, by number."""
-    starts = {
-        name: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-        for name, at in decisions.ins.items()
-    }
-    ends = {
-        number: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-        for number, (name, at) in enumerate(zip(problem.graph.outputs, decisions.outs, strict=True))
-    }
-    return {**starts, **problem.starts}, {**ends, **problem.ends}
+def ends_of(problem: SearchProblem, decisions: Decisions) -> dict[End, DistType]:
+    """The types of arguments and results."""
+    propagation, outputs = decisions.propagation, problem.graph.outputs
+    types: dict[End, DistType] = {}
+    for end, at in decisions.ends.items():
+        shape = propagation.arrays[end if isinstance(end, str) else outputs[end]].shape
+        types[end] = propagation.type_of(shape, at)
+    return {**types, **problem.given.types}
 
 
 def program_of(problem: SearchProblem, decisions: Decisions, name: str) -> Program:
     """The checked program of the schedule."""
-    inputs, outputs = ends_of(problem, decisions)
     return build(
         decisions.propagation,
-        MovePlanner(problem.machine.links, problem.plans),
+        problem.moves.planner,
         name,
-        inputs=inputs,
-        outputs=outputs,
+        types=ends_of(problem, decisions),
         donated=problem.donated,
         sources=decisions.sources,
         keep=decisions.keep,

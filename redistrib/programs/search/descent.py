@@ -195,8 +195,8 @@ class _Descent:
         folded = self.problem if self.problem.folded is not None else fold(self.problem)
         classes = classes_of(folded)
         listed = starting(folded)
-        first, problem = [next(listed)], self.problem  # the pins, spread; where there are none all is replicated
-        is_pinned = problem.starts or problem.ends or problem.pins or problem.work
+        first, given = [next(listed)], self.problem.given  # the pins, spread; where there are none all is replicated
+        is_pinned = given.types or given.pins or given.work
         for decisions in chain(first, listed) if is_pinned else chain(listed, first):
             harmonised = harmonized(folded, decisions, classes)
             for keep in (None,) if self.most is None else (None, KEPT):
@@ -262,7 +262,7 @@ class _Descent:
             return False
         self.report_progress(f"axis {' and '.join(turn)}")
         axes_problem, solution = self._solved(
-            replace(self.problem, weights=weights), decisions.kept(keep), turn, deadline
+            self.problem.weighted(moves=weights), decisions.kept(keep), turn, deadline
         )
         return solution.choice is not None and self._consider(axes_problem.chosen(solution.choice))
 
@@ -307,7 +307,7 @@ class _Descent:
         while steps and halvings:
             self.report_progress(f"memory, {multiplier:.3g} a byte")
             each = dict.fromkeys(moments, multiplier / len(moments))
-            decisions = self._settled(replace(self.problem, memory_multipliers=each), decisions, self.axes, deadline)
+            decisions = self._settled(self.problem.weighted(memory=each), decisions, self.axes, deadline)
             evaluation = walked(self.problem, decisions).evaluation()
             moments[evaluation.moment] = None
             for keep in (KEPT, None):
@@ -375,7 +375,7 @@ class _Descent:
     def _is_hopeless(self, choices: ChoiceGraph, choice: Sequence[int]) -> bool:
         """Whether operations, or moves, alone take as long as the best schedule."""
         computing = sum(node.prices[taken] for node, taken in zip(choices.nodes, choice, strict=True))
-        longer = max(computing * (1 - self.problem.ties), choices.price(choice) - computing)
+        longer = max(computing * (1 - self.problem.weights.ties), choices.price(choice) - computing)
         return self.best is not None and longer * (1 - BETTER) >= self.best.price
 
     def refused(self, stopped: bool) -> MemoryLimitError | ProgramError:
@@ -386,7 +386,7 @@ class _Descent:
         limit = f"{most:,} bytes on a device"
         least = self.smallest or 0
         floor, moment = least_held(
-            whole.graph, whole.moves.mesh.size, whole.starts, whole.donated, whole.machine.bytes_of, whole.unstored
+            whole.graph, whole.moves.mesh.size, whole.given.types, whole.donated, whole.machine.bytes_of, whole.unstored
         )
         if floor > most:
             where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"

@@ -18,6 +18,7 @@ from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.devices import machine_on
 from redistrib.programs.run.entry import donated_by
 from redistrib.programs.run.prepared import Prepared, prepare
+from redistrib.programs.schedule.given import End, Given
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import together
 from redistrib.programs.search.constants import LEAST
@@ -178,8 +179,7 @@ def search(
             return results
 
         if pinned is not None:
-            options = (tried[0], most, limit, objective, overlap, flash, exact, trip_count, donate, state, pinned.pins,
-                       pinned.work)  # fmt: skip
+            options = (tried[0], most, limit, objective, overlap, flash, exact, trip_count, donate, pinned.given)
             call = call_digest(prepared.traced.graph, hardware.name, *options)
             problems = (problem_on(*way) for way in ways)
             results = searched_by_the_first(together, call, searched, problems, prepared.name)
@@ -270,7 +270,7 @@ def problem_of(
 ) -> SearchProblem:
     """The search problem on a mesh."""
     graph, tactics = prepared.traced.graph, [*chain.from_iterable(together(pins))]
-    fixed: dict[str | int, Mapping[str, int | None]] = {}
+    fixed: dict[End, Mapping[str, int | None]] = {}
     work: dict[int, dict[str, str]] = {}
     if tactics or any(operation.pinned for operation in graph.operations):
         propagation = Propagation(graph, mesh)
@@ -278,11 +278,10 @@ def problem_of(
             if tactic.axis not in mesh.names:
                 raise CutError("", "", "Schedule", f"the mesh {mesh} has no axis {tactic.axis!r}")
             tactic.begin(propagation)
-        fixed |= {name: dims for name, dims in propagation.pins.items() if name not in prepared.starts}
+        fixed |= {name: dims for name, dims in propagation.pins.items() if name not in prepared.types}
         work |= {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
-    return SearchProblem(
-        graph, hardware, Moves(mesh, hardware, objective), prepared.starts, prepared.ends, fixed, work, back
-    )
+    given = Given(prepared.types, fixed, work, back)
+    return SearchProblem(graph, hardware, Moves(mesh, hardware, objective), given)
 
 
 def tied(function: Callable[..., Any], prepared: Prepared, state: Mapping[str, int]) -> dict[int, str]:

@@ -139,8 +139,8 @@ class Walk(Lowering[PricedVersion, Option]):
         return self.problem.decided(self.propagation, number)
 
     def begin(self, array: Array) -> PricedVersion:
-        form = self.propagation.type_of(array.shape, self.decisions.ins[array.name])
-        return PricedVersion(self.problem.starts.get(array.name, form), -1, -1)
+        form = self.propagation.type_of(array.shape, self.decisions.ends[array.name])
+        return PricedVersion(self.problem.given.types.get(array.name, form), -1, -1)
 
     def compute(self, number: int, cut: Option, read: Sequence[PricedVersion]) -> list[PricedVersion]:
         graph, operation = self.graph, self.graph.operations[number]
@@ -167,8 +167,8 @@ class Walk(Lowering[PricedVersion, Option]):
         self.recorder.keep_in_step(version.works, self.graph.scopes[carry])
 
     def end_form(self, output: int, name: str) -> DistType:
-        given = self.problem.ends.get(output)
-        return given or self.propagation.type_of(self.graph.arrays[name].shape, self.decisions.outs[output])
+        given = self.problem.given.types.get(output)
+        return given or self.propagation.type_of(self.graph.arrays[name].shape, self.decisions.ends[output])
 
     def end(self, output: int, version: PricedVersion) -> None:
         version.kept()

@@ -18,6 +18,7 @@ import numpy as np
 
 from redistrib.arith import Int64
 from redistrib.programs.ir.graph import Graph, Operation
+from redistrib.programs.schedule.given import End
 from redistrib.programs.search.constants import AFTER, AGREED, LAYERS_KEPT, SLACK, SWEEPS, WIDEST
 from redistrib.programs.search.isomorphism import operation_keys
 from redistrib.programs.search.repetitions import Repetition, repetitions, turnings
@@ -47,6 +48,10 @@ class Folded:
     outputs: tuple[int, ...]
     input_times: Mapping[str, int]
     kept: tuple[int, ...]
+
+    def end(self, end: End) -> End:
+        """The input or output that stands for one of the whole graph."""
+        return self.inputs[end] if isinstance(end, str) else self.outputs[end]
 
     @cached_property
     def runs(self) -> tuple[int | None, ...]:

@@ -6,36 +6,33 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from redistrib.lang.types import DistType
+from redistrib.programs.schedule.given import Given
 from redistrib.programs.search.classes import marks_of
 from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.folding import Folded, folded
 from redistrib.programs.search.isomorphism import IsomorphismClasses
-from redistrib.programs.search.problem import ProblemFacts, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 
 
 def fold(problem: SearchProblem) -> SearchProblem:
     """The problem with its repeated layers decided once; the problem itself where none repeats."""
-    folding = folded(problem.graph, marks_of(problem), problem.tied)
+    given = problem.given
+    folding = folded(problem.graph, marks_of(problem), given.tied)
     if len(folding.graph.operations) == len(problem.graph.operations):
         return problem
-    work = {folding.operations[number]: cuts for number, cuts in problem.work.items()}
     return replace(
         problem,
         graph=folding.graph,
         folded=folding,
         whole=problem,
-        starts={folding.inputs[name]: form for name, form in problem.starts.items()},
-        ends={folding.outputs[number]: form for number, form in problem.ends.items()},
-        pins={
-            folding.inputs[name] if isinstance(name, str) else folding.outputs[name]: dims
-            for name, dims in problem.pins.items()
-        },
-        work=work,
-        tied={folding.outputs[number]: folding.inputs[name] for number, name in problem.tied.items()},
+        given=Given(
+            {folding.end(end): form for end, form in given.types.items()},
+            {folding.end(end): dims for end, dims in given.pins.items()},
+            {folding.operations[number]: cuts for number, cuts in given.work.items()},
+            {folding.outputs[number]: folding.inputs[name] for number, name in given.tied.items()},
+        ),
         donated=tuple(dict.fromkeys(folding.inputs[name] for name in problem.donated)),
-        option_cache={},
-        plans={},
-        facts=ProblemFacts(),
+        facts={},
     )
 
 
@@ -48,8 +45,7 @@ def unfold(problem: SearchProblem, decisions: Decisions) -> tuple[SearchProblem,
     for k, number in enumerate(folding.operations):
         every.propagation.cuts[k] = dict(decisions.propagation.cuts[number])
         every.propagation.carries[k] = dict(decisions.propagation.carries[number])
-    every.ins = {name: dict(decisions.ins[other]) for name, other in folding.inputs.items()}
-    every.outs = [dict(decisions.outs[number]) for number in folding.outputs]
+    every.ends = {end: dict(decisions.ends[folding.end(end)]) for end in every.ends}
     every.keep = decisions.keep
     by_value: dict[str, list[tuple[DistType, DistType]]] = {}
     for (name, form), source in decisions.sources.items():
@@ -86,15 +82,15 @@ def harmonized(problem: SearchProblem, decisions: Decisions, classes: Isomorphis
             harmonised.propagation.cuts[k] = dict(decisions.propagation.cuts[standing[cell]])
             harmonised.propagation.carries[k] = dict(decisions.propagation.carries[standing[cell]])
     for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
-        harmonised.ins[array.name] = dict(decisions.ins[first[number]])
+        harmonised.ends[array.name] = dict(decisions.ends[first[number]])
     ends: dict[object, int] = {}
     for number, name in enumerate(problem.graph.outputs):
-        if number in problem.tied:
-            harmonised.outs[number] = dict(harmonised.ins[problem.tied[number]])
+        if number in problem.given.tied:
+            harmonised.ends[number] = dict(harmonised.ends[problem.given.tied[number]])
         elif name in problem.graph.makers:
             k, write = problem.graph.makers[name]
             cell = problem.folded.cells[k]
             if cell is not None:
                 standing_end = ends.setdefault((cell, write), number)
-                harmonised.outs[number] = dict(harmonised.outs[standing_end])
+                harmonised.ends[number] = dict(harmonised.ends[standing_end])
     return harmonised

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Graph, readers
+from redistrib.programs.schedule.given import End
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
 def least_held(
     graph: Graph,
     devices: int,
-    starts: Mapping[str, DistType],
+    types: Mapping[End, DistType],
     donated: Collection[str] = (),
     bytes_of: Callable[[int, str], int] = packed_bytes,
     unstored: Collection[str] = (),
@@ -85,7 +86,7 @@ def least_held(
     Args:
         graph: the graph.
         devices: of the mesh.
-        starts: types of arguments that are given.
+        types: of arguments that are given.
         donated: arguments whose memory is free after their last use.
         bytes_of: bytes of so many elements of a type, those of the machine.
         unstored: values that stay inside a kernel.
@@ -97,7 +98,7 @@ def least_held(
     ends: dict[int, int] = defaultdict(int)
     live = 0
     for array in graph.inputs:
-        size = starts[array.name].local_size if array.name in starts else -(-math.prod(array.shape) // devices)
+        size = types[array.name].local_size if array.name in types else -(-math.prod(array.shape) // devices)
         held = bytes_of(size, array.dtype)
         live += held
         ends[last.get(array.name, 0)] += held

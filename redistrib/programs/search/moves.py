@@ -14,6 +14,7 @@ from redistrib.lang.types import LARGEST, DimType, DistType
 from redistrib.plans.memory import beside_ends
 from redistrib.programs.ir.value import Place, Value, pulled
 from redistrib.programs.ir.windows import Held
+from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.search.axis_prices import AxisPrices
 from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.deadline import NEVER, Deadline
@@ -80,6 +81,11 @@ class Moves:
     _travels: dict[tuple[DistType, DistType], bool] = field(default_factory=dict)
     _counts: dict[tuple[str, ...], int] = field(default_factory=dict)  # devices of axes
     _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
+
+    @cached_property
+    def planner(self) -> MovePlanner:
+        """Plans moves of programs, each once."""
+        return MovePlanner(self.machine.links)
 
     @cached_property
     def by_axes(self) -> AxisPrices | None:

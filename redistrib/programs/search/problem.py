@@ -1,16 +1,16 @@
-"""The problem of a search: a graph on a machine with pins; and decisions, the cuts along each axis so far."""
+"""The problem of a search: a graph on a machine, what is given of it, and what is found once of all its variants."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
-from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
-from redistrib.programs.lower.versions import Plans
+from redistrib.programs.schedule.given import Given
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.candidates import Option, of_decided, summed
 from redistrib.programs.search.constants import HEAVY, TIES
@@ -22,24 +22,36 @@ from redistrib.programs.time.kernels.fusion import Kernel, kernels_on, mark, ren
 from redistrib.programs.time.kernels.prices import seconds_of
 from redistrib.programs.time.machine import Machine
 
+_T = TypeVar("_T")
 
-@dataclass
-class ProblemFacts:
-    """What is found once for all variants of a problem, when it is asked for; see the properties of `SearchProblem`.
+
+def _once(find: Callable[[SearchProblem], _T]) -> cached_property[_T]:
+    """A fact about the graph and the machine: it is found once for all variants of a problem, when it is asked for."""
+
+    @wraps(find)
+    def found(problem: SearchProblem) -> _T:
+        if find.__name__ not in problem.facts:
+            problem.facts[find.__name__] = find(problem)
+        fact: _T = problem.facts[find.__name__]
+        return fact
+
+    return cached_property(found)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How prices count while axes are decided; a schedule has its own price.
 
     Attributes:
-        decided: the options of operations that were decided, by kind and cuts.
+        ties: the price of idle devices, see `TIES`; no part of a bound.
+        moves: of moves that wait for nothing, and of others, as multiples; of operations they are 1.
+        memory: Lagrangian multipliers of the memory limit: the price of a byte that a device holds, by number of the
+            operation at which bytes are held.
     """
 
-    sharing: dict[int, tuple[int, ...]] | None = None
-    unhurried: set[str] | None = None
-    sums: set[str] | None = None
-    marks: list[tuple[object, ...]] | None = None
-    kernels: list[Kernel] | None = None
-    pass_ends: dict[int, int] | None = None
-    kinds: tuple[int, ...] | None = None
-    heavy: list[bool] | None = None
-    decided: dict[tuple[object, ...], Option] = field(default_factory=dict)
+    ties: float = TIES
+    moves: tuple[float, float] = (1.0, 1.0)
+    memory: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,49 +62,46 @@ class SearchProblem:
         graph: the operations.
         machine: the machine that runs the program.
         moves: prices of moves; they know the mesh.
-        starts: types of inputs that are given, by name.
-        ends: types of outputs that are given, by number.
-        pins: for inputs, by name, and for outputs, by number, the dimension that an axis cuts; None, left whole.
-        work: for operations, by number, the dimension that an axis cuts.
-        tied: outputs, by number, that become an input, by name, when the program runs again.
-        ties: the price of idle devices, see `TIES`; no part of a bound.
-        memory_multipliers: Lagrangian multipliers of the memory limit: the price of a byte that a device holds, by
-            number of the operation at which bytes are held.
+        given: types and pins that hold.
+        weights: of prices.
         donated: inputs whose memory is free after their last use.
         overlap: whether moves run beside operations, on a second stream.
-        weights: prices of moves that wait for nothing, and of others, as multiples; of operations they are 1.
         folded: the whole graph, where repeated layers were taken out of this one.
         whole: the problem without folding, where there is one.
-        option_cache: the options of operations that were asked for.
-        plans: of the moves of programs that were built.
-        facts: about the graph and the pins, which variants of the problem share.
+        facts: about the graph on the machine, which variants of the problem share, by the name of their property.
     """
 
     graph: Graph
     machine: Machine
     moves: Moves
-    starts: Mapping[str, DistType] = field(default_factory=dict)
-    ends: Mapping[int, DistType] = field(default_factory=dict)
-    pins: Mapping[str | int, Mapping[str, int | None]] = field(default_factory=dict)
-    work: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    tied: Mapping[int, str] = field(default_factory=dict)
-    ties: float = TIES
-    memory_multipliers: Mapping[int, float] = field(default_factory=dict)
+    given: Given = field(default_factory=Given)
+    weights: Weights = field(default_factory=Weights)
     donated: tuple[str, ...] = ()
     overlap: bool = False
-    weights: tuple[float, float] = (1.0, 1.0)
     folded: Folded | None = None
     whole: SearchProblem | None = None
-    option_cache: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
-    plans: Plans = field(default_factory=dict, compare=False, repr=False)
-    facts: ProblemFacts = field(default_factory=ProblemFacts, compare=False, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    @cached_property
+    def weighted(self, **weights: Any) -> SearchProblem:
+        """The same with some other `Weights`."""
+        return replace(self, weights=replace(self.weights, **weights))
+
+    @_once
+    def options(self) -> dict[tuple[object, ...], list[Option]]:
+        """The options of operations that were asked for along some axes."""
+        return {}
+
+    @_once
+    def decided_options(self) -> dict[tuple[object, ...], Option]:
+        """The options of operations that were decided, by kind and cuts."""
+        return {}
+
+    @_once
     def copies(self) -> tuple[int, ...]:
         """For every operation the layers that it stands for."""
         return self.folded.times if self.folded is not None else (1,) * len(self.graph.operations)
 
-    @cached_property
+    @_once
     def times(self) -> tuple[int, ...]:
         """For every operation how often it runs in a call: in each layer that it stands for, at each step of loops."""
         return tuple(copies * self.graph.times(k) for k, copies in enumerate(self.copies))
@@ -105,18 +114,13 @@ class SearchProblem:
         reads = zip(operation.ins, option.ins, option.windows, self.sharing[number], strict=False)
         for name, form, windows, readers in reads:
             if windows:
-                weight = self.weights[name not in self.unhurried]
+                weight = self.weights.moves[name not in self.unhurried]
                 price += weight * self.moves.halo(form, windows, arrays[name].dtype).cost / readers
         return replace(option, seconds=price)
 
-    @property
+    @_once
     def sharing(self) -> dict[int, tuple[int, ...]]:
         """For operations that read windows, by number, how many operations read windows of each of their arrays."""
-        if self.facts.sharing is None:
-            self.facts.sharing = self._sharing()
-        return self.facts.sharing
-
-    def _sharing(self) -> dict[int, tuple[int, ...]]:
         windowed = {
             k: operation
             for k, operation in enumerate(self.graph.operations)
@@ -135,14 +139,9 @@ class SearchProblem:
         copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
         return copies * self.graph.times_of(name)
 
-    @property
+    @_once
     def unhurried(self) -> set[str]:
         """Values whose moves wait for no product, or no product for them: weights, and gradients on their way out."""
-        if self.facts.unhurried is None:
-            self.facts.unhurried = self._unhurried()
-        return self.facts.unhurried
-
-    def _unhurried(self) -> set[str]:
         graph, hurried, count = self.graph, list(self.heavy), -1
         while count != sum(hurried):  # more than once where a loop hands on to its next step
             count = sum(hurried)
@@ -153,21 +152,14 @@ class SearchProblem:
         entries = (one.entry for loop in graph.loops for one in loop.entries)
         return {*(array.name for array in graph.inputs), *entries, *behind}
 
-    @property
+    @_once
     def sums(self) -> set[str]:
         """The values that may be made as summands."""
-        if self.facts.sums is None:
-            self.facts.sums = summed(self.graph)
-        return self.facts.sums
+        return summed(self.graph)
 
-    @property
+    @_once
     def marks(self) -> list[tuple[object, ...]]:
         """For every operation a key, equal for those that do the same: summands that it reads, overridden rates."""
-        if self.facts.marks is None:
-            self.facts.marks = self._marks()
-        return self.facts.marks
-
-    def _marks(self) -> list[tuple[object, ...]]:
         rated, sums, sharing, kernels = self.machine.operations, self.sums, self.sharing, self.kernels
         marks: list[tuple[object, ...]] = [
             (
@@ -192,35 +184,25 @@ class SearchProblem:
             return ()
         return (self.graph.steps_of(scope), edge, edge.carries and number in self.graph.accumulators)
 
-    @property
+    @_once
     def kernels(self) -> list[Kernel] | None:
         """For every operation its compiled kernel; None where each operation is a kernel."""
         if not self.machine.fuses:
             return None
-        if self.facts.kernels is None:
-            self.facts.kernels = self._kernels()
-        return self.facts.kernels
-
-    def _kernels(self) -> list[Kernel]:
         if self.folded is None or self.whole is None or self.whole.kernels is None:
             return kernels_on(self.machine, self.graph)
         return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
-    @property
+    @_once
     def pass_ends(self) -> dict[int, int]:
         """For operations of flash kernels, by number, the last operation of their pass, whose operands are all held."""
         if not self.machine.flash:
             return {}
-        if self.facts.pass_ends is None:
-            self.facts.pass_ends = self._pass_ends()
-        return self.facts.pass_ends
-
-    def _pass_ends(self) -> dict[int, int]:
         passes = (numbers for attention in attentions(self.graph) for numbers in attention.passes)
         computed = ([k for k in numbers if (kernel := self.kernel(k)) and kernel.runs] for numbers in passes)
         return {k: max(numbers) for numbers in computed for k in numbers}
 
-    @cached_property
+    @_once
     def unstored(self) -> frozenset[str]:
         """Values that stay inside a kernel."""
         pairs = zip(self.kernels or (), self.graph.operations, strict=False)
@@ -236,7 +218,7 @@ class SearchProblem:
         Raises:
             ProgramError: if it cannot be cut so.
         """
-        options = self.facts.decided
+        options = self.decided_options
         cuts, carries = propagation.cuts[number], propagation.carries[number]
         key = (self.kinds[number], tuple(sorted(cuts.items())), tuple(sorted(carries.items())) if carries else ())
         option = options.get(key)
@@ -246,28 +228,20 @@ class SearchProblem:
             options[key] = option
         return option
 
-    @property
+    @_once
     def kinds(self) -> tuple[int, ...]:
         """For every operation a number, the same for those that have the same options."""
-        if self.facts.kinds is None:
-            classes = isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0)
-            self.facts.kinds = classes.operations
-        return self.facts.kinds
+        return isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
 
-    @property
+    @_once
     def heavy(self) -> list[bool]:
         """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
-        if self.facts.heavy is None:
-            self.facts.heavy = self._heavy()
-        return self.facts.heavy
-
-    def _heavy(self) -> list[bool]:
         operations = enumerate(self.graph.operations)
         work = [operation.nest.work * self.graph.times(k) for k, operation in operations]
         most = max(work, default=0)
         return [flops * HEAVY >= most > 0 for flops in work]
 
-    @cached_property
+    @_once
     def floor(self) -> float:
         """Lower bound on the seconds of every schedule: each operation, shared out evenly; of bytes, 0."""
         if self.moves.objective == "bytes":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.ir.program import Program
+from redistrib.programs.schedule.given import End
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.classes import classes_of
@@ -202,19 +203,18 @@ def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | 
 
 def _without(problem: SearchProblem) -> dict[str, SearchProblem]:
     """The problem without each of its pins."""
-    variants: dict[str, SearchProblem] = {}
-    arguments = dict.fromkeys(str(name).partition("/")[0] for name in (*problem.starts, *problem.pins))
-    for root in arguments:
-        starts = {name: form for name, form in problem.starts.items() if name.partition("/")[0] != root}
-        pins: Mapping[str | int, Mapping[str, int | None]] = {
-            name: dims for name, dims in problem.pins.items() if str(name).partition("/")[0] != root
-        }
-        variants[f"argument {root}"] = replace(problem, starts=starts, pins=pins)
-    if problem.ends:
-        variants["results"] = replace(problem, ends={})
-    for k in problem.work:
-        work = {number: cuts for number, cuts in problem.work.items() if number != k}
-        variants[f"operation {problem.graph.operations[k].name}"] = replace(problem, work=work)
+    given, variants = problem.given, dict[str, SearchProblem]()
+    groups: dict[str, set[End]] = {}
+    for end in sorted((*given.types, *given.pins), key=lambda end: isinstance(end, int)):
+        group = f"argument {end.partition('/')[0]}" if isinstance(end, str) else "results"
+        groups.setdefault(group, set()).add(end)
+    for group, ends in groups.items():
+        types = {end: form for end, form in given.types.items() if end not in ends}
+        pins = {end: dims for end, dims in given.pins.items() if end not in ends}
+        variants[group] = replace(problem, given=replace(given, types=types, pins=pins))
+    for k in given.work:
+        work = {number: cuts for number, cuts in given.work.items() if number != k}
+        variants[f"operation {problem.graph.operations[k].name}"] = replace(problem, given=replace(given, work=work))
     return variants
 
 

@@ -48,7 +48,7 @@ class Roles:
     work: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        graph, state = self.problem.graph, {*self.problem.tied.values()}
+        graph, state = self.problem.graph, {*self.problem.given.tied.values()}
         self.arguments = [array for array in graph.inputs if array.name not in state]
         whole = state or {array.name for array in graph.inputs}
         axis = max(self.base.mesh.axes, key=lambda mesh_axis: mesh_axis.size)

@@ -7,7 +7,7 @@ ranked by an estimate that plans no move.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
@@ -15,10 +15,10 @@ from typing import NamedTuple
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.conflicts import reshard_instead
+from redistrib.programs.schedule.given import End, cuts_of
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.search.axes import dim_of
 from redistrib.programs.search.deadline import NEVER, Deadline
-from redistrib.programs.search.decisions import Decisions, cuts_of
+from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.memory import last_held
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.roles import Roles
@@ -39,18 +39,8 @@ class Estimate(NamedTuple):
 def pinned(problem: SearchProblem, order: Sequence[str]) -> Propagation:
     """The pins as cuts; nothing is propagated yet along axes without pins."""
     propagation = Decisions.none(problem).propagation
-    pins: dict[str | int, Mapping[str, int | None]] = {**problem.pins}
-    for number, form in problem.ends.items():
-        pins[number] = {axis: dim_of(form, axis) for axis in propagation.mesh.names}
-    for name, form in problem.starts.items():
-        pins[name] = {axis: dim_of(form, axis) for axis in propagation.mesh.names}
     for axis in order:
-        for end, dims in pins.items():
-            if axis in dims:
-                propagation.cut_array(end if isinstance(end, str) else problem.graph.outputs[end], axis, dims[axis])
-        for number, cuts in problem.work.items():
-            if axis in cuts and axis not in propagation.cuts[number]:
-                propagation.cut_operation(number, axis, cuts[axis])
+        problem.given.cut(propagation, axis)
         reshard_instead(propagation, axis)
     return propagation
 
@@ -64,19 +54,17 @@ def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
                 dict(propagation.cuts[carry]),
                 dict(propagation.carries[carry]),
             )
-    ins = {array.name: cuts_of(propagation.input_type(array.name)) for array in problem.graph.inputs}
-    outs = []
+    ends: dict[End, dict[str, int]] = {
+        array.name: cuts_of(propagation.input_type(array.name)) for array in problem.graph.inputs
+    }
     for number, name in enumerate(problem.graph.outputs):
-        if number in problem.tied:
-            outs.append(dict(ins[problem.tied[number]]))
-        elif name in propagation.maker:
-            k, write = propagation.maker[name]
-            outs.append(
-                cuts_of(propagation.output_type(name, propagation.part(k).signature(propagation.mesh).outs[write]))
-            )
+        if number in problem.given.tied or name not in propagation.maker:
+            ends[number] = dict(ends[problem.given.tied.get(number, name)])
         else:
-            outs.append(dict(ins[name]))
-    return Decisions(propagation, ins, outs)
+            k, write = propagation.maker[name]
+            made = propagation.part(k).signature(propagation.mesh).outs[write]
+            ends[number] = cuts_of(propagation.output_type(name, made))
+    return Decisions(propagation, ends)
 
 
 def propagated(problem: SearchProblem, order: Sequence[str]) -> Decisions:
@@ -120,7 +108,7 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     seconds = problem.moves.objective == "seconds"
     speeds, latency = _speeds(problem) if seconds else (dict.fromkeys(problem.moves.mesh.names, 1.0 / size), 0.0)
     first_types = {
-        array.name: problem.starts.get(array.name, propagation.type_of(array.shape, decisions.ins[array.name]))
+        array.name: problem.given.types.get(array.name, propagation.type_of(array.shape, decisions.ends[array.name]))
         for array in graph.inputs
     }
     forms = {name: {form} for name, form in first_types.items()}

@@ -12,9 +12,10 @@ from typing import Any
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.digests import digest_of_parts
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.schedule.given import cuts_of
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.search.decisions import Decisions, cuts_of, ends_of
+from redistrib.programs.search.decisions import Decisions, ends_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
 from redistrib.programs.search.problem import SearchProblem
@@ -69,7 +70,7 @@ def from_json(text: str, problems: Sequence[SearchProblem], name: str) -> list[F
 def schedule_of(found: FeasibleResult) -> Schedule:
     """The schedule of a result, with all layers."""
     problem, decisions = found.whole
-    return Schedule.of(decisions.propagation, *ends_of(problem, decisions), decisions.sources)
+    return Schedule.of(decisions.propagation, ends_of(problem, decisions), decisions.sources)
 
 
 def _data(found: FeasibleResult) -> dict[str, Any]:
@@ -98,6 +99,5 @@ def _overlap(window: int | None, ahead: Sequence[str], behind: Sequence[str]) ->
 def _decisions(problem: SearchProblem, schedule: Schedule) -> Decisions:
     propagation = Propagation(problem.graph, problem.moves.mesh)
     schedule.decide(propagation)
-    ins = {name: cuts_of(form) for name, form in schedule.starts.items()}
-    outs = [cuts_of(schedule.ends[number]) for number in range(len(problem.graph.outputs))]
-    return Decisions(propagation, ins, outs, dict(schedule.sources))
+    ends = {end: cuts_of(form) for end, form in schedule.types.items()}
+    return Decisions(propagation, ends, dict(schedule.sources))

@@ -13,6 +13,7 @@ import pytest
 import redistrib as rd
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
+from redistrib.programs.schedule.given import Given
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import one_by_one
 from redistrib.programs.search.constants import TIES
@@ -43,7 +44,9 @@ def drawn(seed: int) -> SearchProblem:
     problem = oracle.problem(graph, mesh, profile, ties=TIES, moves=moves(mesh, profile, objective))
     if random.random() < 0.3:
         pinned = random.choice(graph.inputs)
-        problem = replace(problem, pins={pinned.name: {"x": random.choice([None, *range(len(pinned.shape))])}})
+        problem = replace(
+            problem, given=Given(pins={pinned.name: {"x": random.choice([None, *range(len(pinned.shape))])}})
+        )
     arrays = graph.arrays
     pairs = [
         (number, array.name)
@@ -51,7 +54,9 @@ def drawn(seed: int) -> SearchProblem:
         for array in graph.inputs
         if arrays[name].shape == array.shape and name != array.name
     ]
-    return replace(problem, tied=dict([random.choice(pairs)])) if pairs and random.random() < 0.5 else problem
+    if not pairs or random.random() >= 0.5:
+        return problem
+    return replace(problem, given=replace(problem.given, tied=dict([random.choice(pairs)])))
 
 
 def taken(problem: SearchProblem, decisions: Decisions) -> float:
@@ -63,7 +68,7 @@ def taken(problem: SearchProblem, decisions: Decisions) -> float:
 def optimum(problem: SearchProblem) -> float:
     """The least that any cuts along all axes take, every operation on its own."""
     names = problem.moves.mesh.names
-    choices = AxesProblem(replace(problem, ties=0.0), Decisions.none(problem), names, one_by_one(problem)).choices
+    choices = AxesProblem(problem.weighted(ties=0.0), Decisions.none(problem), names, one_by_one(problem)).choices
     solution = solved(choices)
     assert solution.optimal
     if len(choices.nodes) <= 6:

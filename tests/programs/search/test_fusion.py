@@ -20,7 +20,7 @@ from redistrib.programs.search.classes import classes_of
 from redistrib.programs.search.entry import problem_of, tied
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.layers import fold, harmonized, unfold
-from redistrib.programs.search.problem import ProblemFacts, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.kernels.fusion import grouped, kernels_of
@@ -302,8 +302,8 @@ def test_a_folded_graph_has_the_kernels_of_the_whole_one() -> None:
 def test_a_schedule_takes_and_holds_no_more_than_without_fusion() -> None:
     cases = [problem(1), *(oracle.problem(oracle.program(Random(seed)), "x=4") for seed in range(20))]
     for own in cases:
-        fused = replace(own, machine=replace(machine("v5p"), fuses=True), facts=ProblemFacts(), option_cache={})
-        apart = replace(own, machine=replace(machine("v5p"), fuses=False), facts=ProblemFacts(), option_cache={})
+        fused = replace(own, machine=replace(machine("v5p"), fuses=True), facts={})
+        apart = replace(own, machine=replace(machine("v5p"), fuses=False), facts={})
         for decisions in starting(apart):
             one, other = evaluated(fused, decisions), evaluated(apart, decisions)
             assert one.seconds <= other.seconds * (1 + 1e-12)

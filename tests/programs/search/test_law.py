@@ -18,7 +18,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.data import KernelPart, Loop
 from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.moves import Moves
-from redistrib.programs.search.problem import ProblemFacts, SearchProblem
+from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.result import Candidate
 from redistrib.programs.time.constants import MACHINES, machine
 from redistrib.programs.time.kernels.compiled import compiled
@@ -90,7 +90,7 @@ def on(problem: SearchProblem, name: str) -> SearchProblem:
     moves = Moves(problem.moves.mesh, machine(name))
     moves.__dict__["by_axes"] = None
     assert problem.moves.mesh.size <= PLANNED
-    return replace(problem, machine=machine(name), moves=moves, facts=ProblemFacts(), option_cache={})
+    return replace(problem, machine=machine(name), moves=moves, facts={})
 
 
 @pytest.mark.parametrize("name", ["v5e", "h100"])

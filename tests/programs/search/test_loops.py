@@ -171,7 +171,7 @@ def test_no_schedule_that_people_write_is_better() -> None:
 def test_the_weights_of_steps_are_cut_as_they_are_stored() -> None:
     """A schedule to start from cuts stacked weights, but not along the steps; and one cuts hidden units."""
     problem = oracle.traced(step, of_layers(), "{d:4}")
-    ways = [{name.partition("/")[2]: at.get("d") for name, at in own.ins.items()} for own in starting(problem)]
+    ways = [{str(end).partition("/")[2]: at.get("d") for end, at in own.ends.items()} for own in starting(problem)]
     assert {"up": 1, "down": 1} in [{key: one[key] for key in ("up", "down")} for one in ways]
     assert {"up": 2, "down": 1} in [{key: one[key] for key in ("up", "down")} for one in ways]
 

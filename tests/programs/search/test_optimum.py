@@ -14,6 +14,7 @@ import pytest
 from redistrib.lang.types import DistType
 from redistrib.programs.lower.build import build
 from redistrib.programs.lower.versions import MovePlanner
+from redistrib.programs.schedule.given import Given
 from redistrib.programs.search import exact, integer
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
@@ -136,15 +137,8 @@ def test_random_programs_against_building_everything(seed: int) -> None:
     tried = itertools.product(*map(range, map(len, axes_problem.options)))
     for choice in itertools.islice(tried, 0, None, max(1, math.prod(map(len, axes_problem.options)) // 150)):
         decisions = axes_problem.chosen(choice)
-        starts = {
-            name: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-            for name, at in decisions.ins.items()
-        }
-        ends = {
-            number: decisions.propagation.type_of(decisions.propagation.arrays[name].shape, at)
-            for number, (name, at) in enumerate(zip(graph.outputs, decisions.outs, strict=True))
-        }
-        program = build(decisions.propagation, MovePlanner(problem.machine.links), inputs=starts, outputs=ends)
+        types = ends_of(problem, decisions)
+        program = build(decisions.propagation, MovePlanner(problem.machine.links), types=types)
         assert simulate(program, problem.machine).seconds >= best * (1 - 1e-9)
 
 
@@ -206,9 +200,9 @@ def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: i
     assert together.optimal
     assert 0 < together.bound <= searched(problem, "p").price * (1 + 1e-9)
     decisions = axes_problem.chosen(together.choice)
-    starts, ends = ends_of(problem, decisions)
+    types = ends_of(problem, decisions)
     made = simulate(
-        build(decisions.propagation, MovePlanner(problem.machine.links), inputs=starts, outputs=ends), problem.machine
+        build(decisions.propagation, MovePlanner(problem.machine.links), types=types), problem.machine
     ).seconds
     assert made == pytest.approx(together.bound, rel=1e-9)
 
@@ -220,7 +214,7 @@ def test_results_that_are_pinned_otherwise_are_not_alike() -> None:
     form = models.form(64, 64)
     problem = oracle.traced(both, (form, form, form), "x=4")
     assert len({*classes_of(problem).operations}) == 2
-    pinned = replace(problem, pins={0: {"x": "0"}, 1: {"x": "1"}})
+    pinned = replace(problem, given=Given(pins={0: {"x": 0}, 1: {"x": 1}}))
     assert len({*classes_of(pinned).operations}) == 4
-    ending = replace(problem, ends={0: DistType.parse("[16{x}64, 64]")})
+    ending = replace(problem, given=Given({0: DistType.parse("[16{x}64, 64]")}))
     assert len({*classes_of(ending).operations}) == 4

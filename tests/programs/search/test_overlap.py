@@ -174,7 +174,7 @@ def gap(problem: SearchProblem) -> float | None:
     own = evaluated(problem, apart.result.decisions)
     assert found.price <= own.seconds * (1 + 1e-6)
     names = problem.moves.mesh.names
-    axes = AxesProblem(replace(problem, ties=0.0), Decisions.none(problem), names, one_by_one(problem))
+    axes = AxesProblem(problem.weighted(ties=0.0), Decisions.none(problem), names, one_by_one(problem))
     if math.prod(map(len, axes.options)) > 1500:
         return None
     choices = itertools.product(*(range(len(options)) for options in axes.options))

@@ -50,7 +50,7 @@ def test_decoding_with_a_cache_of_32768_tokens_on_64_chips() -> None:
     found, seconds = searched(decode, args, mesh, limit=60, **options)
     assert seconds < 4 * SECONDS
     assert found.joint_bound <= found.seconds < 1.5 * found.joint_bound
-    cut = found.result.decisions.ins
+    cut = found.result.decisions.ends
     assert all({*cut[f"params/layers/{name}"]} == {"data", "model"} for name in ("gate", "up", "down"))
 
 

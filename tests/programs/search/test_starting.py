@@ -60,7 +60,7 @@ def test_what_people_write_is_among_the_schedules_to_start_from(state: bool) -> 
         "fsdp x megatron": [rd.along("d", DATA), rd.along("t", MEGATRON), rd.along("d", {"params": "first"})],
     }
     found = [
-        {name: {*at} for name, at in decisions.ins.items() if name.rpartition("/")[2] in (*MEGATRON, "x", "y")}
+        {name: {*at} for name, at in decisions.ends.items() if str(name).rpartition("/")[2] in (*MEGATRON, "x", "y")}
         for decisions in starting(own)
     ]
     for name, tactics in written.items():
@@ -80,8 +80,8 @@ def test_pins_hold_in_all() -> None:
     listed = list(starting(own))
     assert len(listed) > 1
     for decisions in listed:
-        assert decisions.ins["x"]["d"] == 1
-        assert "t" not in decisions.ins["params/0/up"]
+        assert decisions.ends["x"]["d"] == 1
+        assert "t" not in decisions.ends["params/0/up"]
         assert decisions.propagation.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
         program_of(own, decisions, "p")
 
@@ -185,7 +185,7 @@ def start_with(own: SearchProblem, *tactics: Any) -> bool:
     """Whether a schedule to start from lays arguments out, and cuts products, as tactics do."""
     arguments_, products = chosen_by(own, *tactics)
     for decisions in starting(own):
-        at = {name: tuple(sorted(cuts)) for name, cuts in decisions.ins.items()}
+        at = {name: tuple(sorted(cuts)) for name, cuts in decisions.ends.items() if isinstance(name, str)}
         heavy = [cuts for cuts, heavy in zip(decisions.propagation.cuts, own.heavy, strict=True) if heavy]
         if at == {name: tuple(sorted(axes)) for name, axes in arguments_.items()} and heavy == products:
             return True
@@ -254,5 +254,5 @@ def test_the_cache_of_a_step_of_decoding_has_examples_and_is_no_weight() -> None
     args = ({name: models.form(64, 64) for name in "qko"}, models.form(16, 32, 64), models.form(16, 64))
     given = prepare(decode, args, MESH, None, None, None)
     own = problem_of(given, MESH, (), tied(decode, given, {"cache": 0}), machine("gpu"), "seconds")
-    sharded = [one for one in starting(own) if all(one.ins[f"w/{name}"] for name in "qko") and one.ins["cache"]]
-    assert any(one.ins["cache"].get("d") == 0 and "d" in one.ins["w/q"] for one in sharded)
+    sharded = [one for one in starting(own) if all(one.ends[f"w/{name}"] for name in "qko") and one.ends["cache"]]
+    assert any(one.ends["cache"].get("d") == 0 and "d" in one.ends["w/q"] for one in sharded)
