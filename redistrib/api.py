@@ -358,37 +358,26 @@ def distribute(
     need("redistrib.programs.run", "rd.distribute")
     need("jax")
     from redistrib.backends.jax.platforms import Platform
+    from redistrib.programs.rules.traced import TraceOptions
     from redistrib.programs.run.devices import meshes
     from redistrib.programs.run.entry import distributed
-    from redistrib.programs.run.prepared import prepare, require_trip_count
+    from redistrib.programs.run.prepared import prepare
 
-    require_trip_count(trip_count)
     if not isinstance(ahead, bool):
         raise ProgramError("", "", "Arguments", f"ahead is {ahead!r}; give True or False")
     if isinstance(schedule, str) and schedule == "auto":
         from redistrib.programs.search.entry import search
 
         result = search(
-            fn,
-            args,
-            mesh,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            memory_limit=memory_limit,
-            machine=machine,
-            rules=rules,
-            donate=donate,
-            exact=exact,
-            trip_count=trip_count,
-        )
+            fn, args, mesh, in_shardings=in_shardings, out_shardings=out_shardings, memory_limit=memory_limit,
+            machine=machine, rules=rules, donate=donate, exact=exact, trip_count=trip_count,
+        )  # fmt: skip
         if not ahead:
             return result[0].distributed
         schedule = result.schedule
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
-    prepared = prepare(
-        fn, args, axes, in_shardings, out_shardings, rules,
-        exact=exact, platform=Platform.of(jax_mesh).name, trip_count=trip_count,
-    )  # fmt: skip
+    options = TraceOptions(rules or {}, exact, True, Platform.of(jax_mesh).name, trip_count)
+    prepared = prepare(fn, args, axes, in_shardings, out_shardings, options)
     names = (donate,) if isinstance(donate, str) else donate
     return distributed(prepared, jax_mesh, axes, schedule, machine, donate=names, memory_limit=limit, ahead=ahead)

@@ -21,6 +21,7 @@ import redistrib as rd
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Opens
 from redistrib.programs.rules.inline import trace
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.region import REGIONS
 from tests.fuzz import closures, operations, primitives, structured, windows
@@ -150,7 +151,7 @@ def _work(function: Function, mesh: dict[str, int], rng: random.Random) -> list[
     with jax.enable_x64(function.wide):
         rules = {kind: rule for kind, rule in REGIONS.items() if record_of(kind).opens is not Opens.LOOP}
         names = leaf_names(function, function.arguments)
-        graph = trace(function, function.arguments, names, rules, opens_loops=True).graph
+        graph = trace(function, function.arguments, names, TraceOptions(rules, opens_loops=True)).graph
     tactics = []
     for axis in rng.choices(sorted(mesh), k=2):
         options = [

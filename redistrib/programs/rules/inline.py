@@ -29,7 +29,6 @@ from redistrib.programs.rules import (  # noqa: F401  # they fill the table
     reduce,
     windows,
 )
-from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.called import JittedCalls
 from redistrib.programs.rules.constraints import CUT, constrained, cut_here
 from redistrib.programs.rules.counting import Counting, with_batch
@@ -55,26 +54,15 @@ from redistrib.programs.rules.ranges import of_constant
 from redistrib.programs.rules.reduce import by_integers, of_booleans
 from redistrib.programs.rules.repeated import Repeated
 from redistrib.programs.rules.shard_maps import REGION, region
-from redistrib.programs.rules.traced import Traced
+from redistrib.programs.rules.traced import Traced, TraceOptions
 from redistrib.programs.rules.unrolled import unrolled
-
-UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
 
 
 def trace(
     function: Callable[..., Any] | jex.ClosedJaxpr,
     args: Sequence[Any],
     names: Sequence[str],
-    rules: Mapping[str, Rule] | None = None,
-    *,
-    exact: bool = False,
-    opens_loops: bool = False,
-    platform: str = "",
-    trip_count: int = 1,
-    unrolled_up_to: int = UNROLLED,
-    parts: int = 1,
-    divided: frozenset[int] = frozenset(),
-    axes: MeshAxes | None = None,
+    options: TraceOptions | None = None,
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -82,27 +70,17 @@ def trace(
         function: as for `jax.jit`; or one that is traced.
         args: its arguments, arrays or `jax.ShapeDtypeStruct`.
         names: of the leaves of the arguments, in order.
-        rules: rules of primitives that override the library's.
-        exact: whether no partial sum may pass an operation.
-        opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
-        platform: of the devices, as JAX calls it; by default JAX's default.
-        trip_count: the number of steps that a `while` counts as.
-        unrolled_up_to: steps of the longest scan that is unrolled where loops do not become loops of the graph.
-        parts: devices that reductions and cumulative operations may be cut over, see `in_parts`.
-        divided: numbers among `Traced.divisible` of those that are made so that they can be cut.
-        axes: the mesh axes that the function may name; by default none.
+        options: rules, and what becomes of loops.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
+    options = options or TraceOptions()
     if isinstance(function, jex.ClosedJaxpr):
         closed, shapes = function, [*function.out_avals]
     else:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    tracer = _Tracer(
-        {**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend(), trip_count,
-        unrolled_up_to, parts, divided, axes or MeshAxes(),
-    )  # fmt: skip
+    tracer = _Tracer({**RULES, **options.rules}, options, options.parts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
     env: dict[Any, Atom] = {
         var: tracer.input(name, var.aval) for var, name in zip(closed.jaxpr.invars, names, strict=True)
@@ -132,15 +110,8 @@ def trace(
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
-    given_rules: Mapping[str, Rule]  # those of the user alone
-    exact: bool = False
-    opens_loops: bool = False
-    platform: str = ""
-    trip_count: int = 1
-    unrolled_up_to: int = UNROLLED
-    parts: int = 1
-    divided: frozenset[int] = frozenset()
-    axes: MeshAxes = field(default_factory=MeshAxes)
+    options: TraceOptions
+    parts: int  # over which what is traced now may be cut
     inputs: list[Array] = field(default_factory=list)  # the arguments, and captured arrays as they are met
     in_keys: dict[int, Any] = field(default_factory=dict)  # implementations of inputs that are random keys
     constants: list[Any] = field(default_factory=list)  # values of the captured arrays
@@ -165,7 +136,7 @@ class _Tracer:
     calls: JittedCalls = field(default_factory=JittedCalls)
 
     def __post_init__(self) -> None:
-        self.nests = Nests(self.exact, self.trip_count, self.axes)
+        self.nests = Nests(self.options)
 
     def input(self, name: str, aval: Any) -> str:
         form = form_of(aval)
@@ -248,7 +219,7 @@ class _Tracer:
         if isinstance(rule := self.rules.get(called), CallRule) and self.calls.is_call_of(eqn, called, rule):
             return self.equation(eqn, ins, source, called)
         if kind == "platform_index" and kind not in self.rules:  # of a function with a branch for each platform
-            return [Lit(np.int32(of_platform(eqn.params["platforms"], self.platform)))]
+            return [Lit(np.int32(of_platform(eqn.params["platforms"], self.options.platform or jax.default_backend())))]
         if kind == "cond" and isinstance(ins[0], Lit):
             branches = eqn.params["branches"]
             branch = branches[min(max(int(ins[0].value), 0), len(branches) - 1)]
@@ -258,16 +229,16 @@ class _Tracer:
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source, self.used(eqn))
-        effects.require_known(eqn, kind in self.given_rules)
+        effects.require_known(eqn, kind in self.options.rules)
         if kind == REGION and kind in self.rules:
             return region(self, eqn, ins, source)
         if kind == "add_any":  # where a scan begins to add up gradients
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
             if len(others) < len(ins):
                 return others or ins[:1]
-        if self.opens_loops and kind in loops.LOOPS and kind not in self.rules:
+        if self.options.opens_loops and kind in loops.LOOPS and kind not in self.rules:
             return loops.LOOPS[kind](self, eqn, ins, source)
-        if kind == "scan" and (eqn.params["length"] <= self.unrolled_up_to or loops.is_unrolled(eqn.params)):
+        if kind == "scan" and (eqn.params["length"] <= self.options.unrolled_up_to or loops.is_unrolled(eqn.params)):
             if eqn.params["length"] > 1 and not loops.is_unrolled(eqn.params):
                 self.unrolled[source, eqn.params["length"]] = None
             return unrolled(self, eqn, ins, source)
@@ -285,15 +256,15 @@ class _Tracer:
                 results = iter(self.equation(read.eqn, [ins[k] for k in read.ins], source) if read else ())
                 read_alone = [next(results) if is_used else Lit(None) for is_used in used]
                 return [ins[passed[k]] if k in passed else atom for k, atom in enumerate(read_alone)]
-        is_divisible = kind not in self.given_rules and bool(ins) and isinstance(ins[0], str)
-        made = in_parts(eqn, self.parts, exact=self.exact) if is_divisible else None
+        is_divisible = kind not in self.options.rules and bool(ins) and isinstance(ins[0], str)
+        made = in_parts(eqn, self.parts, exact=self.options.exact) if is_divisible else None
         if made is None:
             outs = self.equation(eqn, ins, source)
             names = self.operations[-1].ins
-            if kind not in self.given_rules and names == tuple(ins) and self.ranges.keys().isdisjoint(names):
+            if kind not in self.options.rules and names == tuple(ins) and self.ranges.keys().isdisjoint(names):
                 self.repeated.note(eqn, self.parts, *self.latest)
             return outs
-        is_divided = len(self.divisible) in self.divided  # blocks have no blocks
+        is_divided = len(self.divisible) in self.options.divided  # blocks have no blocks
         outs = self.made_of(made(), ins, source, 1) if is_divided else self.equation(eqn, ins, source)
         self.divisible.append("" if is_divided else str(outs[0]))
         return outs
@@ -318,7 +289,7 @@ class _Tracer:
     def equation(self, eqn: Any, ins: Sequence[Atom], source: str, called: str = "") -> list[Atom]:
         """Add an equation as the operation of its rule, or as two."""
         literals = {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)}
-        equation = self.nests.equation(eqn, literals, called, self.given_rules)
+        equation = self.nests.equation(eqn, literals, called, self.options.rules)
         names: Sequence[str] = [atom for atom in ins if isinstance(atom, str)]
         is_ours = self.rules.get(equation.kind) is RULES.get(equation.kind)
         if equation.record.positions is Positions.LOOKED_UP and is_ours:

@@ -23,6 +23,7 @@ from redistrib.programs.rules.equation import (
     with_scalar_condition,
 )
 from redistrib.programs.rules.sums import passing
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.rules.unrolled import UnrollingTracer, unrolled
 
 
@@ -32,8 +33,7 @@ class Tracer(UnrollingTracer, Protocol):
     operations: list[Operation]
     loops: list[LoopScope]
     scope: int | None
-    exact: bool
-    trip_count: int
+    options: TraceOptions
 
     def named(self, kind: str) -> str: ...
 
@@ -95,7 +95,7 @@ def _while(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[A
     tested, fixed, starts = form.operands(ins)
     forms = [form_of(var.aval) for var in eqn.outvars]
     starts = _materialized(tracer, starts, forms)
-    loop = OpenLoop(tracer, "while", tracer.trip_count, source)
+    loop = OpenLoop(tracer, "while", tracer.options.trip_count, source)
     carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
     (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*tested, *carries], source)
     loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
@@ -213,7 +213,7 @@ class OpenLoop:
         shape = min(read, written, key=len)
         dims = tuple((f"d{k}",) for k in range(len(shape)))
         form = ArrayForm(tuple(shape), dtype)
-        sums = () if self.tracer.exact else passing(Equation(jax.lax.copy_p, {}, (form,), (form,), {}))
+        sums = () if self.tracer.options.exact else passing(Equation(jax.lax.copy_p, {}, (form,), (form,), {}))
 
         def access(name: str, side: Sequence[int]) -> Access:
             return Access(name, ((), *dims), (side[0],)) if len(side) > len(shape) else Access(name, dims)

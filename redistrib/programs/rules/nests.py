@@ -12,7 +12,6 @@ from redistrib.cache import Key
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Effects, Record, Tails
 from redistrib.programs.rules import effects
-from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
     RULES,
     ArrayForm,
@@ -28,6 +27,7 @@ from redistrib.programs.rules.in_parts import SMALL
 from redistrib.programs.rules.keys import nest_of_keys
 from redistrib.programs.rules.ranges import of_result
 from redistrib.programs.rules.sums import passing
+from redistrib.programs.rules.traced import TraceOptions
 
 
 class Derived(NamedTuple):
@@ -49,14 +49,10 @@ class Nests:
     """The nests of equations that were traced.
 
     Attributes:
-        exact: whether no partial sum may pass an operation.
-        trip_count: steps that a `while` counts as.
-        axes: the mesh axes that functions may name.
+        options: of the trace.
     """
 
-    exact: bool
-    trip_count: int = 1
-    axes: MeshAxes = field(default_factory=MeshAxes)
+    options: TraceOptions
     _derived: dict[Hashable, Derived] = field(default_factory=dict)
     _equations: dict[Key, Equation] = field(default_factory=dict)
     _keys: dict[int, Key] = field(default_factory=dict)  # of these equations, by `id`
@@ -93,7 +89,8 @@ class Nests:
         key = None if shared is None else (shared, *[(k, *map(repr, bounds)) for k, bounds in ranges.items()])
         derived = self._derived.get(key) if key is not None else None
         if derived is None:
-            bounded = replace(equation, ranges=ranges, exact=self.exact, trip_count=self.trip_count, axes=self.axes)
+            how = self.options
+            bounded = replace(equation, ranges=ranges, exact=how.exact, trip_count=how.trip_count, axes=how.axes)
             derived = self._by(bounded, rule)
             if key is not None:
                 self._derived[key] = derived
@@ -120,7 +117,7 @@ class Nests:
         if nest is None or is_effect or (is_plain and not small):
             nest = nest or whole(equation)
             opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
-        elif self.exact:
+        elif self.options.exact:
             linear = ()
         elif rule is RULES.get(kind) and not keyed:
             place = {k: number for number, k in enumerate(equation.reads)}

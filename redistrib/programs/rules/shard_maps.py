@@ -10,9 +10,9 @@ from jax.extend import core as jex
 
 from redistrib.errors import JaxVersionError, ProgramError
 from redistrib.programs.ir.graph import Operation, Pinned
-from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.effects import effects_of
 from redistrib.programs.rules.equation import ArrayForm, Atom, form_of
+from redistrib.programs.rules.traced import TraceOptions
 
 REGION = "shard_map"
 
@@ -66,7 +66,7 @@ class RegionTracer(Protocol):
     """The part of a tracer that regions need."""
 
     operations: list[Operation]
-    axes: MeshAxes
+    options: TraceOptions
 
     def equation(self, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]: ...
 
@@ -80,9 +80,10 @@ def region(tracer: RegionTracer, eqn: Any, ins: Sequence[Atom], source: str) -> 
         ProgramError: if its mesh has axes that no axes of the program's mesh stand for, or its body has an effect.
     """
     specs = ShardMap.of(eqn.params)
-    axes = tracer.axes.matched(specs.shape)
+    own = tracer.options.axes
+    axes = own.matched(specs.shape)
     if axes is None:
-        ours = str(dict(tracer.axes.sizes)) if tracer.axes.sizes else "no mesh with names"
+        ours = str(dict(own.sizes)) if own.sizes else "no mesh with names"
         raise ProgramError(
             REGION, "", "Place", f"it is over the mesh {dict(specs.shape)}, and the function is distributed over "
             f"{ours}; give a mesh with axes of these sizes, or write the region without jax.shard_map and jax.pmap",
@@ -95,9 +96,9 @@ def region(tracer: RegionTracer, eqn: Any, ins: Sequence[Atom], source: str) -> 
     names = [tracer.materialized(atom, form_of(var.aval)) for atom, var in zip(ins, eqn.invars, strict=True)]
     outs = tracer.equation(eqn, names, source)
     operation = tracer.operations[-1]
-    manual = [axis for axis in tracer.axes.sizes if any(axis in axes[name] for name in specs.manual)]
-    cut = tuple((axis, tracer.axes.sizes[axis], shard_dim(axis)) for axis in manual)
-    if not tracer.axes.is_inside:
+    manual = [axis for axis in own.sizes if any(axis in axes[name] for name in specs.manual)]
+    cut = tuple((axis, own.sizes[axis], shard_dim(axis)) for axis in manual)
+    if not own.is_inside:
         free = frozenset(operation.nest.position) - {dim for _, _, dim in cut}
         tracer.operations[-1] = replace(operation, pinned=Pinned(cut, free))
     return outs

@@ -14,10 +14,52 @@ import numpy as np
 
 from redistrib.backends.jax.host_values import digest_of_host_value, is_of_host
 from redistrib.digests import digest_of_parts
+from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.rules.axes import MeshAxes
+from redistrib.programs.rules.equation import Rule
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _SET = re.compile(r"frozenset\(\{(.*?)\}\)")
+UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """How a function is traced.
+
+    Attributes:
+        rules: of primitives, which override the library's.
+        exact: whether no partial sum may pass an operation.
+        opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
+        platform: of the devices, as JAX calls it; by default JAX's default.
+        trip_count: the number of steps that a `while` counts as.
+        unrolled_up_to: steps of the longest scan that is unrolled where loops do not become loops of the graph.
+        parts: devices that reductions and cumulative operations may be cut over, see `in_parts`.
+        divided: numbers among `Traced.divisible` of those that are made so that they can be cut.
+        axes: the mesh axes that the function may name; by default none.
+
+    Raises:
+        ProgramError: if `exact` is neither true nor false, or `trip_count` is no integer from 0 on.
+    """
+
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    exact: bool = False
+    opens_loops: bool = False
+    platform: str = ""
+    trip_count: int = 1
+    unrolled_up_to: int = UNROLLED
+    parts: int = 1
+    divided: frozenset[int] = frozenset()
+    axes: MeshAxes = field(default_factory=MeshAxes)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.exact, bool):
+            raise ProgramError("", "", "Arguments", f"exact is {self.exact!r}; give True or False")
+        count: Any = self.trip_count
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            why = f"trip_count is {count!r}; give the steps of a while, an integer"
+            raise ProgramError("", "", "Arguments", why)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,8 +19,8 @@ from redistrib.lang.types import DistType, require_even
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Opens
 from redistrib.programs.rules.axes import MeshAxes
-from redistrib.programs.rules.inline import UNROLLED, trace
-from redistrib.programs.rules.traced import Traced
+from redistrib.programs.rules.inline import trace
+from redistrib.programs.rules.traced import Traced, TraceOptions
 from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their rules are in the table
 from redistrib.programs.run.arguments import leaf_names, parameter_names
 from redistrib.programs.run.collection import uncollected
@@ -38,7 +38,8 @@ class Prepared:
         args: its arguments.
         parameters: their names.
         types: of inputs and outputs that are given.
-        retrace: traces the function again.
+        options: how it was traced.
+        traced_with: traces it with other options.
     """
 
     name: str
@@ -46,34 +47,35 @@ class Prepared:
     args: tuple[Any, ...]
     parameters: tuple[str, ...]
     types: dict[End, DistType]
-    retrace: Callable[..., Traced]
+    options: TraceOptions
+    traced_with: Callable[[TraceOptions], Traced]
 
-    def divided(self, numbers: frozenset[int]) -> Prepared:
-        """The same with some operations, by their number in `traced.divisible`, made so that they can be cut."""
-        return replace(self, traced=self.retrace(divided=numbers))
+    def again(self, **options: Any) -> Prepared:
+        """The same, traced with some other options."""
+        return replace(self, traced=self.traced_with(replace(self.options, **options)))
 
 
 def prepare(
-    function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
-    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = True, platform: str = "",
-    trip_count: int = 1, unrolled_up_to: int = UNROLLED,
-) -> Prepared:  # fmt: skip
-    """Trace a function, and read the shardings of its arguments and results."""
+    function: Callable[..., Any],
+    args: Any,
+    mesh: Mesh,
+    in_shardings: Any,
+    out_shardings: Any,
+    options: TraceOptions | None,
+) -> Prepared:
+    """Trace a function, and read the shardings of its arguments and results; by default, loops are opened."""
     args = jax.tree.map(form_in_default, tuple(args) if isinstance(args, tuple | list) else (args,))
-    if not isinstance(exact, bool):
-        raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
-    require_trip_count(trip_count)
-    region_rules = {
-        kind: rule for kind, rule in REGIONS.items() if not (opens_loops and record_of(kind).opens is Opens.LOOP)
+    options = options or TraceOptions(opens_loops=True)
+    rules = {
+        kind: rule
+        for kind, rule in REGIONS.items()
+        if not (options.opens_loops and record_of(kind).opens is Opens.LOOP)
     }
-    names = leaf_names(function, args)
-    retrace = partial(
-        trace, function, args, names, {**region_rules, **(rules or {})}, exact=exact, opens_loops=opens_loops,
-        platform=platform, trip_count=trip_count, unrolled_up_to=unrolled_up_to, parts=mesh.size,
-        axes=MeshAxes({axis.name: axis.size for axis in mesh.axes}),
-    )  # fmt: skip
+    axes = MeshAxes({axis.name: axis.size for axis in mesh.axes})
+    options = replace(options, rules={**rules, **options.rules}, parts=mesh.size, axes=axes)
+    traced_with = partial(trace, function, args, leaf_names(function, args))
     with uncollected():
-        traced = retrace()
+        traced = traced_with(options)
     if traced.host_results:
         number = traced.host_results[0]
         raise ProgramError(
@@ -89,17 +91,7 @@ def prepare(
     types = dict[End, DistType](_types("out_shardings", out_shardings, tree, paths, shapes, mesh).items())
     types |= {graph.inputs[number].name: form for number, form in inputs.items()}
     parameters = tuple(parameter_names(function, args))
-    return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, types, retrace)
-
-
-def require_trip_count(count: Any) -> None:
-    """Refuse a value that is no number of steps.
-
-    Raises:
-        ProgramError: if it is no integer from 0 on.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ProgramError("", "", "Arguments", f"trip_count is {count!r}; give the steps of a while, an integer")
+    return Prepared(getattr(function, "__name__", "main"), traced, args, parameters, types, options, traced_with)
 
 
 def _types(

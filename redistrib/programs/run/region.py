@@ -29,6 +29,7 @@ from redistrib.programs.rules.inline import trace
 from redistrib.programs.rules.opened import calls
 from redistrib.programs.rules.shard_maps import REGION
 from redistrib.programs.rules.sums import can_be_summed, sum_identity
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.jax.program import TracedRange
 from redistrib.programs.schedule.factors import Factor, factors
 
@@ -69,16 +70,14 @@ class Region:
     ) -> None:
         args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
         names = [f"a{k}" for k in range(len(args))]
-        traced = trace(
-            function,
-            args,
-            names,
+        options = TraceOptions(
             {**REGIONS, **(equation.rules if rules is None else rules)},
-            exact=equation.exact,
+            equation.exact,
             trip_count=equation.trip_count,
             unrolled_up_to=0,  # loops stay loops
             axes=axes or equation.axes.inside(),
         )
+        traced = trace(function, args, names, options)
         self.graph: Graph = traced.graph.unpinned()  # nothing moves inside
         self.constants = tuple(map(as_integers, traced.constants))
         self.factors = [

@@ -14,6 +14,7 @@ from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.cost.presets import MachineLike
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.devices import machine_on
 from redistrib.programs.run.entry import donated_by
@@ -142,12 +143,12 @@ def search(
             hardware,
         )  # fmt: skip
         hardware = replace(hardware, flash=flash or hardware.flash)
+        tracing = TraceOptions(rules or {}, exact, True, _platform(mesh), trip_count)
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
-    prepared_on = partial(prepare, rules=rules, exact=exact, platform=_platform(mesh), trip_count=trip_count)
     with status_shown("searching", progress, limit) as report_progress:
 
         def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:
@@ -156,7 +157,7 @@ def search(
             return replace(problem, overlap=overlap, donated=donated)
 
         with raised_in_all("search", lambda: together.processes):
-            prepared = prepared_on(fn, args, tried[0], in_shardings, out_shardings)  # several: no shardings
+            prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, tracing)  # several: no shardings
             pinned = problem_on(*ways[0]) if together.is_between else None
 
         def searched() -> list[FeasibleResult | None]:
@@ -190,7 +191,7 @@ def search(
                 listed.append(Candidate(result, prepared, candidate_mesh if mesh is None else mesh, most, limit))
         pipelines: Iterable[Staged] = ()
         if family and batch and devices:
-            opened = prepared_on(fn, args, Mesh(()), None, None, opens_loops=False, unrolled_up_to=0)
+            opened = prepare(fn, args, Mesh(()), None, None, replace(tracing, opens_loops=False, unrolled_up_to=0))
             pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective, family)
         for pipeline_result in pipelines:
             report_progress(pipeline_result.name)

@@ -17,7 +17,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.graph import Array, Graph
 from redistrib.programs.ir.program import Program
-from redistrib.programs.rules.inline import UNROLLED
+from redistrib.programs.rules.traced import UNROLLED, TraceOptions
 from redistrib.programs.run.prepared import Prepared, prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import matching, together
@@ -86,12 +86,12 @@ def pipeline(
     chosen = devices_of(devices, layout)
     model = cost_model(machine or preset_of(chosen[0].platform))
     first, *others = unrolled_up_to(layout)
-    prepared = prepare(fn, args, Mesh(()), None, None, rules, opens_loops=False, unrolled_up_to=first)
+    prepared = prepare(fn, args, Mesh(()), None, None, TraceOptions(rules or {}, unrolled_up_to=first))
     function = partial(in_stages, batch=batch, stages=layout.pipeline * layout.chunks)
     try:
         return _pipelined(function(prepared), layout, model, chosen, require_parts=True)
     except ProgramError as error:
-        unrolled = [replace(prepared, traced=prepared.retrace(unrolled_up_to=steps)) for steps in others]
+        unrolled = [prepared.again(unrolled_up_to=steps) for steps in others]
         if not unrolled or unrolled[0].traced.unrolled == prepared.traced.unrolled:
             return _pipelined(function(prepared), layout, model, chosen)  # tensor parts repeat the work of such loops
         return _pipelined(function(unrolled[0], why=str(error)), layout, model, chosen)

@@ -16,6 +16,7 @@ from redistrib.programs.ir.graph import Graph
 from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST
 from redistrib.programs.ir.reference import run_nest
 from redistrib.programs.rules.inline import trace
+from redistrib.programs.rules.traced import TraceOptions
 
 ROOM = Path(__file__).parents[3] / "redistrib" / "programs"
 PLACE = "ir/loops.py"
@@ -94,7 +95,7 @@ def nested(x: Any, w: Any, b: Any) -> Any:
 def test_a_loop_says_all_that_running_it_takes(function: Callable[..., Any]) -> None:
     random = np.random.default_rng(0)
     args = [random.normal(size=shape).astype(np.float32) for shape in ((4, 4), (3, 4, 4), (3, 4))]
-    graph = trace(function, args, ["x", "w", "b"], {}, opens_loops=True).graph
+    graph = trace(function, args, ["x", "w", "b"], TraceOptions(opens_loops=True)).graph
     assert graph.loops
     for actual, expected in zip(run(graph, args), jax.tree.leaves(function(*args)), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
@@ -102,7 +103,7 @@ def test_a_loop_says_all_that_running_it_takes(function: Callable[..., Any]) -> 
 
 def test_a_loop_of_a_graph_is_one_value() -> None:
     forms = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((4, 4), (3, 4, 4), (3, 4))]
-    graph = trace(scanned, forms, ["x", "w", "b"], {}, opens_loops=True).graph
+    graph = trace(scanned, forms, ["x", "w", "b"], TraceOptions(opens_loops=True)).graph
     (loop,) = graph.loops
     assert (loop.steps, loop.reverse, loop.parent, loop.test) == (3, True, None, None)
     assert [one.array for one in loop.entries] == ["w", "b"]

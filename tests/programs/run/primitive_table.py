@@ -24,6 +24,7 @@ from redistrib.programs.rules.equation import RULES, Equation, ValueRange
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.rules.shard_maps import REGION
 from redistrib.programs.rules.sums import passing
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.prepared import REGIONS
 from tests.programs.run.test_shardy import ALL
@@ -89,7 +90,7 @@ def equations() -> dict[str, list[Equation]]:
 
     kinds = {kind: recorded(kind) for kind in RULES if kind not in CALLBACKS}
     for function, args in ALL.values():
-        trace(function, args, leaf_names(function, args), {**REGIONS, **kinds})
+        trace(function, args, leaf_names(function, args), TraceOptions({**REGIONS, **kinds}))
     return found
 
 

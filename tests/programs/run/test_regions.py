@@ -15,7 +15,7 @@ from redistrib.backends.jax import private
 from redistrib.errors import CutError, ProgramError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.ir.program import Compute, Loop
-from redistrib.programs.rules.inline import UNROLLED
+from redistrib.programs.rules.traced import UNROLLED
 from tests.messages import exactly
 from tests.programs.run.models import recurrent, whole
 from tests.programs.run.primitives import CASES

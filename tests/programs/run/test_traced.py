@@ -20,6 +20,7 @@ from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.ir.program import Compute
 from redistrib.programs.rules import inline, nests
 from redistrib.programs.rules.repeated import Repeated
+from redistrib.programs.rules.traced import TraceOptions
 from tests.messages import exactly
 from tests.programs.run.models import recurrent, whole
 
@@ -302,7 +303,7 @@ def test_a_jaxpr_that_is_called_again_becomes_what_it_would_alone(monkeypatch: p
 
     def traced() -> tuple[object, ...]:
         args = (whole(8, 8), whole(10, 10), jax.ShapeDtypeStruct((8,), jnp.int32))
-        got = inline.trace(function, args, ["x", "wide", "at"], parts=4, divided=frozenset({1}))
+        got = inline.trace(function, args, ["x", "wide", "at"], TraceOptions(parts=4, divided=frozenset({1})))
         operations = [
             (
                 replace(operation.nest, body=None),

@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 
 from redistrib.lang.mesh import Mesh
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.prepared import prepare
 
 N = 64
@@ -70,7 +71,9 @@ def test_a_while_in_a_branch_that_runs_whole_has_the_work_of_its_steps(steps: in
     def branches(x: jax.Array, w: jax.Array) -> jax.Array:
         return lax.cond(x[0, 0] > 0, until_small, lambda x, w: x, x, w)
 
-    made = prepare(branches, (MATRIX, MATRIX), Mesh.of({"d": 1}), None, None, None, trip_count=steps)
+    made = prepare(
+        branches, (MATRIX, MATRIX), Mesh.of({"d": 1}), None, None, TraceOptions(opens_loops=True, trip_count=steps)
+    )
     (branch,) = (operation for operation in made.traced.graph.operations if operation.kind == "cond")
     assert branch.nest.work >= steps * 2 * N**3
     assert "cond" in branch.opaque

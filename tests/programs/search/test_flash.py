@@ -13,6 +13,7 @@ from redistrib.cost.chips import CHIPS
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Graph
+from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.kernels.attention import attentions
@@ -39,7 +40,7 @@ def gradients(q: Any, k: Any, v: Any) -> Any:
 
 
 def graph_of(function: Any, args: Any) -> Graph:
-    return prepare(function, args, Mesh(()), None, None, None, platform="tpu").traced.graph
+    return prepare(function, args, Mesh(()), None, None, TraceOptions(opens_loops=True, platform="tpu")).traced.graph
 
 
 def figures(graph: Graph, numbers: frozenset[int]) -> tuple[int, int, float]:
