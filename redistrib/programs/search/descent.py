@@ -366,7 +366,7 @@ class _Descent:
                         if other is None or self._is_hopeless(axes_problem.choices, other):
                             continue
                         if self._consider(axes_problem.chosen(other)):
-                            choice, better = other, True
+                            choice, better, tried = other, True, 0
                         tried += 1
                 if tried >= TURNED:
                     return better
