@@ -25,8 +25,8 @@ from redistrib.backends.jax.calibrate import measure
 from redistrib.cost.fit import fit_profile
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.run.prepared import prepare
-from redistrib.programs.search.entry import problem_of
 from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.starting import propagated
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.fit import OperationSample, RatesFit, fit_rates

@@ -5,35 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.cost.presets import MachineLike
-from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError
+from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.devices import machine_on
-from redistrib.programs.run.entry import donated_by
 from redistrib.programs.run.prepared import Prepared, prepare
-from redistrib.programs.schedule.given import End, Given
-from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.schedule.tactics import together
 from redistrib.programs.search.constants import LEAST
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import FeasibleResult
-from redistrib.programs.search.meshes import meshes_of
-from redistrib.programs.search.moves import Moves, Objective
-from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.moves import Objective
+from redistrib.programs.search.options import SearchOptions
 from redistrib.programs.search.result import Candidate, Searched
 from redistrib.programs.search.told import call_digest, searched_by_the_first
 from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.torus_layout import laid
 from redistrib.renamed import renamed
 from redistrib.report import status_shown
 from redistrib.sizes import parse_size
@@ -127,38 +120,21 @@ def search(
         processes_of(mesh) if limit is not None else (), "search", "functions, meshes or options", seconds=limit or 0.0
     )
     with raised_in_all("search", lambda: together.processes):
-        most = None if memory_limit is None else parse_size(memory_limit)
-        family = None
-        if pipeline is not False:
-            from redistrib.programs.search.staged import staged  # a search on one mesh does not wait for the pipelines
-            from redistrib.programs.stages.grid import family_of
-
-            family = family_of("powers of two" if pipeline is True else pipeline)
-        if machine is not None:
-            machine_of(machine)  # refuses what counts no seconds
-        hardware = machine_on(machine, _platform(mesh))
-        _require(
-            mesh, devices, in_shardings is not None or out_shardings is not None or bool(pins), family is not None,
-            batch is not None or microbatches is not None, batch is not None, bool(donate), objective, overlap, flash,
-            hardware,
+        options = SearchOptions(
+            mesh, devices, in_shardings, out_shardings, pins, state or {},
+            None if memory_limit is None else parse_size(memory_limit), _machine(machine, mesh, flash), objective,
+            overlap, flash, limit, (donate,) if isinstance(donate, str) else tuple(donate),
+            TraceOptions(rules or {}, exact, True, _platform(mesh), trip_count), _family(pipeline), batch, microbatches,
         )  # fmt: skip
-        hardware = replace(hardware, flash=flash or hardware.flash)
-        tracing = TraceOptions(rules or {}, exact, True, _platform(mesh), trip_count)
-    tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, hardware)
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
-    ways = [(candidate_mesh, way) for candidate_mesh in tried for way in laid(hardware, candidate_mesh)]
     with status_shown("searching", progress, limit) as report_progress:
-
-        def problem_on(candidate_mesh: Mesh, way: Machine) -> SearchProblem:
-            problem = problem_of(prepared, candidate_mesh, pins, tied(fn, prepared, state or {}), way, objective)
-            donated = donated_by((donate,) if isinstance(donate, str) else donate, prepared.traced.graph.inputs)
-            return replace(problem, overlap=overlap, donated=donated)
-
+        ways = options.ways()
         with raised_in_all("search", lambda: together.processes):
-            prepared = prepare(fn, args, tried[0], in_shardings, out_shardings, tracing)  # several: no shardings
-            pinned = problem_on(*ways[0]) if together.is_between else None
+            prepared = prepare(fn, args, ways[0][0], in_shardings, out_shardings, options.tracing)
+            ties = tied(fn, prepared, options.state)
+            pinned = options.problem(prepared, ties, *ways[0]) if together.is_between else None
 
         def searched() -> list[FeasibleResult | None]:
             results: list[FeasibleResult | None] = []
@@ -170,39 +146,32 @@ def search(
                     own_part = Deadline.after(LEAST * limit / len(ways))
                 report_of_mesh = partial(_on_mesh, report_progress, candidate_mesh)
                 try:
-                    problem = problem_on(candidate_mesh, way)
-                    results.append(feasible_result(problem, prepared.name, most, own_part, report_of_mesh))
+                    problem = options.problem(prepared, ties, candidate_mesh, way)
+                    results.append(feasible_result(problem, prepared.name, options.most, own_part, report_of_mesh))
                 except MemoryLimitError as error:
                     least.append(error)
                     results.append(None)
-            if not any(results) and not family:
+            if not any(results) and not options.family:
                 raise min(least, key=_proved_least)
             return results
 
         if pinned is not None:
-            options = (tried[0], most, limit, objective, overlap, flash, exact, trip_count, donate, pinned.given)
-            call = call_digest(prepared.traced.graph, hardware.name, *options)
-            problems = (problem_on(*way) for way in ways)
+            call = call_digest(prepared.traced.graph, options.machine.name, *options.told, pinned.given)
+            problems = (options.problem(prepared, ties, *way) for way in ways)
             results = searched_by_the_first(together, call, searched, problems, prepared.name)
         else:
             results = searched()
         for (candidate_mesh, _), result in zip(ways, results, strict=False):
             if result is not None:
-                listed.append(Candidate(result, prepared, candidate_mesh if mesh is None else mesh, most, limit))
-        pipelines: Iterable[Staged] = ()
-        if family and batch and devices:
-            opened = prepare(fn, args, Mesh(()), None, None, replace(tracing, opens_loops=False, unrolled_up_to=0))
-            pipelines = staged(opened, batch, devices, microbatches or (2, 128), hardware, objective, family)
-        for pipeline_result in pipelines:
-            report_progress(pipeline_result.name)
-            if most is None or pipeline_result.memory <= most:
-                listed.append(pipeline_result)
+                of_mesh = candidate_mesh if mesh is None else mesh
+                listed.append(Candidate(result, prepared, of_mesh, options.most, limit))
+        for staged in _staged(fn, args, options):
+            report_progress(staged.name)
+            if options.most is None or staged.memory <= options.most:
+                listed.append(staged)
             else:
-                least.append(
-                    MemoryLimitError(
-                        most, pipeline_result.memory, _no_pipeline(prepared.name, most, pipeline_result.memory)
-                    )
-                )
+                why = _no_pipeline(prepared.name, options.most, staged.memory)
+                least.append(MemoryLimitError(options.most, staged.memory, why))
             if deadline.passed:
                 break
     if not listed:
@@ -210,40 +179,32 @@ def search(
     return Searched(listed)
 
 
-def _require(
-    mesh: Any,
-    devices: int | None,
-    names_axes: bool,
-    in_stages: bool,
-    has_batches: bool,
-    has_batch: bool,
-    donates: bool,
-    objective: str,
-    overlap: bool,
-    flash: bool,
-    hardware: Machine,
-) -> None:
-    """Refuse arguments that exclude each other."""
-    if (mesh is None) == (devices is None):
-        raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
-    if devices is not None and names_axes:
-        raise ProgramError("", "", "Place", "pins name axes, and a number of devices has none; give a mesh")
-    if in_stages and (devices is None or not has_batch):
-        raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
-    if not in_stages and has_batches:
-        raise ProgramError("", "", "Batch", "batch= and microbatches= are for pipelines; give pipeline=True as well")
-    if in_stages and donates:
-        raise ProgramError("", "", "Batch", "a pipeline gives no arguments up; leave donate= out, or pipeline=True")
-    if objective not in get_args(Objective):
-        raise ChoiceError("unknown objective", value=objective, known=get_args(Objective))
-    if overlap and (objective == "bytes" or in_stages):
-        why = "bytes are the same with overlap and without" if objective == "bytes" else "pipelines are timed without"
-        raise ProgramError("", "", "Overlap", f"{why}; leave overlap= out")
-    if flash and not hardware.fuses:
-        raise ProgramError(
-            "", "", "Flash", f"on {hardware.name!r} every operation is a kernel; leave flash= out, or name a machine "
-            f"whose kernels are counted, such as machine='h100'",
-        )  # fmt: skip
+def _machine(machine: MachineLike | None, mesh: Any, flash: bool) -> Machine:
+    if machine is not None:
+        machine_of(machine)  # refuses what counts no seconds
+    found = machine_on(machine, _platform(mesh))
+    return replace(found, flash=flash or found.flash)
+
+
+def _family(pipeline: bool | str | Layouts) -> Layouts | None:
+    """The layouts of pipelines that are asked for; a search on one mesh does not wait for their modules."""
+    if pipeline is False:
+        return None
+    from redistrib.programs.stages.grid import family_of
+
+    return family_of("powers of two" if pipeline is True else pipeline)
+
+
+def _staged(fn: Callable[..., Any], args: Sequence[Any], options: SearchOptions) -> Iterable[Staged]:
+    """The pipelines that are asked for, simulated one after the other."""
+    if not (options.family and options.batch and options.devices):
+        return ()
+    from redistrib.programs.search.staged import staged
+
+    opened = prepare(fn, args, Mesh(()), None, None, replace(options.tracing, opens_loops=False, unrolled_up_to=0))
+    microbatches = options.microbatches or (2, 128)
+    kinds = microbatches, options.machine, options.objective, options.family
+    return staged(opened, options.batch, options.devices, *kinds)
 
 
 def _proved_least(error: MemoryLimitError) -> tuple[bool, int]:
@@ -264,25 +225,6 @@ def _no_pipeline(name: str, most: int, least: int) -> str:
 
 def _platform(mesh: Any) -> str:
     return mesh.devices.flat[0].platform if isinstance(mesh, jax.sharding.Mesh) else jax.default_backend()
-
-
-def problem_of(
-    prepared: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], hardware: Machine, objective: Objective
-) -> SearchProblem:
-    """The search problem on a mesh."""
-    graph, tactics = prepared.traced.graph, [*chain.from_iterable(together(pins))]
-    fixed: dict[End, Mapping[str, int | None]] = {}
-    work: dict[int, dict[str, str]] = {}
-    if tactics or any(operation.pinned for operation in graph.operations):
-        propagation = Propagation(graph, mesh)
-        for tactic in tactics:
-            if tactic.axis not in mesh.names:
-                raise CutError("", "", "Schedule", f"the mesh {mesh} has no axis {tactic.axis!r}")
-            tactic.begin(propagation)
-        fixed |= {name: dims for name, dims in propagation.pins.items() if name not in prepared.types}
-        work |= {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
-    given = Given(prepared.types, fixed, work, back)
-    return SearchProblem(graph, hardware, Moves(mesh, hardware, objective), given)
 
 
 def tied(function: Callable[..., Any], prepared: Prepared, state: Mapping[str, int]) -> dict[int, str]:

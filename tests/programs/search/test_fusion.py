@@ -17,9 +17,10 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.entry import problem_of, tied
+from redistrib.programs.search.entry import tied
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.layers import fold, harmonized, unfold
+from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.constants import machine

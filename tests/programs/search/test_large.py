@@ -28,10 +28,11 @@ from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.elimination import Elimination
-from redistrib.programs.search.entry import problem_of, tied
+from redistrib.programs.search.entry import tied
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.moves import Moves
+from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.constants import machine

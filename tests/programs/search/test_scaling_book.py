@@ -16,8 +16,8 @@ import pytest
 import redistrib as rd
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.run.prepared import prepare
-from redistrib.programs.search.entry import problem_of
 from redistrib.programs.search.evaluation import Evaluation, evaluated
+from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.starting import propagated
 from redistrib.programs.time.constants import machine
 

@@ -19,10 +19,11 @@ from redistrib.programs.schedule.tactics import apply
 from redistrib.programs.search import roles as module
 from redistrib.programs.search.decisions import program_of
 from redistrib.programs.search.descent import searched
-from redistrib.programs.search.entry import problem_of, tied
+from redistrib.programs.search.entry import tied
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.moves import Moves
+from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import estimate, starting
 from redistrib.programs.time.constants import machine
