@@ -35,6 +35,22 @@ def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     return ["/".join(filter(None, (first[path[0].idx], path_text(path[1:])))) for path in paths]
 
 
+def require_values(args: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse arguments for which JAX has no array.
+
+    Raises:
+        ProgramError: names the first.
+    """
+    for leaf, name in zip(jax.tree.leaves(args), names, strict=True):
+        try:
+            jax.eval_shape(lambda value: value, leaf)
+        except (TypeError, ValueError, OverflowError):
+            problem = _masked(leaf) or (
+                f"it is {shown(leaf)}, which is no array; give one, or bind the value with functools.partial"
+            )
+            raise ProgramError("", name, "Arguments", problem) from None
+
+
 def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
     """Shape and element type of each."""
     return [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
@@ -110,11 +126,15 @@ def _no_elements(leaf: Any) -> str:
     return ""
 
 
+def _masked(leaf: Any) -> str:
+    return f"it is a masked array, and JAX has none; {MASKED}" if isinstance(leaf, np.ma.MaskedArray) else ""
+
+
 def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:
     """The fault of a leaf; empty where there is none."""
     expected = f"{dtype}{list(shape)}"
-    if isinstance(leaf, np.ma.MaskedArray):
-        return f"it is a masked array, and JAX has none; {MASKED}"
+    if masked := _masked(leaf):
+        return masked
     try:
         ((other, kind),) = forms_of([leaf])
     except (TypeError, ValueError):

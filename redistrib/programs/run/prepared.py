@@ -22,7 +22,7 @@ from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.rules.traced import Traced, TraceOptions
 from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their rules are in the table
-from redistrib.programs.run.arguments import leaf_names, parameter_names
+from redistrib.programs.run.arguments import leaf_names, parameter_names, require_values
 from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.region import REGIONS
 from redistrib.programs.schedule.given import End
@@ -73,9 +73,14 @@ def prepare(
     }
     axes = MeshAxes({axis.name: axis.size for axis in mesh.axes})
     options = replace(options, rules={**rules, **options.rules}, parts=mesh.size, axes=axes)
-    traced_with = partial(trace, function, args, leaf_names(function, args))
+    names = leaf_names(function, args)
+    traced_with = partial(trace, function, args, names)
     with uncollected():
-        traced = traced_with(options)
+        try:
+            traced = traced_with(options)
+        except (TypeError, ValueError, OverflowError):
+            require_values(args, names)
+            raise
     if traced.host_results:
         number = traced.host_results[0]
         raise ProgramError(

@@ -489,6 +489,28 @@ def test_other_arguments_than_it_was_distributed_for(args: Any, argument: str, w
         f.lower(*args or [A])
 
 
+@pytest.mark.parametrize(
+    ("args", "argument", "why"),
+    [
+        (("abc", [B]), "x", "it is 'abc', which is no array; give one, or bind the value with functools.partial"),
+        ((A, [object]), "y/0", "it is <class 'object'>, which is no array"),
+        ((A, [B, {"a": np.array(["b"])}]), "y/1/a", "which is no array"),
+        ((A, [2**70]), "y/0", "it is 1180591620717411303424, which is no array"),
+        ((np.ma.masked_array(A, A > 0), [B]), "x", "it is a masked array, and JAX has none; give .filled()"),
+    ],
+)
+def test_an_argument_that_is_no_array_is_named(args: Any, argument: str, why: str) -> None:
+    with pytest.raises(ProgramError, match=re.escape(why)) as caught:
+        rd.distribute(lambda x, y: x + y[0], args, {"d": 2})
+    assert (caught.value.array, caught.value.rule) == (argument, "Arguments")
+    with pytest.raises(TypeError, match="of its own"):  # what the function raises is the caller's
+        rd.distribute(_raises, (A,), {"d": 2})
+
+
+def _raises(x: Any) -> None:
+    raise TypeError("of its own")
+
+
 def test_a_shape_is_lowered_for_and_not_computed_with() -> None:
     f = rd.distribute(lambda x: x + 1, (A,), {"d": 2}, schedule=rd.along("d", {"x": 0}))
     shape = jax.ShapeDtypeStruct(A.shape, A.dtype)
