@@ -120,7 +120,9 @@ def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeS
         elif isinstance(target, torch.Tensor) and not isinstance(value, DTensor) and target.shape == value.shape:
             return None  # a buffer of another model's state, a whole tensor on every rank as this is
         else:
-            raise LeafError(path, f"{shown(target)} is no target; give (mesh, placements), placements, or a DTensor")
+            is_list = are_placements(target)
+            why = "has no mesh, since the tensor is no DTensor" if is_list else "is no target"
+            raise LeafError(path, f"{shown(target)} {why}; give (mesh, placements), placements, or a DTensor")
         return spec_of_move(value, layout, value.dtype, options)
     except LeafError:
         raise

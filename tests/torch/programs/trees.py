@@ -183,6 +183,7 @@ def refusals() -> list[str]:
             lambda: rd.torch.reshard(state, {"a": [Shard(1)], "b": [Shard(2 if rank == 3 else 1)]}, donate=True),
             lambda: rd.torch.reshard(state, [Shard(1)], donate=True, memory_limit=100),
             lambda: rd.torch.redistribute(state["a"], mesh, [Shard(1 if rank != 4 else 5)], check=True),
+            lambda: rd.torch.reshard({"c": whole}, [Replicate()]),
         )
     )
     hold(rd.torch.reshard(state, [Shard(1)])["b"], whole, mesh, [Shard(1)], "afterwards")
