@@ -72,7 +72,7 @@ def members_of(x: Any, device_mesh: Any) -> tuple[int, ...]:
     meshes = [x.device_mesh] if isinstance(x, DTensor) else []
     if device_mesh is not None:
         meshes.append(device_mesh)
-    if not isinstance(x, DTensor) or not all(map(is_device_mesh, meshes)):
+    if not all(map(is_device_mesh, meshes)):
         return ()
     return tuple(sorted({rank for mesh in meshes for rank in ranks_of(mesh)}))
 

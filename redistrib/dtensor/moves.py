@@ -303,13 +303,15 @@ def tell(members: tuple[int, ...], problem: RedistribError) -> RedistribError:
     """Tell other ranks a problem of this rank before a call; returns the error that all of them raise.
 
     Args:
-        members: the ranks of the call; empty if the arguments do not say them.
+        members: the ranks of the call, which concerns no other; empty if the arguments do not say them.
         problem: the problem.
     """
     if not dist.is_initialized() or is_simulated():
         return problem
-    if dist.get_rank() not in members:
+    if not members:
         return announce(problem)
+    if dist.get_rank() not in members:
+        return problem
     try:
         compare(members, GroupCall(f"a call that is wrong ({problem})", len(members)), problem)
     except RedistribError as error:

@@ -21,12 +21,12 @@ class CallsEnd:
     Attributes:
         calls: those that end with it; more than one for a circle.
         error: described; None if all processes make the same call.
-        teller: the process that has raised the error already; -1 if none has.
+        after: the error ends no call of a rank up to this number, where the turns of `calls` count errors.
     """
 
     calls: tuple[NumberedCall, ...]
     error: Mapping[str, Any] | None = None
-    teller: int = -1
+    after: int = 0
 
     @property
     def problem(self) -> RedistribError:
@@ -35,12 +35,12 @@ class CallsEnd:
         return error_of(self.error)
 
     def to_json(self) -> str:
-        return json.dumps([[call.name for call in self.calls], self.error, self.teller])
+        return json.dumps([[call.name for call in self.calls], self.error, self.after])
 
     @classmethod
     def from_json(cls, text: str) -> CallsEnd:
-        names, error, teller = json.loads(text)
-        return cls(tuple(map(NumberedCall.parse, names)), error, teller)
+        names, error, after = json.loads(text)
+        return cls(tuple(map(NumberedCall.parse, names)), error, after)
 
 
 def difference(records: Mapping[int, str], differing: tuple[str, str]) -> dict[str, Any] | None:

@@ -45,6 +45,11 @@ class CallsState(NamedTuple):
     compares: bool
 
     @property
+    def turn(self) -> NumberedCall:
+        """These calls up to their next error, by the number of the errors before."""
+        return NumberedCall(self.members, self.generation)
+
+    @property
     def reached(self) -> int:
         """The number of its last call."""
         return self.recent[-1].number if self.recent else 0
@@ -56,33 +61,34 @@ class RankState(NamedTuple):
     Attributes:
         beat: counts its reports.
         calls: its calls.
-        problem: the error, described, that it raised since its last call, where it could not know whose call that was.
+        problems: the errors, described, that it raised since its last call, where it could not know whose calls those
+            were.
     """
 
     beat: int
     calls: tuple[CallsState, ...]
-    problem: Mapping[str, Any] | None = None
+    problems: tuple[Mapping[str, Any], ...] = ()
 
     def to_text(self) -> str:
         return json.dumps(self)
 
     @classmethod
     def of_text(cls, text: str) -> RankState:
-        beat, calls, problem = json.loads(text)
+        beat, calls, problems = json.loads(text)
         states = (
             CallsState(tuple(members), generation, tuple(RecentCall(*call) for call in recent), waits, compares)
             for members, generation, recent, waits, compares in calls
         )
-        return cls(beat, tuple(states), problem)
+        return cls(beat, tuple(states), tuple(problems))
 
     def among(self, members: Members) -> CallsState | None:
         """Its calls together with these ranks."""
         return next((state for state in self.calls if state.members == members), None)
 
 
-def ended(several: Iterable[Members], error: RedistribError, teller: int = -1) -> CallsEnd:
-    """The end, with an error, of all calls of these sets of ranks; `teller` as of `CallsEnd`."""
-    return CallsEnd(tuple(NumberedCall(members, 0) for members in sorted(several)), described(error, teller), teller)
+def ended(several: Iterable[CallsState], error: RedistribError) -> CallsEnd:
+    """The end, with an error, of all these calls, each with the number of errors before it as its turn."""
+    return CallsEnd(tuple(sorted({calls.turn for calls in several})), described(error, -1))
 
 
 def other_call(states: Mapping[int, RankState]) -> CallsEnd | None:
@@ -106,22 +112,22 @@ def other_call(states: Mapping[int, RankState]) -> CallsEnd | None:
             first = min(rank for rank, call in calls_of_rank.items() if call.digest == usual)
             other = min(rank for rank, call in calls_of_rank.items() if call.digest != usual)
             error = another_call(other, calls_of_rank[other].words, first, calls_of_rank[first].words)
-            return ended([members], error)
+            return ended([report for report in reports.values() if report.generation == newest], error)
     return None
 
 
 def told(states: Mapping[int, RankState]) -> CallsEnd | None:
     """The end of calls that wait for a rank which has raised an error instead; None if there is none."""
     for rank, state in sorted(states.items()):
-        if state.problem:
-            waited = {
-                calls.members
+        if state.problems:
+            waited = [
+                calls
                 for other in states.values()
                 for calls in other.calls
                 if calls.waits and rank in late(states, calls.members, calls.reached, calls.generation)
-            }
+            ]
             if waited:
-                return ended(waited, of_rank(error_of(state.problem), rank), rank)
+                return ended(waited, of_rank(error_of(state.problems[0]), rank))
     return None
 
 
@@ -142,7 +148,7 @@ def in_a_circle(states: Mapping[int, RankState], circle: tuple[Wait, ...]) -> Ca
     """The end of the calls in which ranks wait in a circle."""
     reports = [calls for rank, call in circle if (calls := states[rank].among(call.processes)) is not None]
     first, other = (calls.recent[-1].words for calls in reports[:2])
-    return ended({call.processes for _, call in circle}, another_call(circle[1][0], other, circle[0][0], first))
+    return ended(reports, another_call(circle[1][0], other, circle[0][0], first))
 
 
 def late(states: Mapping[int, RankState], members: Members, number: int, generation: int) -> list[int]:

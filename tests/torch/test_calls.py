@@ -76,13 +76,27 @@ def test_an_error_between_launches_is_told(ranks: Ranks) -> None:
     assert "rank 3: progress= has raised ValueError enough" in said[0], said
 
 
-def test_an_error_where_nobody_waits(ranks: Ranks) -> None:
+def test_an_error_where_nobody_waits_yet(ranks: Ranks) -> None:
     ranks.run("calls.alone_and_late", longest=90.0)
 
 
 def test_calls_in_another_order(ranks: Ranks) -> None:
     said = ranks.run("calls.in_another_order", longest=90.0)
     assert {said[rank] for rank in (2, 3)} == {said[2]} and "rank 3 makes another call than rank 2" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("count", "which", "late"), [(2, "all", 6.0), (4, "all", 0.0), (2, "one", 0.0), (2, "one", 6.0), (4, "each", 6.0)]
+)
+def test_the_error_of_a_call_is_no_other_call_s(count: int, which: str, late: float) -> None:
+    """An error in one rank alone does not shift its calls, though no barrier holds the ranks together."""
+    with Ranks(count) as launched:
+        by_rank = launched.run("calls.errors_in_a_row", which, late, longest=110.0)
+    for function in zip(*by_rank, strict=True):
+        for k, said in enumerate(zip(*function, strict=True)):
+            assert {text == "no error" for text in said} == {k in (2, 4, 5)}, (k, function)
+            assert k in (2, 4, 5) or re.search(rf"Number{k}|dim=1{k}|{k} apples", said[0]), (k, said)
+            assert len({re.sub(r"^(\w+: )rank \d: ", r"\1", text) for text in said}) == 1, (k, said)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such policy")
@@ -160,10 +174,10 @@ def test_ranks_that_wait_in_a_circle() -> None:
 
 def test_the_error_of_a_rank_that_does_not_come_keeps_its_class() -> None:
     pair, problem = (0, 1), LeafError("a/b", "no target")
-    raised = RankState(1, (), described(problem, 1))
+    raised = RankState(1, (), (described(problem, 1),))
     assert told({1: raised}) is None  # nobody waits for it
     end = told({0: _state(1, _calls(pair, 5)), 1: RankState.of_text(raised.to_text())})
-    assert end is not None and end.teller == 1
+    assert end is not None and end.calls == (NumberedCall(pair, 0),)
     assert isinstance(end.problem, LeafError) and str(end.problem) == f"rank 1: {problem}"
 
 

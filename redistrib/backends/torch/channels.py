@@ -31,7 +31,7 @@ from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import times
 from redistrib.launches.agreement import of_rank
 from redistrib.launches.call_errors import CallsEnd
-from redistrib.launches.call_order import in_ranges
+from redistrib.launches.call_order import NumberedCall, in_ranges
 from redistrib.launches.deadlocks import CallsState, Members, RecentCall, ended
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
@@ -151,9 +151,10 @@ class Channel:
         since: when the present call began, by `time.monotonic`; 0 if none is under way.
     """
 
-    def __init__(self, members: Members) -> None:
-        self.members = members
-        self.since, self._is_over = 0.0, False
+    def __init__(self, members: Members, before: Channel | None = None) -> None:
+        """`before` ends when all ranks have left it, since its messages may be under way."""
+        self.members, self._before = members, before
+        self.since = 0.0
         self._number, self._history, self._compares = 0, 0, False
         self._compared: set[int] = set()
         self._recent: deque[RecentCall] = deque(maxlen=_REMEMBERED)
@@ -165,8 +166,10 @@ class Channel:
             self._links = Links(None, members)
         else:
             self._watch = WATCH.get()
-            self._generation = self._watch.generations.get(members, 0)
-            self._watch.watched[members] = self
+            with self._watch.lock:
+                self._generation = self._watch.turns[members]
+                self._refused = self._watch.ends.get(self.state().turn)
+                self._watch.watched[members] = self
 
     @property
     def links(self) -> Links:
@@ -180,9 +183,19 @@ class Channel:
 
     def is_open(self) -> bool:
         """Whether the next call may use it: False if it ended with an error that this rank has raised."""
-        if self._watch is not None and self._watch.problem:
-            self._watch.settle()
-        return not self._is_over
+        if self._watch is not None and self._watch.problems:
+            self._watch.claim(self.state)
+        return self._watch is None or self._generation == self._watch.turns[self.members]
+
+    @property
+    def has_met(self) -> bool:
+        """Whether its processes have a process group."""
+        return self._links is not None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the present call, or else the last one, ends with the error of a verdict."""
+        return self._refused is not None and self._number > self._refused.after
 
     @contextmanager
     def call(self, call: GroupCall, compares: bool = False) -> Iterator[Channel]:
@@ -220,7 +233,7 @@ class Channel:
         if not compares:
             self._history = _after(self._history, call.digest)
         self.since = time.monotonic()
-        if self._refused is not None:
+        if self.is_refused:
             raise self._error()
         if self._links is None:
             self._links = self._meet()
@@ -255,8 +268,8 @@ class Channel:
         """Tell all ranks that this rank cannot make the call that has begun; returns the error of all ranks."""
         if self._watch is None:
             return problem
-        self._watch.decide(ended([self.members], of_rank(problem, dist.get_rank())), self)
-        return problem if self._refused is None else self._error()
+        self._watch.decide(ended([self.state()], of_rank(problem, dist.get_rank())), self)
+        return self._error()
 
     def explain(self, error: Exception) -> RedistribError:
         """The error of a call that has failed on this rank, for all ranks."""
@@ -273,7 +286,7 @@ class Channel:
         if told is None:
             told = CommunicatorError(f"on rank {self._watch.rank} {self._recent[-1].words} {failed}")
         try:
-            self._watch.decide(ended([self.members], told), self)
+            self._watch.decide(ended([self.state()], told), self)
         except CommunicatorError:  # the store has ended, with the process that serves it
             return told
         return self._error()
@@ -281,42 +294,37 @@ class Channel:
     def state(self) -> CallsState:
         """The report on these calls for other ranks."""
         recent = tuple(self._recent.copy())
-        return CallsState(self.members, self._generation, recent, self.since > 0, self._compares)
+        return CallsState(
+            self.members, self._generation, recent, self.since > 0 and not self.is_refused, self._compares
+        )
 
     def refuse(self, verdict: CallsEnd) -> None:
-        """End the present call, or the next one, with an error; called by the watch.
-
-        A verdict that repeats what this rank has raised before ends the channel alone.
-        """
-        if self._watch is not None and verdict.teller == self._watch.rank and not self.since:
-            self._is_over = True
-        else:
-            self._refused = verdict
-        if isinstance(self._links, TaggedLinks):
+        """End the present call, or the next one, with an error; called by the watch."""
+        if self.is_refused or NumberedCall(self.members, self._generation) not in verdict.calls:
+            return
+        self._refused = verdict
+        if isinstance(self._links, TaggedLinks) and (not verdict.after or (self.since and self.is_refused)):
             self._links.end()
 
     def _error(self) -> RedistribError:
         assert self._refused is not None
         assert self._watch is not None
         with self._watch.lock:
-            channels = _CHANNELS.get()
-            for channel in list(channels.values()):  # a verdict is raised once, by the first of its channels
-                if channel._refused is self._refused:
-                    del channels[channel.members]
+            self._watch.passed(self._refused)  # it is raised once, by the first of its channels
         return self._refused.problem
 
     def _awaited(self, longest: float) -> RedistribError | None:
         """The error of the verdict; None if there is none within `longest` seconds."""
         assert self._watch is not None
         end = time.monotonic() + longest
-        while self._refused is None and time.monotonic() < end:
+        while not self.is_refused and time.monotonic() < end:
             time.sleep(TICK / 10)
             try:
                 with self._watch.lock:
                     self._watch.catch_up()
             except CommunicatorError:
                 break
-        return None if self._refused is None else self._error()
+        return self._error() if self.is_refused else None
 
     def _meet(self) -> TaggedLinks:
         """Wait for all ranks, and create their process group.
@@ -329,13 +337,14 @@ class Channel:
         key = f"meet/{in_ranges(self.members)}/{self._generation}"
         store.put(f"{key}/{rank}", uuid4().hex, replace=True)
         arrivals, seen = ([f"{key}/{end}{member}" for member in self.members] for end in ("", "seen/"))
-        while self._refused is None:
+        while not self.is_refused:
             came = self._values(arrivals)
             if came and digest_of_parts(came) != names:
                 names = digest_of_parts(came)
                 store.put(f"{key}/seen/{rank}", names, replace=True)
             if came and set(self._values(seen)) == {names}:
                 timeout = times.WAIT_SECONDS + self._watch.timeout  # for ranks that come late, and then for the data
+                self._before = None
                 return TaggedLinks(store, f"{key}/{names}", self.members, rank, timeout)
             time.sleep(0.001)
         raise self._error()
@@ -367,7 +376,7 @@ def channel_of(members: Members) -> Channel:
     if channel is None:
         channel = channels[members] = Channel(members)
     if not channel.is_open():
-        channel = channels[members] = Channel(members)
+        channel = channels[members] = Channel(members, channel if channel.has_met else channel._before)
     return channel
 
 
@@ -384,6 +393,6 @@ def compare(members: Members, call: GroupCall, problem: RedistribError | None = 
 def announce(problem: RedistribError) -> RedistribError:
     """Tell a problem of this rank where it is unknown which ranks wait for it; returns the error to raise.
 
-    It ends the calls that wait for this rank now, and those that do until its next call.
+    It ends a call that waits for this rank now, or the one before this rank's next call: each error counts as a call.
     """
     return problem if dist.get_world_size() == 1 or not is_gloo() else WATCH.get().announce(problem)

@@ -207,17 +207,57 @@ def before_the_meeting(which: str) -> tuple[str, float]:
 
 
 def alone_and_late() -> str:
-    """A rank errs where nobody waits; later calls of all ranks go well, though one is late."""
+    """A rank errs where nobody waits yet; the others raise it later, and all later calls match, though one is late."""
     mesh, rank = mesh_of(tuple(range(8)), (8,)), dist.get_rank()
     whole = torch.arange(64.0).reshape(8, 8)
     x = make(whole, mesh, [Shard(0)])
     said = told(lambda: rd.torch.redistribute(whole)) if rank == 2 else ""
     assert rank != 2 or "is no DTensor" in said
     dist.barrier()
+    if rank != 2:
+        said = told(lambda: rd.torch.redistribute(x, mesh, [Shard(1)]))
+        assert "rank 2: Tensor is no DTensor" in said, said
     hold(rd.torch.redistribute(x, mesh, [Shard(1)]), whole, mesh, [Shard(1)], "first")
     if rank == 2:
         time.sleep(2.5)
     hold(rd.torch.redistribute(x, mesh, [Replicate()]), whole, mesh, [Replicate()], "second")
+    return said
+
+
+def errors_in_a_row(which: str, late: float) -> list[list[str]]:
+    """What each call of several is told, with errors in a row and no barrier, and rank 1 late: once for each function.
+
+    Args:
+        which: the ranks that err: "all" of them, "one", or "each" in a turn of its own.
+        late: seconds by which rank 1 is late for the first error.
+    """
+    count, rank = dist.get_world_size(), dist.get_rank()
+    mesh = mesh_of(tuple(range(count)), (count,))
+    whole = torch.arange(64.0).reshape(8, 8)
+    x, end = make(whole, mesh, [Shard(0)]), [Shard(1)]
+    plan = rd.synthesize([Shard(0)], end, mesh, shape=(8, 8))
+    tile = whole[rank * 8 // count :][: 8 // count].contiguous()
+
+    def redistribute(k: int, errs: bool) -> None:
+        if errs:
+            rd.torch.redistribute(type(f"Number{k}", (), {})())
+        hold(rd.torch.redistribute(x + k, mesh, end), whole + k, mesh, end, k)
+
+    def reshard(k: int, errs: bool) -> None:
+        hold(rd.torch.reshard({"x": x + k}, [Shard(10 + k)] if errs else end)["x"], whole + k, mesh, end, k)
+
+    def to_torch(k: int, errs: bool) -> None:
+        tiles = rd.to_torch(plan, memory_limit=f"{k} apples" if errs else None)(tile + k)
+        assert tiles is not None and torch.equal(tiles, (whole + k)[:, rank * 8 // count :][:, : 8 // count])
+
+    said = []
+    for call in (redistribute, reshard, to_torch):
+        call(9, False)
+        time.sleep(late if rank == 1 else 0.0)
+        said.append([])
+        for k in range(6):
+            errs = k in (0, 1, 3) and (which == "all" or rank == (0 if which == "one" else k % count))
+            said[-1].append(told(lambda: call(k, errs)))  # noqa: B023
     return said
 
 
