@@ -46,9 +46,9 @@ def redistribute(
 ) -> DTensor:
     """Redistribute a DTensor by a plan, on its mesh or onto another one; in place of `x.redistribute(...)`.
 
-    All ranks of both meshes call it together. Other ranks may call it too; for them it does nothing. The result is
-    differentiable as that of `DTensor.redistribute` is: gradients of partial sums are replicated. If nothing moves, the
-    result is another DTensor over the same memory.
+    All ranks of both meshes call it together; an error of one rank counts as a call of all of them. Other ranks may
+    call it too; for them it does nothing. The result is differentiable as that of `DTensor.redistribute` is: gradients
+    of partial sums are replicated. If nothing moves, the result is another DTensor over the same memory.
 
     Args:
         x: the DTensor; never written.
