@@ -14,6 +14,8 @@ from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.value import Value, fresh
+from redistrib.programs.lower.ahead import gathered_ahead
+from redistrib.programs.schedule.overlap import Overlap
 
 
 def scattered_behind(program: Program, names: Collection[str] | None = None) -> Program:
@@ -29,6 +31,13 @@ def scattered_behind(program: Program, names: Collection[str] | None = None) -> 
         names: of the results, as the steps call them before they are moved; None: all.
     """
     return check(replace(program, ops=tuple(_behind(program, names))))
+
+
+def overlapping(program: Program, overlap: Overlap | None) -> Program:
+    """The program in which steps of loops move ahead and behind what a schedule says, if it says so."""
+    if overlap is not None and overlap.ahead:
+        program = gathered_ahead(program, overlap.ahead)
+    return scattered_behind(program, overlap.behind) if overlap is not None and overlap.behind else program
 
 
 def _behind(program: ProgramData, names: Collection[str] | None) -> Iterator[Op]:

@@ -14,6 +14,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.ahead import gathered_ahead
+from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.lower.build import build
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.run.devices import machine_on
@@ -56,11 +57,12 @@ def distributed(
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
     """
-    types, sources = prepared.types, None
+    types, sources, keep, overlap = prepared.types, None, None, None
     if isinstance(schedule, Schedule):
         propagation = _pinned(prepared, axes)
         schedule.decide(propagation)
         types, sources = schedule.types | types, schedule.sources
+        keep, overlap = schedule.keep, schedule.overlap
     else:
         schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)
@@ -76,13 +78,14 @@ def distributed(
 
     def built(keep: int | None) -> Program:
         program = build(propagation, plan, prepared.name, types=types, donated=donated, sources=sources, keep=keep)
-        return gathered_ahead(program) if ahead else program
+        if not ahead:
+            return overlapping(program, overlap)
+        return overlapping(gathered_ahead(program), overlap and overlap._replace(ahead=()))
 
-    program = built(None)
-    tight = False
+    program = built(keep)
     if memory_limit is not None and (needed := peak_on(hardware, program)) > memory_limit:
-        tight = True
-        program = built(KEPT)
+        keep = KEPT
+        program = built(keep)
         if (least := peak_on(hardware, program)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
@@ -90,7 +93,8 @@ def distributed(
                 f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
                 f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, prepared, propagation, mesh, hardware, in_order=tight)
+    window = None if overlap is None else (overlap.window,)
+    return Distributed(program, prepared, propagation, mesh, hardware, in_order=keep is not None, window=window)
 
 
 def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:

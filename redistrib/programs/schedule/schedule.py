@@ -12,6 +12,7 @@ from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.report import Printed, rendered
 
@@ -33,6 +34,8 @@ class Schedule(Printed):
         ends: types of the results, by number.
         sources: for an array and a needed type, the type of the layout version to move, where that is not the
             first version.
+        keep: operations for which a value that was moved is kept, so that less memory is held; None: to the end.
+        overlap: how far moves run beside computations; None where they do not.
 
     >>> import jax.numpy as jnp
     >>> import redistrib as rd
@@ -47,6 +50,8 @@ class Schedule(Printed):
     starts: dict[str, DistType]
     ends: dict[int, DistType]
     sources: Mapping[tuple[str, DistType], DistType] = field(default_factory=dict)
+    keep: int | None = None
+    overlap: Overlap | None = None
 
     @classmethod
     def of(
@@ -54,14 +59,16 @@ class Schedule(Printed):
         propagation: Propagation,
         types: Mapping[End, DistType],
         sources: Mapping[tuple[str, DistType], DistType],
+        keep: int | None = None,
+        overlap: Overlap | None = None,
     ) -> Schedule:
-        """The schedule of a propagation's cuts, which `decide` sets again; the types and sources are attributes."""
+        """The schedule of a propagation's cuts, which `decide` sets again; the others are attributes."""
         names = [operation.name for operation in propagation.graph.operations]
         cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
         carries = {name: dict(axes) for name, axes in zip(names, propagation.carries, strict=True) if axes}
         starts = {end: form for end, form in types.items() if isinstance(end, str)}
         ends = {end: form for end, form in types.items() if isinstance(end, int)}
-        return cls(propagation.mesh, cuts, carries, starts, ends, sources)
+        return cls(propagation.mesh, cuts, carries, starts, ends, sources, keep, overlap)
 
     @property
     def types(self) -> dict[End, DistType]:
@@ -115,6 +122,10 @@ class Schedule(Printed):
             "ends": [[number, str(form)] for number, form in self.ends.items()],
             "sources": [[name, str(form), str(source)] for (name, form), source in self.sources.items()],
         }
+        if self.keep is not None:
+            data["keep"] = self.keep
+        if self.overlap is not None:
+            data["overlap"] = self.overlap._asdict()
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -137,10 +148,14 @@ class Schedule(Printed):
         rows += [
             [name, ", ".join(f"{dim} by {axis}" for axis, dim in cuts.items())] for name, cuts in self.cuts.items()
         ]
-        return rendered(f"schedule on {self.mesh}", ["argument or operation", "cut"], rows)
+        table = rendered(f"schedule on {self.mesh}", ["argument or operation", "cut"], rows)
+        kept = "" if self.keep is None else f"moved values are kept for {self.keep} operations"
+        beside = "" if self.overlap is None else "moves run beside operations"
+        return "\n".join(filter(None, (table, kept, beside)))
 
 
 _PARTS = ("mesh", "cuts", "carries", "starts", "ends", "sources")
+_OPTIONAL = ("keep", "overlap")  # where they say something
 
 
 def _read(data: Any) -> tuple[Any, ...]:
@@ -155,7 +170,7 @@ def _read(data: Any) -> tuple[Any, ...]:
     for part in (*_PARTS, *form):
         if part not in form:
             raise ValueError(f"it has no {part!r}")
-        if part not in (*_PARTS, "format", "version"):
+        if part not in (*_PARTS, *_OPTIONAL, "format", "version"):
             raise ValueError(f"it has a part {part!r}, which schedules have not")
     mesh = Mesh.of(_object(form["mesh"], "'mesh'"))
 
@@ -191,7 +206,20 @@ def _read(data: Any) -> tuple[Any, ...]:
             )
             for name, value, source in _rows(form["sources"], "sources", 3)
         },
+        _number(form["keep"], "'keep'") if "keep" in form else None,
+        _overlap(_object(form["overlap"], "'overlap'")) if "overlap" in form else None,
     )
+
+
+def _overlap(form: dict[str, Any]) -> Overlap:
+    if {*form} != {*Overlap._fields}:
+        raise ValueError(f"'overlap' has the parts {shown([*form])}, and not {', '.join(Overlap._fields)}")
+    window, *names = (form[part] for part in Overlap._fields)
+    for part in names:
+        if not isinstance(part, list):
+            raise ValueError(f"'overlap' has {shown(part)}, and not a list of names")
+    ahead, behind = (tuple(_text(name, "a name of 'overlap'") for name in part) for part in names)
+    return Overlap(None if window is None else _number(window, "the window of 'overlap'"), ahead, behind)
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.walk import Lowering
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.moves import Objective, Price
 from redistrib.programs.search.overlap import apart, clamped, variants
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.recording import PricedVersion, Recorder
-from redistrib.programs.search.works import Overlap
 
 
 class Evaluation(NamedTuple):

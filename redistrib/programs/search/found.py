@@ -7,14 +7,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from redistrib.programs.ir.program import Program
-from redistrib.programs.lower.ahead import gathered_ahead
-from redistrib.programs.lower.behind import scattered_behind
+from redistrib.programs.lower.behind import overlapping
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.layers import unfold
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.works import Overlap
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.result import Simulation
 
@@ -90,10 +89,7 @@ class FeasibleResult:
     @cached_property
     def program(self) -> Program:
         """Of the whole schedule."""
-        program = program_of(*self.whole, self.name)
-        if self.overlap and self.overlap.ahead:
-            program = gathered_ahead(program, self.overlap.ahead)
-        return scattered_behind(program, self.overlap.behind) if self.overlap and self.overlap.behind else program
+        return overlapping(program_of(*self.whole, self.name), self.overlap)
 
     @cached_property
     def simulation(self) -> Simulation:

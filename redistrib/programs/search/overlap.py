@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.held import add_buffers
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.streams import Streams
-from redistrib.programs.search.works import Beside, Overlap, PricedWork, WorkBuffer
+from redistrib.programs.search.works import Beside, PricedWork, WorkBuffer
 from redistrib.programs.time.task_blocks import TimedTasks, timed
 from redistrib.programs.time.two_streams import SAME_TIME
 

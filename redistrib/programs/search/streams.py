@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.works import Overlap, PricedWork, WorkBuffer, leaving, loop_of
+from redistrib.programs.search.works import PricedWork, WorkBuffer, leaving, loop_of
 
 Item: TypeAlias = int  # the number of a work; of a loop as one, `leaving(loop)`
 

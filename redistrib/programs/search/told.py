@@ -19,7 +19,6 @@ from redistrib.programs.search.decisions import Decisions, ends_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.works import Overlap
 
 _FIGURES = ("price", "complete", "bound", "axis", "by_class", "stopped")  # of a search result
 
@@ -70,34 +69,29 @@ def from_json(text: str, problems: Sequence[SearchProblem], name: str) -> list[F
 def schedule_of(found: FeasibleResult) -> Schedule:
     """The schedule of a result, with all layers."""
     problem, decisions = found.whole
-    return Schedule.of(decisions.propagation, ends_of(problem, decisions), decisions.sources)
+    ends = ends_of(problem, decisions)
+    return Schedule.of(decisions.propagation, ends, decisions.sources, decisions.keep, found.overlap)
 
 
 def _data(found: FeasibleResult) -> dict[str, Any]:
     return {
         "schedule": schedule_of(found).to_json(),
-        "keep": found.result.decisions.keep,
         "result": {figure: getattr(found.result, figure) for figure in _FIGURES},
-        "evaluation": found.evaluation,
+        "evaluation": found.evaluation[:-1],  # the overlap is that of the schedule
         "improvements": found.improvements,
     }
 
 
 def _result(data: dict[str, Any], problem: SearchProblem, name: str) -> FeasibleResult:
     schedule = Schedule.from_json(data["schedule"])
-    result = SearchResult(_decisions(problem, schedule).kept(data["keep"]), **data["result"])
-    *figures, overlap = data["evaluation"]
-    evaluation = Evaluation._make([*figures, _overlap(*overlap) if overlap is not None else None])
+    result = SearchResult(_decisions(problem, schedule), **data["result"])
+    evaluation = Evaluation._make([*data["evaluation"], schedule.overlap])
     improvements = tuple(Improvement(*improvement) for improvement in data["improvements"])
     return FeasibleResult(problem, result, name, evaluation, improvements)
-
-
-def _overlap(window: int | None, ahead: Sequence[str], behind: Sequence[str]) -> Overlap:
-    return Overlap(window, tuple(ahead), tuple(behind))
 
 
 def _decisions(problem: SearchProblem, schedule: Schedule) -> Decisions:
     propagation = Propagation(problem.graph, problem.moves.mesh)
     schedule.decide(propagation)
     ends = {end: cuts_of(form) for end, form in schedule.types.items()}
-    return Decisions(propagation, ends, dict(schedule.sources))
+    return Decisions(propagation, ends, dict(schedule.sources), schedule.keep)

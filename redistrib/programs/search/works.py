@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from redistrib.programs.ir.loops import INNER, Edge
+from redistrib.programs.schedule.overlap import Overlap
 
 
 class PricedWork(NamedTuple):
@@ -66,20 +67,6 @@ class WorkBuffer(NamedTuple):
     stays: bool = False
     edge: Edge = INNER
     copies: int = 1
-
-
-class Overlap(NamedTuple):
-    """How far moves run beside computations.
-
-    Attributes:
-        window: computations by which a move that takes memory is issued early; None for any number.
-        ahead: entries, by name, that steps of loops gather for the next step.
-        behind: stacked results, by name, that steps of loops move for the step before.
-    """
-
-    window: int | None
-    ahead: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
 
 
 class Beside(NamedTuple):

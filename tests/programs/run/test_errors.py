@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ import redistrib as rd
 from redistrib.errors import CutError, CutInnerFactorError, LeafError, NoCombinerError, ProgramError, UnevenTypeError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.schedule import Schedule
 
 X = np.ones((8, 16), np.float32)
@@ -198,6 +200,17 @@ def test_a_schedule_as_text() -> None:
     ]
 
 
+def test_what_is_kept_and_what_moves_beside_as_text() -> None:
+    schedule = replace(WHOLE, keep=16, overlap=Overlap(None, ("w",), ()))
+    form = json.loads(schedule.to_json())
+    assert (form["keep"], form["overlap"]) == (16, {"window": None, "ahead": ["w"], "behind": []})
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert [line.strip() for line in str(schedule).splitlines()[-2:]] == [
+        "moved values are kept for 16 operations",
+        "moves run beside operations",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -222,6 +235,12 @@ def test_a_schedule_as_text() -> None:
         ({"starts": {"x": [8]}}, "'x' of 'starts' is [8], and not a text"),
         ({"starts": {"x": "[3{d}8]"}}, "3"),
         ({"other": 1}, "it has a part 'other', which schedules have not"),
+        ({"keep": -1}, "'keep' is -1, and not an integer from 0 on"),
+        ({"overlap": []}, "'overlap' is [], and not an object"),
+        ({"overlap": {"window": 1}}, "'overlap' has the parts ['window'], and not window, ahead, behind"),
+        ({"overlap": {"window": 1, "ahead": "w", "behind": []}}, "'overlap' has 'w', and not a list of names"),
+        ({"overlap": {"window": 1, "ahead": [1], "behind": []}}, "a name of 'overlap' is 1, and not a text"),
+        ({"overlap": {"window": "1", "ahead": [], "behind": []}}, "the window of 'overlap' is '1', and not an integer"),
     ],
 )
 def test_a_text_that_is_no_schedule(changed: dict[str, Any], why: str) -> None:

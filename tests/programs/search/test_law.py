@@ -16,6 +16,7 @@ import redistrib as rd
 from redistrib.errors import MemoryLimitError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.data import KernelPart, Loop
+from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import SearchProblem
@@ -70,6 +71,10 @@ def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: s
         return
     assert isinstance(found, Candidate)
     required(found)
+    schedule = Schedule.from_json(found.schedule.to_json())
+    same = rd.distribute(function, args, MESH, schedule=schedule, machine=found.machine)
+    assert (str(same.program), same.memory) == (str(found.program), found.distributed.memory)
+    assert same.cost == found.distributed.cost
     if most := how.get("memory_limit"):
         assert found.memory <= most
         same = rd.distribute(function, args, MESH, schedule=found.schedule, memory_limit=most, machine=found.machine)

@@ -16,6 +16,7 @@ from jax import lax
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.program import Program
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search import descent, fitting
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
@@ -27,7 +28,6 @@ from redistrib.programs.search.found import FeasibleResult, SearchResult
 from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
-from redistrib.programs.search.works import Overlap
 from redistrib.programs.time import clocks
 from redistrib.programs.time.entry import by_kind, simulate, simulated_issued
 from redistrib.programs.time.issue import issued
