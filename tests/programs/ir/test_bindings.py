@@ -16,7 +16,6 @@ import redistrib as rd
 from redistrib.errors import DtypeError, InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans.plan import Plan
 from redistrib.programs.ir.cuts import cut_of, mesh_of
 from redistrib.programs.ir.groups import group_of
 from redistrib.programs.ir.nest import Nest
@@ -145,7 +144,7 @@ def bounds_of(kernel: GriddedKernel, place: Place) -> tuple[int, list[BoundKerne
     return math.prod(map(len, each)), agreed
 
 
-def emitted(case: Case, bounds: Sequence[BoundKernel], plans: dict[Any, Plan], model: str = "exact") -> int:
+def emitted(case: Case, bounds: Sequence[BoundKernel], planner: MovePlanner, model: str = "exact") -> int:
     """Bytes that a program receives whose operations are bound so."""
     place, kernels, stands_for = program_place(case)
     written = [access.array for nest in case.nests for access in nest.writes]
@@ -154,7 +153,7 @@ def emitted(case: Case, bounds: Sequence[BoundKernel], plans: dict[Any, Plan], m
     options = PartitionOptions(
         None, case.options.get("inputs", {}), ends, case.options.get("root", False), case.options["dtype"], model
     )
-    made = Insertion(place, options, stands_for, LayoutBuilder(plan=MovePlanner(model, plans)))
+    made = Insertion(place, options, stands_for, LayoutBuilder(plan=planner))
     for kernel, bound, arrays in zip(kernels, bounds, _left_behind(kernels, stands_for, ends, written), strict=True):
         made.add(kernel.name, bound, arrays)
     return made.builder.unchecked(*(made.end(array, None) for array in ends)).received_bytes
@@ -166,8 +165,8 @@ def least_received(case: Case, most: int, model: str = "exact") -> tuple[int, in
     counts, bounds = zip(*(bounds_of(kernel, place) for kernel in kernels), strict=True)
     if math.prod(counts) > most:
         return None
-    plans: dict[Any, Plan] = {}
-    return math.prod(counts), min(emitted(case, choice, plans, model) for choice in itertools.product(*bounds))
+    planner = MovePlanner(model)
+    return math.prod(counts), min(emitted(case, choice, planner, model) for choice in itertools.product(*bounds))
 
 
 def one_by_one(case: Case) -> list[BoundKernel]:
@@ -247,7 +246,7 @@ def test_larger_programs_receive_no_more_than_bound_one_by_one() -> None:
         program = case.program()
         place, kernels, _ = program_place(case)
         more_than_most += math.prod(bounds_of(kernel, place)[0] for kernel in kernels) > MOST_CHOICES
-        greedy = emitted(case, one_by_one(case), {})
+        greedy = emitted(case, one_by_one(case), MovePlanner("exact"))
         assert program.received_bytes <= greedy, seed
         better += program.received_bytes < greedy
     assert more_than_most >= 5 and better >= 3
