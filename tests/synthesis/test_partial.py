@@ -358,8 +358,7 @@ BAD = [
      "sums of float32 cannot be accumulated in float16; give a type of the same kind, as wide or wider"),
     ({"accumulate": "int64"}, ReductionError,
      "sums of float32 cannot be accumulated in int64; give a type of the same kind, as wide or wider"),
-    ({"accumulate": "fp32"}, DtypeError,
-     "'fp32' names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"),
+    ({"accumulate": "fp32"}, DtypeError, "'fp32' names no element type; did you mean 'float32'?"),
     ({"order": "random"}, PlanFormError, "the order of partial sums is 'random'; it is one of ('any', 'fixed')"),
     ({"algorithm": "paper"}, PartialTypeError,
      "the paper's algorithm takes arrays whose tiles are parts of the array, and those of [4] sum{x} are partial sums; "
