@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from redistrib.lang.types import DistType
-from redistrib.programs.ir.graph import Array, Graph
+from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.halos import Shared, shared_halos
 from redistrib.programs.schedule.propagate import Propagation
@@ -167,6 +167,10 @@ class Lowering(ABC, Generic[V, C]):
             else:
                 operands.append(self.read(name, cut.ins[read], begins, until, number))
         return operands
+
+    def made_forms(self, operation: Operation, forms: Sequence[DistType]) -> Sequence[DistType]:
+        """The types of its results as they are made: that of a loop has its carried type."""
+        return [self.versions[operation.ins[0]][0].form] if operation.edge.renames else forms
 
     def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> V:
         """The array in a type, moved there where no version of it is.

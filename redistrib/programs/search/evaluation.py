@@ -153,7 +153,7 @@ class Walk(Lowering[PricedVersion, Option]):
                     self.versions[name][0].read_by(work)
         within = read if is_inside and operation.edge.computes else ()
         made = []
-        for array, form in zip(operation.outs, cut.outs, strict=True):
+        for array, form in zip(operation.outs, self.made_forms(operation, cut.outs), strict=True):
             born = graph.made_at(array.name)
             made.append(PricedVersion(form, born, born, works=makes, within=within))
         if operation.edge.slices and read:

@@ -24,6 +24,7 @@ from redistrib.programs.ir.reference import collect, distribute, run_by_rank, ru
 from redistrib.programs.ir.text import bodies_of, to_text
 from redistrib.programs.lower.behind import scattered_behind
 from redistrib.programs.rules.equation import form_of, scan_form
+from redistrib.programs.schedule.schedule import Schedule
 from tests.programs.run.models import whole
 
 LAYERS = 6
@@ -570,3 +571,16 @@ def test_a_loop_that_begins_with_another_one() -> None:
     g = rd.distribute(f, (x, start), {"d": 4}, schedule=[rd.along("d", {"x": 1})])
     assert len(loops_of(g.program)) == 1 and len(loops_of(loops_of(g.program)[0].program)) == 1
     np.testing.assert_array_equal(g(x, start), f(x, start))
+
+
+def test_a_result_that_is_cut_otherwise_than_its_carried_value_is_moved() -> None:
+    def function(x: Any, y: Any) -> Any:
+        _, last = lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))
+        return last + y
+
+    args = np.ones((64, 8), np.float32), np.arange(512, dtype=np.float32).reshape(64, 8)
+    types = [rd.DistType.of(text) for text in ("[64, 8]", "[8{d}64, 8]")]
+    starts, cuts = dict(zip("xy", types, strict=True)), {"leave_1": {"d": "d0"}, "add_1": {"d": "d0"}}
+    schedule = Schedule(rd.Mesh.of("d=8"), cuts, {}, starts, {0: types[1]})
+    result = rd.distribute(function, args, {"d": 8}, schedule=schedule)(*args)
+    assert np.allclose(np.asarray(result), function(*args))
