@@ -31,6 +31,7 @@ from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.run.received import compiled_received_bytes
 from redistrib.programs.schedule.conflicts import replicated_operations
 from redistrib.programs.schedule.decisions import Choice
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.time.entry import peak_on, simulate
 from redistrib.programs.time.machine import Machine
@@ -89,7 +90,7 @@ class Distributed(Printed):
         machine: Machine,
         *,
         in_order: bool,
-        window: tuple[int | None] | None = None,
+        overlap: Overlap | None = None,
     ) -> None:
         """A function of a program.
 
@@ -100,11 +101,10 @@ class Distributed(Printed):
             mesh: its devices.
             machine: on which `cost` and `memory` are predicted.
             in_order: whether XLA keeps the order of its operations.
-            window: where its moves run beside computations, the computations by which they are issued early at most, as
-                of `rd.simulate`; None where they do not.
+            overlap: how far its moves run beside computations; None where they do not.
         """
         self.program, self.mesh, self.machine = program, mesh, machine
-        self._in_order, self._window = in_order, window
+        self._in_order, self._overlap = in_order, overlap
         self._is_agreed = False  # all processes have compared the program
         traced = prepared.traced
         self.choices: tuple[Choice, ...] = (*propagation.choices, *replicated_operations(propagation))
@@ -213,14 +213,14 @@ class Distributed(Printed):
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts for its machine."""
-        if self._window is None:
+        if self._overlap is None:
             return peak_on(self.machine, self.program)
         return max(self._simulation.peak_bytes.values(), default=0)
 
     @cached_property
     def _simulation(self) -> Simulation:
-        (window,) = self._window or (None,)
-        return simulate(self.program, self.machine, overlap=self._window is not None, window=window, record=False)
+        beside, window = self._overlap is not None, None if self._overlap is None else self._overlap.window
+        return simulate(self.program, self.machine, overlap=beside, window=window, record=False)
 
     @cached_property
     def compiled_memory(self) -> int:

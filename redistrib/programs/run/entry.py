@@ -93,8 +93,7 @@ def distributed(
                 f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
                 f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    window = None if overlap is None else (overlap.window,)
-    return Distributed(program, prepared, propagation, mesh, hardware, in_order=keep is not None, window=window)
+    return Distributed(program, prepared, propagation, mesh, hardware, in_order=keep is not None, overlap=overlap)
 
 
 def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:

@@ -113,10 +113,10 @@ class Candidate(Timed):
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
-        decisions, overlap = self.feasible.whole[1], self.feasible.overlap
+        decisions = self.feasible.whole[1]
         return Distributed(
             self.program, self.prepared, decisions.propagation, meshes(self.mesh)[0], self.machine,
-            in_order=decisions.keep is not None, window=None if overlap is None else (overlap.window,),
+            in_order=decisions.keep is not None, overlap=self.feasible.overlap,
         )  # fmt: skip
 
     @cached_property
