@@ -61,6 +61,29 @@ class Choice(NamedTuple):
     why: str
 
 
+class AlongAxis(NamedTuple):
+    """What is decided along an axis.
+
+    Attributes:
+        ends: for inputs and outputs that are cut the dimension.
+        operations: for every operation what the axis cuts, the group of linear reads that it passes, and how many axes
+            cut it and pass it.
+    """
+
+    ends: dict[str, int | None]
+    operations: list[tuple[str | None, int | None, int, int]]
+
+    def changed(self, before: AlongAxis | None) -> tuple[list[int], list[str]]:
+        """The operations, by number, and the inputs and outputs that are decided otherwise; all, where none were."""
+        if before is None:
+            return [k for k, along in enumerate(self.operations) if along[:2] != (None, None)], [*self.ends]
+        if self.operations == before.operations and self.ends == before.ends:
+            return [], []
+        pairs = enumerate(zip(self.operations, before.operations, strict=True))
+        names = {name for name, _ in self.ends.items() ^ before.ends.items()}
+        return [k for k, (now, then) in pairs if now != then], sorted(names)
+
+
 @dataclass
 class GraphCuts:
     """The cuts of a graph over a mesh.
@@ -128,6 +151,16 @@ class GraphCuts:
         if axis in self.wants.get(name, {}):
             dims.add(self.wants[name][axis])
         return next(iter(dims)) if len(dims) == 1 else None
+
+    def along(self, axis: str) -> AlongAxis:
+        """What is decided along an axis."""
+        inputs = {name: dims[axis] for name, dims in self.pins.items() if dims.get(axis) is not None}
+        outputs = {name: dims[axis] for name, dims in self.wants.items() if axis in dims}
+        pairs = zip(self.cuts, self.carries, strict=True)
+        return AlongAxis(
+            inputs | outputs,
+            [(cuts.get(axis), carries.get(axis), len(cuts), len(carries)) for cuts, carries in pairs],
+        )
 
     def _tile(self, number: int, dim: str) -> int:
         size = self.graph.operations[number].nest.size(dim)

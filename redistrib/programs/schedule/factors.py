@@ -11,6 +11,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import slides
+from redistrib.programs.schedule.decisions import AlongAxis
 from redistrib.programs.schedule.propagate import Propagation
 
 _AXIS = "f"
@@ -64,8 +65,9 @@ class _SummandPropagation(Propagation):
 
     begins: Collection[str] = ()
 
-    def _inputs_along(self, axis: str) -> list[str]:
-        return [*super()._inputs_along(axis), *self.begins]
+    def along(self, axis: str) -> AlongAxis:
+        along = super().along(axis)
+        return along._replace(ends=along.ends | dict.fromkeys(self.begins))
 
     def _is_summed(self, name: str, axis: str) -> bool:
         return name in self.begins or super()._is_summed(name, axis)

@@ -10,20 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from typing import Self
 
 from redistrib.errors import CutError, ProgramError
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Operation
 from redistrib.programs.ir.pullback import ScheduledNest, may_combine, uncut_above, windows_of
 from redistrib.programs.ir.windows import Reach, Stencil, refusal
-from redistrib.programs.schedule.decisions import ArrayDim, Choice, GraphCuts, position_of
+from redistrib.programs.schedule.decisions import AlongAxis, ArrayDim, Choice, GraphCuts, position_of
 
 
 class Propagation(GraphCuts):
-    """The cuts of a graph over a mesh, and how they spread."""
+    """The cuts of a graph over a mesh, and how they spread.
+
+    Attributes:
+        settled: for axes what was decided along them when they were spread last.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.settled: dict[str, AlongAxis] = {}
         for k, operation in enumerate(self.graph.operations):
             self._hold_pin(k, operation)
 
@@ -48,6 +54,12 @@ class Propagation(GraphCuts):
                 )
                 raise CutError(operation.name, "", "Schedule", why).at(operation.source)
             self._cut_operation(number, axis, dim)
+
+    def copy(self) -> Self:
+        """The same decisions of the same graph, to be changed."""
+        other = super().copy()
+        other.settled = {**self.settled}
+        return other
 
     # ------------------------------------------------------------------------------------- tactics
 
@@ -107,6 +119,7 @@ class Propagation(GraphCuts):
         """Note that recomputing the results of an operation, or anything that depends on them, now has a cost."""
         for array in self.graph.operations[number].outs:
             if self.constants.pop(array.name, None) is not None:
+                self.settled.clear()
                 for k, _ in self.readers.get(array.name, ()):
                     self._moves(k)
 
@@ -137,44 +150,49 @@ class Propagation(GraphCuts):
             self.order.append(axis)
 
     def spread(self, axis: str) -> None:
-        """Propagate the cuts along an axis as far as they go."""
-        while True:
-            changed = self._sweep_forward(axis)
-            changed = self._sweep_backward(axis) or changed
-            changed = changed or sum(self._accumulate(k, axis) for k in self.graph.accumulators) > 0
-            if not changed:
+        """Propagate the cuts along an axis as far as they go.
+
+        Only what changed since it was spread last is looked at: all other operations come out as they did.
+        """
+        operations, changed = self.graph.operations, True
+        while changed:
+            before, now = self.settled.get(axis), self.along(axis)
+            self.settled[axis] = now
+            numbers, names = now.changed(before)
+            if not numbers and not names:
                 return
-
-    def _sweep_forward(self, axis: str) -> bool:
-        """Visit the readers of values that an axis cuts, or has as summands, in order; whether any changed."""
-        operations = self.graph.operations
-        names = [*self._inputs_along(axis), *(array.name for k in self._decided(axis) for array in operations[k].outs)]
-        return self._sweep(
-            self._readers_of(names),
-            lambda k: self._forward(k, axis),
-            lambda k: self._readers_of(array.name for array in operations[k].outs),
-        )
-
-    def _sweep_backward(self, axis: str) -> bool:
-        """Visit the makers of values that readers want cut by an axis, the last first; whether any changed."""
-        operations = self.graph.operations
-        names = [name for name, dims in self.wants.items() if axis in dims]
-        names += [name for k in self._decided(axis) for name in operations[k].ins]
-        return self._sweep(
-            self._makers_of(names), lambda k: self._backward(k, axis), lambda k: self._makers_of(operations[k].ins), -1
-        )
+            made = (array.name for k in numbers for array in operations[k].outs)
+            forward = self._sweep(
+                {*numbers, *self._readers_of([*names, *made])},
+                lambda k: self._forward(k, axis),
+                lambda k: self._readers_of(array.name for array in operations[k].outs),
+            )
+            numbers += forward
+            read = (name for k in numbers for name in operations[k].ins)
+            backward = self._sweep(
+                {*numbers, *self._makers_of([*names, *read])},
+                lambda k: self._backward(k, axis),
+                lambda k: self._makers_of(operations[k].ins),
+                -1,
+            )
+            changed = bool(forward or backward)
+            changed = changed or sum(self._accumulate(k, axis) for k in self.graph.accumulators) > 0
 
     def _sweep(
         self, numbers: set[int], visit: Callable[[int], bool], neighbours: Callable[[int], set[int]], sign: int = 1
-    ) -> bool:
-        """Visit operations in order, or from the last with sign -1, and neighbours further on of those that change."""
+    ) -> list[int]:
+        """Visit operations in order, or from the last with sign -1, and neighbours further on of those that change.
+
+        Returns:
+            Those that changed.
+        """
         waiting = sorted(sign * k for k in numbers)
-        queued, changed = {*waiting}, False
+        queued, changed = {*waiting}, list[int]()
         while waiting:
             place = heappop(waiting)
             if not visit(sign * place):
                 continue
-            changed = True
+            changed.append(sign * place)
             for k in {sign * k for k in neighbours(sign * place)} - queued:
                 if k > place:
                     queued.add(k)
@@ -186,15 +204,6 @@ class Propagation(GraphCuts):
 
     def _makers_of(self, names: Iterable[str]) -> set[int]:
         return {self.maker[name][0] for name in names if name in self.maker}
-
-    def _inputs_along(self, axis: str) -> list[str]:
-        """The inputs that an axis cuts, or has as summands."""
-        return [name for name, dims in self.pins.items() if dims.get(axis) is not None]
-
-    def _decided(self, axis: str) -> list[int]:
-        """The operations that an axis cuts, or whose summands along it pass."""
-        pairs = enumerate(zip(self.cuts, self.carries, strict=True))
-        return [k for k, (cuts, carries) in pairs if axis in cuts or axis in carries]
 
     # ------------------------------------------------------------------------------------- queries
 

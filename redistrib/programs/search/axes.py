@@ -14,6 +14,7 @@ from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.memory import MemoryPrices, Use, uses
+from redistrib.programs.search.moves import Conversions
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.time.machine import Machine
 
@@ -146,6 +147,7 @@ class AxesProblem:
         self.edges: list[ReshardEdge] = []
         self.layouts: list[tuple[DistType, ...]] = []
         self.values: list[list[Use]] = []
+        self._found: dict[tuple[object, ...], Conversions] = {}
         groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
         for use in uses(self.graph, self.decisions.keep):
             node = self.node_of_input[use.value] if use.maker < 0 else self.node_of_operation[use.maker]
@@ -159,26 +161,35 @@ class AxesProblem:
             self._edge(each, node, write, dtype, distinct)
 
     def _edge(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
-        conversions = self.problem.moves.conversions(
-            tuple(option.outs[write] for option in self.options[node]),
-            tuple(tuple(option.ins[r] for option in self.options[end]) for end, r in ends),
-            dtype,
-            self.deadline,
-        )
+        conversions = self._conversions(node, write, dtype, ends)
         weight = self.problem.weights.moves[each_use[0].value not in self.problem.unhurried]
         prices = conversions.prices
         if weight != 1.0:
             prices = {pair: weight * price for pair, price in prices.items()}
         readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, conversions.needed, strict=True))
-        sizes = [self._size(form, dtype) for form in conversions.layouts]
-        memory_prices = tuple(self.memory_prices.of_reader(each_use, end, sizes) for end in ends)
-        self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made_in])
+        memory_prices: tuple[dict[tuple[int, int], float], ...] = ()
+        if self.memory_prices.multipliers:
+            sizes = [self._size(form, dtype) for form in conversions.layouts]
+            memory_prices = tuple(self.memory_prices.of_reader(each_use, end, sizes) for end in ends)
+            self.memory_prices.charge_maker(each_use, node, [sizes[form] for form in conversions.made_in])
         name, count = each_use[0].value, sum(map(self._times, each_use))
         self.edges.append(
             ReshardEdge(name, node, conversions.made_in, readers, prices, conversions.local, count, memory_prices)
         )
         self.layouts.append(conversions.layouts)
         self.values.append(each_use)
+
+    def _conversions(self, node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> Conversions:
+        """The prices of a value's moves; those between nodes with the same options are looked up once."""
+        key = (id(self.options[node]), write, dtype, *[(id(self.options[end]), r) for end, r in ends])
+        if key not in self._found:
+            self._found[key] = self.problem.moves.conversions(
+                tuple(option.outs[write] for option in self.options[node]),
+                tuple(tuple(option.ins[r] for option in self.options[end]) for end, r in ends),
+                dtype,
+                self.deadline,
+            )
+        return self._found[key]
 
     def _times(self, use: Use) -> int:
         """Conversions of a value in a call: the largest number of layers that one of its readers stands for."""

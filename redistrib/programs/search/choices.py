@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any, TypeAlias
@@ -156,10 +156,21 @@ class ReshardEdge:
 
 @dataclass(frozen=True)
 class ChoiceGraph:
-    """Nodes, and the reshard edges between them."""
+    """Nodes, and the reshard edges between them.
+
+    Attributes:
+        tables: those of edges with all options, by what edges have in common that share one.
+    """
 
     nodes: tuple[Node, ...]
     edges: tuple[ReshardEdge, ...]
+    tables: dict[tuple[object, ...], Floats] = field(default_factory=dict, compare=False)
+
+    def table(self, edge: ReshardEdge) -> Floats:
+        """The price of an edge for all options of its nodes, with a dimension for each node, in order."""
+        if edge.alike not in self.tables:
+            self.tables[edge.alike] = edge.table({node: range(len(self.nodes[node].prices)) for node in edge.nodes})
+        return self.tables[edge.alike]
 
     def price(self, choice: Sequence[int]) -> float:
         """The price of a choice of options; infinite where a conversion is impossible."""

@@ -56,6 +56,7 @@ SHARES = (
     0.2,
     0.3,
 )  # shares of an option in the relaxation from which on it is tried, in turn
+MERGED = 300  # entries of a table up to which a node is left out of the integer program: more make it larger again
 COMBINATIONS = 2_000  # options of a value's maker and readers up to which each combination is a variable
 
 # --------------------------------------------------------------------------------------------------- repeated layers
@@ -76,5 +77,4 @@ PLANNED = 32  # devices of a mesh up to which a move has the price of its plan: 
 TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
 NEARLY = 0.9  # a share of the most work that a dimension cuts: examples are by custom the first dimension that has it
 SOME = 0.1  # a share of the work that examples cut, which a dimension must cut to be their sequence
-SPREADS = 200_000  # weights times operations above which weights of equal layers are cut equally, to propagate less
 SHOWN = 10  # lines of a report about decisions, where not all are asked for

@@ -55,6 +55,12 @@ class Decisions:
         """The same for the same cuts, and for no others."""
         return repr((self.propagation.cuts, self.propagation.carries, self.ends))
 
+    def are(self, other: Decisions) -> bool:
+        """Whether others of the same graph come to the same program."""
+        own, its = self.propagation, other.propagation
+        same = (own.cuts, own.carries, self.ends, self.sources, self.keep)
+        return same == (its.cuts, its.carries, other.ends, other.sources, other.keep)
+
     def clear(self, axes: Sequence[str]) -> None:
         """Undo the decisions along axes."""
         self.sources = {}

@@ -145,6 +145,8 @@ class _Descent:
 
     def _consider(self, decisions: Decisions) -> bool:
         """Take a schedule where it is better than all before; whether it was."""
+        if self.best is not None and decisions.are(self.best.result.decisions):
+            return False
         problem, walk = self.problem, self._promising(self.problem, decisions)
         if walk is None:
             return False

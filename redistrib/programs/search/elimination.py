@@ -10,12 +10,13 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from redistrib.programs.search.choices import ChoiceGraph, Floats
+from redistrib.programs.search.choices import ChoiceGraph, Floats, ReshardEdge
 from redistrib.programs.search.constants import LARGEST, MOST_NODES, WHOLE
 from redistrib.programs.search.deadline import NEVER, Deadline
 
@@ -43,7 +44,6 @@ class Elimination:
             for node in edge.nodes:
                 self.touching[node].append(k)
         self._factors: dict[int, Floats] = {}
-        self._tables: dict[tuple[object, ...], Floats] = {}  # of edges that are alike
 
     @cached_property
     def neighbours(self) -> list[set[int]]:
@@ -107,6 +107,26 @@ class Elimination:
         total = sum(self.choices.nodes[node].prices[choice[node]] for node in listed)
         return total + sum(self.edge(k, choice) for k in {k for node in listed for k in self.touching[node]})
 
+    def surroundings(self, nodes: Sequence[int], choice: Sequence[int]) -> tuple[object, ...]:
+        """The same for nodes that cost the same with the same options, where those around them are as they are."""
+        place, (node_kinds, edge_kinds) = {node: k for k, node in enumerate(nodes)}, self._kinds
+        edges = dict.fromkeys(k for node in nodes for k in self.touching[node])
+        ends = (
+            (
+                edge_kinds[k],
+                *[place[node] if node in place else -1 - choice[node] for node in self.choices.edges[k].nodes],
+            )
+            for k in edges
+        )
+        return (*[(node_kinds[node], choice[node]) for node in nodes], *ends)
+
+    @cached_property
+    def _kinds(self) -> tuple[list[int], list[int]]:
+        """For every node and edge a number, the same for those with equal prices."""
+        numbers: dict[object, int] = {}
+        nodes = [numbers.setdefault(node.prices, len(numbers)) for node in self.choices.nodes]
+        return nodes, [numbers.setdefault(edge.alike, len(numbers)) for edge in self.choices.edges]
+
     def edge(self, number: int, choice: Sequence[int]) -> float:
         """The price of one edge."""
         edge = self.choices.edges[number]
@@ -150,9 +170,7 @@ class Elimination:
             self.deadline.check()
             if len(edge.nodes) > MOST_NODES or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
                 return CostFactor(nodes, edge.table(options, choice))
-            if edge.alike not in self._tables:
-                self._tables[edge.alike] = edge.table({node: range(self.sizes[node]) for node in edge.nodes})
-            self._factors[number] = self._tables[edge.alike]
+            self._factors[number] = self.choices.table(edge)
         prices = self._factors[number][tuple([slice(None) if node in options else choice[node] for node in edge.nodes])]
         for axis, node in enumerate(nodes):
             if options[node] != range(self.sizes[node]):
@@ -168,6 +186,80 @@ def _sum(factors: Sequence[CostFactor]) -> CostFactor:
         spread = prices if nodes == scope else prices[tuple([slice(None) if n in nodes else None for n in scope])]
         total = total + spread
     return CostFactor(scope, total)
+
+
+@dataclass
+class Shrunk:
+    """A choice graph without the nodes that few others depend on: each is decided by what these take.
+
+    Args:
+        choices: the choice graph.
+        largest: entries of a table that an edge is; the nodes of larger ones all stay.
+        merged: entries of a table that a node which is left out leaves over those around it.
+        deadline: after which it is given up.
+
+    Attributes:
+        tables: over the nodes that stay, at most one for the same nodes.
+        edges: those that are no table.
+    """
+
+    choices: ChoiceGraph
+    largest: int
+    merged: int
+    deadline: Deadline = NEVER
+    tables: dict[tuple[int, ...], Floats] = field(default_factory=dict)
+    edges: list[ReshardEdge] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sizes = [len(node.prices) for node in self.choices.nodes]
+        self._touching: list[set[tuple[int, ...]]] = [set() for _ in self._sizes]
+        self._decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
+        for number, node in enumerate(self.choices.nodes):
+            self._add(CostFactor((number,), np.array(node.prices)))
+        for edge in self.choices.edges:
+            if math.prod(self._sizes[node] for node in edge.nodes) <= self.largest:
+                self._add(CostFactor(edge.nodes, self.choices.table(edge)))
+            else:
+                self.edges.append(edge)
+        held = {node for edge in self.edges for node in edge.nodes}
+        waiting = dict.fromkeys(node for node in range(len(self._sizes)) if node not in held)
+        while waiting:
+            self.deadline.check()
+            node = next(iter(waiting))
+            del waiting[node]
+            waiting |= dict.fromkeys(n for n in self._left_out(node) if n not in held)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes that stay."""
+        gone = {node for node, _, _ in self._decided}
+        return [node for node in range(len(self._sizes)) if node not in gone]
+
+    def _add(self, factor: CostFactor) -> None:
+        nodes, prices = factor
+        self.tables[nodes] = self.tables[nodes] + prices if nodes in self.tables else prices
+        for node in nodes:
+            self._touching[node].add(nodes)
+
+    def _left_out(self, node: int) -> tuple[int, ...]:
+        """Leave a node out, if it leaves a small table; those around it."""
+        around = {other for nodes in self._touching[node] for other in nodes} - {node}
+        if len(around) >= MOST_NODES or math.prod(self._sizes[other] for other in around) > self.merged:
+            return ()
+        scope, table = _sum([CostFactor(nodes, self.tables.pop(nodes)) for nodes in sorted(self._touching[node])])
+        for other in around:
+            self._touching[other] -= self._touching[node]
+        axis, rest = scope.index(node), tuple(sorted(around))
+        self._decided.append((node, rest, table.argmin(axis)))
+        self._touching[node] = set()
+        self._add(CostFactor(rest, table.min(axis)))
+        return rest
+
+    def completed(self, taken: dict[int, int]) -> dict[int, int]:
+        """An option for every node, from one for each that stays."""
+        for node, rest, best in reversed(self._decided):
+            taken[node] = int(best[tuple(taken[n] for n in rest)])
+        return taken
 
 
 def neighbourhood(elimination: Elimination, centre: int, count: int) -> list[int]:

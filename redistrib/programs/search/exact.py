@@ -127,7 +127,8 @@ def _rounded(tables: Elimination, shares: Sequence[Sequence[float]], start: Sequ
 def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
     """Decide one neighbourhood after another anew until none gets better, or the time is up.
 
-    One is decided again only where something changed in it or beside it: else it would come out as it is.
+    One is decided again only where something changed in it or beside it, and one that is as another only once, as those
+    of repeated layers are: else it would come out as it is.
     """
     current = list(choice)
     nodes = {centre: neighbourhood(tables, centre, NEIGHBOURHOOD) for centre in range(0, len(current), STRIDE)}
@@ -135,13 +136,18 @@ def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple
     for centre, near in nodes.items():
         for node in {*near}.union(*(tables.neighbours[node] for node in near)):
             centres_near[node].add(centre)
-    waiting = {*nodes}
+    waiting, settled = {*nodes}, set[tuple[object, ...]]()
     with contextlib.suppress(OutOfTime):
         while waiting:
             for centre in nodes:
-                if centre in waiting:
+                if centre not in waiting:
+                    continue
+                changed = list[int]()
+                if (around := tables.surroundings(nodes[centre], current)) not in settled:
                     changed = _improved(tables, current, nodes[centre])
-                    waiting = waiting.union(*(centres_near[node] for node in changed)) - {centre}
+                    if not changed:
+                        settled.add(around)
+                waiting = waiting.union(*(centres_near[node] for node in changed)) - {centre}
     return tuple(current)
 
 

@@ -4,8 +4,8 @@ To every reader of a value there is a flow from each layout of the maker to each
 the options of the maker and of the reader, so that the relaxation of a chain is integral. A conversion is as large as
 the largest flow that needs it. A local cut out of another available layout may replace it.
 
-Where a value has several readers and few combinations of their options and the maker's, every combination is a variable
-instead: the relaxation is then as tight as it can be for the value, and has fewer rows.
+Where there are few combinations of the options of a value's maker and readers, every combination is a variable instead:
+the relaxation is then as tight as it can be for the value, and has fewer rows. Nodes between few others are left out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from redistrib.programs.search.choices import ChoiceGraph, Floats, ReshardEdge
-from redistrib.programs.search.constants import COMBINATIONS, GAP
+from redistrib.programs.search.constants import COMBINATIONS, GAP, MERGED
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
+from redistrib.programs.search.elimination import Shrunk
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
     from scipy.optimize import linprog  # slow to import; a search alone needs it
 
     model = _Model.of(choices, deadline)
+    if math.isinf(model.constant):
+        return math.inf, []
+    if not model.option:
+        return model.constant, model.shares(np.zeros(0))
     costs, scale = model.scaled()
     matrix, equal, highs = model.matrix(), np.equal(model.lows, model.highs), np.array(model.highs)
     optimum = linprog(
@@ -76,12 +81,11 @@ def relaxed(choices: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
         return math.inf, []
     if optimum.status != 0:
         raise OutOfTime
-    shares = [[float(optimum.x[k]) for k in options] for options in model.option]
     multipliers = np.zeros(len(highs))
     multipliers[equal], multipliers[~equal] = optimum.eqlin.marginals, np.minimum(optimum.ineqlin.marginals, 0.0)
     reduced = costs - matrix.T @ multipliers
     dual = float(highs @ multipliers + np.minimum(reduced, 0.0).sum())  # every variable is between 0 and 1
-    return model.constant + dual * scale, shares
+    return model.constant + dual * scale, model.shares(optimum.x)
 
 
 def _time_limit(deadline: Deadline) -> dict[str, float]:
@@ -91,7 +95,7 @@ def _time_limit(deadline: Deadline) -> dict[str, float]:
 
 @dataclass
 class _Model:
-    choices: ChoiceGraph
+    shrunk: Shrunk
     costs: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -101,15 +105,17 @@ class _Model:
     constant: float = 0.0
 
     def __post_init__(self) -> None:
-        self.option: list[range] = []
-        for node in self.choices.nodes:
-            least = min(node.prices)
+        self.option: dict[int, range] = {}
+        for node in self.shrunk.nodes:
+            prices = self.shrunk.tables[node,]
+            least = float(prices.min())
             self.constant += least
-            first = len(self.costs)
-            for price in node.prices:
-                self.variable(price - least)
-            self.option.append(range(first, len(self.costs)))
-            self.row(dict.fromkeys(self.option[-1], 1.0), 1.0, 1.0)
+            self.option[node] = options = range(len(self.costs), len(self.costs) + len(prices))
+            self.row(dict.fromkeys(options, 1.0), 1.0, 1.0)
+            for option, price in zip(options, prices.tolist(), strict=True):
+                self.costs.append(price - least if math.isfinite(price) else 0.0)
+                if math.isinf(price):
+                    self.row({option: 1.0}, 0.0, 0.0)
         self.binaries = len(self.costs)
 
     def variable(self, cost: float = 0.0) -> int:
@@ -125,32 +131,42 @@ class _Model:
 
     @classmethod
     def of(cls, choices: ChoiceGraph, deadline: Deadline) -> _Model:
-        """The program of all edges."""
-        model = cls(choices)
-        for edge in choices.edges:
+        """The program of a choice graph."""
+        shrunk = Shrunk(choices, COMBINATIONS, MERGED, deadline)
+        model = cls(shrunk)
+        for nodes, table in shrunk.tables.items():
             deadline.check()
-            model.edge(edge)
+            if not nodes:
+                model.constant += float(table)
+            elif len(nodes) > 1:
+                model._combinations(nodes, table)
+        for edge in shrunk.edges:
+            deadline.check()
+            model._paths(edge)
         return model
+
+    def shares(self, taken: Floats) -> list[list[float]]:
+        """How much of each option of every node is taken; of a node that was left out, all options a part, the best of
+        those that the others take most of wholly."""
+        of_node = {node: [float(taken[k]) for k in options] for node, options in self.option.items()}
+        most = self.shrunk.completed({node: int(np.argmax(each)) for node, each in of_node.items()})
+        sizes = (len(node.prices) for node in self.shrunk.choices.nodes)
+        return [
+            of_node.get(node) or [1.0 if option == most[node] else 0.5 for option in range(size)]
+            for node, size in enumerate(sizes)
+        ]
 
     # ------------------------------------------------------------------------------------------ flows
 
-    def edge(self, edge: ReshardEdge) -> None:
-        sizes = [len(self.option[node]) for node in edge.nodes]
-        if len(edge.readers) > 1 and math.prod(sizes) <= COMBINATIONS:
-            self._combinations(edge)
-        else:
-            self._paths(edge)
-
-    def _combinations(self, edge: ReshardEdge) -> None:
+    def _combinations(self, nodes: tuple[int, ...], table: Floats) -> None:
         """One variable for every possible combination of options, and for every option the sum of its variables."""
-        table = edge.table({node: range(len(self.option[node])) for node in edge.nodes})
         can_be = np.isfinite(table)
         prices, taken = table[can_be], np.nonzero(can_be)
-        least = float(prices.min()) if prices.size else 0.0
+        least = float(prices.min()) if prices.size else math.inf
         self.constant += least
         variables = np.arange(len(self.costs), len(self.costs) + prices.size)
         self.costs += (prices - least).tolist()
-        for node, option_numbers in zip(edge.nodes, taken, strict=True):
+        for node, option_numbers in zip(nodes, taken, strict=True):
             options, first = self.option[node], len(self.lows)
             self.rows += [*(option_numbers + first).tolist(), *range(first, first + len(options))]
             self.columns += [*variables.tolist(), *options]
@@ -242,6 +258,10 @@ class _Model:
         )
 
     def solve(self, deadline: Deadline) -> Solution:
+        if math.isinf(self.constant):
+            return Solution(None, math.inf, False, False)
+        if not self.option:
+            return self._solution({}, self.constant, True)
         costs, scale = self.scaled()
         optimum = self.run(costs, {"mip_rel_gap": GAP, **_time_limit(deadline)})
         bound = self.constant
@@ -249,8 +269,12 @@ class _Model:
             bound += max(0.0, float(optimum.mip_dual_bound)) * scale
         if optimum.x is None:
             return Solution(None, bound, optimum.status != 2, False)
-        choice = tuple(int(np.argmax(optimum.x[options.start : options.stop])) for options in self.option)
-        return Solution(choice, bound, True, optimum.status == 0)
+        taken = {node: int(np.argmax(optimum.x[each.start : each.stop])) for node, each in self.option.items()}
+        return self._solution(taken, bound, optimum.status == 0)
+
+    def _solution(self, taken: dict[int, int], bound: float, optimal: bool) -> Solution:
+        choice = self.shrunk.completed(taken)
+        return Solution(tuple(choice[node] for node in range(len(choice))), bound, True, optimal)
 
 
 _ByLayout = dict[int, list[int]]

@@ -16,8 +16,9 @@ role         the dimensions that the axis cuts
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -25,11 +26,11 @@ from redistrib.errors import ProgramError
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.schedule.conflicts import reshard_instead
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.constants import NEARLY, SOME, SPREADS, TRIALS
+from redistrib.programs.search.constants import NEARLY, SOME, TRIALS
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.problem import SearchProblem
 
+Step: TypeAlias = Callable[[Propagation, str], bool]  # a part of a role along an axis; whether there is a place for it
 AxisRole: TypeAlias = Literal["sharded", "tensor", "data", "sequence", "context", "expert"]
 ROLES: tuple[AxisRole, ...] = ("sharded", "tensor", "data", "sequence", "context", "expert")
 LATER: tuple[AxisRole, ...] = ("sequence", "context", "expert")  # tried after the others
@@ -46,6 +47,7 @@ class Roles:
     weights: list[str] = field(default_factory=list)
     experts: dict[int, dict[int, str]] = field(default_factory=dict)
     work: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
+    reached: dict[tuple[tuple[Step, str], ...], Propagation | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph, state = self.problem.graph, {*self.problem.given.tied.values()}
@@ -88,29 +90,42 @@ class Roles:
                 yield dict(zip(axes, chosen, strict=True))
 
     def propagated(self, roles: Mapping[str, AxisRole]) -> Propagation | None:
-        """The propagation of roles of all axes; None where one cannot be."""
-        propagation = self.base.copy()
-        for axis, role in roles.items():
-            if role == "expert":
-                for number, dim in self._experts(self.base.mesh.axis(axis).size).items():
-                    if propagation.may_cut(number, axis, dim):
-                        propagation.cut_operation(number, axis, dim)
-        for axis, role in roles.items():
-            if role == "context" and not self._along_sequence(propagation, axis):
+        """The propagation of roles of all axes; None where one cannot be.
+
+        Roles that begin alike share what they begin with.
+        """
+        steps = [(step, axis) for each in self._steps for axis, role in roles.items() for step in each.get(role, ())]
+        propagation = self.base
+        for count, (step, axis) in enumerate(steps, 1):
+            done = tuple(steps[:count])
+            if done not in self.reached:
+                after = propagation.copy()
+                self.reached[done] = after if step(after, axis) else None
+            if (reached := self.reached[done]) is None:
                 return None
-            if role in ("sharded", "data", "expert") and not self._data(propagation, axis):
-                return None
-        for axis, role in roles.items():
-            if role in ("tensor", "sequence"):
-                self._tensor(propagation, axis)
-            if role == "sequence" and not self._along_sequence(propagation, axis):
-                return None
-        for axis, role in roles.items():
-            if role == "sharded":
-                self._sharded(propagation, axis)
+            propagation = reached
+        propagation = propagation.copy()
         for axis in roles:
             reshard_instead(propagation, axis)
         return propagation
+
+    @cached_property
+    def _steps(self) -> tuple[Mapping[AxisRole, tuple[Step, ...]], ...]:
+        """What each role does: all of one stage for all axes, before those of the next."""
+        data = (self._data,)
+        return (
+            {"expert": (self._along_experts,)},
+            {"context": (self._along_sequence,), "sharded": data, "data": data, "expert": data},
+            {"tensor": (self._tensor,), "sequence": (self._tensor, self._along_sequence)},
+            {"sharded": (self._sharded,)},
+        )
+
+    def _along_experts(self, propagation: Propagation, axis: str) -> bool:
+        """Cut the experts of all products that have them."""
+        for number, dim in self._experts(self.base.mesh.axis(axis).size).items():
+            if propagation.may_cut(number, axis, dim):
+                propagation.cut_operation(number, axis, dim)
+        return True
 
     def _sequence(self, size: int) -> tuple[str, int] | None:
         """The dimension after that of the examples, if an axis of some size cuts some work by it; None for the features
@@ -203,30 +218,18 @@ class Roles:
         propagation = self.base.copy()
         return propagation if _cut(propagation, name, axis, dim) else None
 
-    def _tensor(self, propagation: Propagation, axis: str) -> None:
+    def _tensor(self, propagation: Propagation, axis: str) -> bool:
         """Cut weights, in the order that they are first read in, by a dimension that their product keeps."""
-        graph, cut_like, pending = self.problem.graph, dict[int, int | None](), False
-        is_large = len(self.weights) * len(graph.operations) > SPREADS
-        numbers: Sequence[int] = classes_of(self.problem).inputs if is_large else range(len(graph.inputs))
-        classes = dict(zip((array.name for array in graph.inputs), numbers, strict=True))
-        first = {name: self._product(name) for name in self.weights}
-        for name in sorted((name for name in self.weights if first[name]), key=lambda name: first[name] or (0, 0, 0)):
-            number, read, stacked = first[name] or (0, 0, 0)
-            if classes[name] in cut_like:
-                like_dim = cut_like[classes[name]]
-                pending |= like_dim is not None and _cut(propagation, name, axis, like_dim, spread=False)
-                continue
-            if pending:
-                propagation.spread(axis)
-            taken, pending = None, False
-            nest = graph.operations[number].nest
+        operations = self.problem.graph.operations
+        first = {name: product for name in self.weights if (product := self._product(name)) is not None}
+        for name, (number, read, stacked) in sorted(first.items(), key=lambda entry: entry[1]):
+            nest = operations[number].nest
             for dim, names in enumerate(nest.reads[read].dims):
                 in_result = any(letter in access.names for access in nest.writes for letter in names)
                 if in_result and axis not in propagation.cuts[number] and _cut(propagation, name, axis, stacked + dim):
-                    taken = stacked + dim
                     break
-            cut_like[classes[name]] = taken
         propagation.spread(axis)
+        return True
 
     def _product(self, name: str) -> tuple[int, int, int] | None:
         """The first operation with much work that sums over a dimension of a weight, and the number of that read.
@@ -247,7 +250,7 @@ class Roles:
         readers = self.base.readers.get(name, ())
         return bool(readers) and all(self.problem.graph.operations[k].edge.slices for k, _ in readers)
 
-    def _sharded(self, propagation: Propagation, axis: str) -> None:
+    def _sharded(self, propagation: Propagation, axis: str) -> bool:
         """Cut weights as they are stored, each by the first dimension that nothing else cuts, or the first at all.
 
         That of the steps of a loop comes last: cut by it, all steps would be gathered before the loop.
@@ -260,6 +263,7 @@ class Roles:
                 if _cut(propagation, name, axis, dim, spread=False):
                     break
         propagation.spread(axis)
+        return True
 
 
 def _cut(propagation: Propagation, name: str, axis: str, dim: int, spread: bool = True) -> bool:

@@ -21,16 +21,20 @@ from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, Reshard
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.decisions import Decisions, ends_of, program_of
 from redistrib.programs.search.descent import searched
-from redistrib.programs.search.elimination import Elimination
+from redistrib.programs.search.elimination import Elimination, Shrunk
 from redistrib.programs.search.exact import solved
 from redistrib.programs.search.integer import relaxed, solve
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
 
 
-@pytest.mark.parametrize("combinations", [integer.COMBINATIONS, 0])
-def test_random_problems_by_all_ways(combinations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("combinations", "merged"),
+    [(integer.COMBINATIONS, integer.MERGED), (integer.COMBINATIONS, 2), (integer.COMBINATIONS, 0), (0, 0)],
+)
+def test_random_problems_by_all_ways(combinations: int, merged: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integer, "COMBINATIONS", combinations)
+    monkeypatch.setattr(integer, "MERGED", merged)
     for seed in range(80):
         choices = oracle.choices(Random(seed))
         best = oracle.by_hand(choices)
@@ -45,8 +49,9 @@ def test_random_problems_by_all_ways(combinations: int, monkeypatch: pytest.Monk
         assert relaxed(choices)[0] <= best + 1e-6
 
 
-def test_the_relaxation_of_one_value_is_exact() -> None:
+def test_the_relaxation_of_one_value_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """One value, three readers, each at its cheapest with another pair of forms: mixing halves gains nothing."""
+    monkeypatch.setattr(integer, "MERGED", 0)
     pairs = itertools.permutations(range(4), 2)
     nodes = (Node("maker", (0.0,)), *(Node(f"reader {k}", (0.0, 0.0)) for k in range(3)))
     readers = tuple(Reader(k + 1, layouts) for k, layouts in enumerate([(1, 2), (2, 3), (1, 3)]))
@@ -74,6 +79,27 @@ def test_chains_and_trees_by_dynamic_programming() -> None:
         if math.isfinite(best):
             assert choices.price(solve(choices).choice) == pytest.approx(best), seed
             assert choices.price(solved(choices).choice) == pytest.approx(best), seed
+
+
+def test_a_graph_with_nodes_left_out_has_the_same_optimum() -> None:
+    left_out = 0
+    for seed in range(60):
+        choices = oracle.choices(Random(seed))
+        shrunk = Shrunk(choices, largest=[2_000, 20][seed % 2], merged=[6, 2, 300][seed % 3])
+        best, taken = math.inf, dict[int, int]()
+        for options in itertools.product(*(range(len(choices.nodes[node].prices)) for node in shrunk.nodes)):
+            chosen = dict(zip(shrunk.nodes, options, strict=True))
+            price = sum(float(table[tuple(chosen[n] for n in nodes)]) for nodes, table in shrunk.tables.items())
+            whole = [chosen.get(node, 0) for node in range(len(choices.nodes))]
+            price += sum(edge.price(whole) for edge in shrunk.edges)
+            best, taken = min((price, chosen), (best, taken), key=lambda found: found[0])
+        by_hand = oracle.by_hand(choices)
+        assert best == pytest.approx(by_hand), seed
+        if math.isfinite(best):
+            every = shrunk.completed(dict(taken))
+            assert choices.price([every[node] for node in range(len(choices.nodes))]) == pytest.approx(by_hand), seed
+        left_out += len(choices.nodes) - len(shrunk.nodes)
+    assert left_out > 60
 
 
 def test_nodes_decided_given_the_others() -> None:

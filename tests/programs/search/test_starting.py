@@ -16,7 +16,6 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import apply
-from redistrib.programs.search import roles as module
 from redistrib.programs.search.decisions import program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.entry import tied
@@ -67,12 +66,6 @@ def test_what_people_write_is_among_the_schedules_to_start_from(state: bool) -> 
     for name, tactics in written.items():
         wanted = arguments(own, *tactics)
         assert any(all(wanted[key] == axes for key, axes in one.items()) for one in found), name
-
-
-def test_layers_that_are_alike_are_cut_alike_in_large_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    each = [decisions.text for decisions in starting(problem(layers=6))]
-    monkeypatch.setattr(module, "SPREADS", 0)
-    assert [decisions.text for decisions in starting(problem(layers=6))] == each
 
 
 def test_pins_hold_in_all() -> None:
