@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import heappush, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -237,33 +238,87 @@ def needed_parts(
         receivers: for each box the device that needs it.
 
     Returns:
-        For each part the device that needs it; the number of the tile that has it; the part itself; and whether the
+        For each part the number of its box; the number of the tile that has it; the part itself; and whether the
         device lacks it, since its own tile is another.
     """
     number, index, part = parts_in_tiles(source, boxes)
-    receiver, tile = np.array(receivers, dtype=np.int64)[number], number_of(index, source.grid)
+    some = ~part.empty
+    number, tile, part = number[some], number_of(index, source.grid)[some], part[some]
     own = np.full(max([*holders, *receivers], default=0) + 1, -1, dtype=np.int64)
     own[list(holders)] = source.number
-    some = ~part.empty
-    receiver, tile, part = receiver[some], tile[some], part[some]
-    return receiver, tile, part, own[receiver] != tile
+    return number, tile, part, own[np.array(receivers, dtype=np.int64)[number]] != tile
+
+
+class Senders:
+    """Who sends: of the holders on the receiver's side, or else of all, the one that has sent least, then the first.
+
+    One object may serve several tables, one after the other.
+
+    Args:
+        side: of each device, such as its process; None where all are on one side.
+    """
+
+    def __init__(self, side: Sequence[int] | None = None) -> None:
+        self._side = side
+        self._sent: dict[int, int] = defaultdict(int)
+
+    def of(
+        self, source: Placement, holders: Sequence[int], receiver: Int64, tile: Int64, amounts: Sequence[int]
+    ) -> list[int]:
+        """For each part the device that sends it, from who needs it, the number of its tile, and how much it is."""
+        queues: dict[tuple[int, int | None], list[tuple[int, int, int]]] = defaultdict(list)
+        for place, (device, number) in enumerate(zip(holders, source.number.tolist(), strict=True)):
+            for side in (None,) if self._side is None else (None, self._side[device]):
+                heappush(queues[number, side], (self._sent[device], place, device))
+        chosen = []
+        for to, number, amount in zip(receiver.tolist(), tile.tolist(), amounts, strict=True):
+            near = None if self._side is None else queues.get((number, self._side[to]))
+            chosen.append(self._least(near or queues[number, None], amount))
+        return chosen
+
+    def _least(self, queue: list[tuple[int, int, int]], amount: int) -> int:
+        while (now := self._sent[queue[0][2]]) != queue[0][0]:  # the entry is from before the device sent more
+            heapreplace(queue, (now, *queue[0][1:]))
+        device = queue[0][2]
+        self._sent[device] += amount
+        return device
 
 
 def lacking(source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]) -> Transfers:
+    """The table of `lacking_by_box` alone."""
+    return lacking_by_box(source, holders, boxes, receivers)[0]
+
+
+def lacking_by_box(
+    source: Placement,
+    holders: Sequence[int],
+    boxes: Boxes,
+    receivers: Sequence[int],
+    senders: Senders | None = None,
+    itemsize: int = 1,
+) -> tuple[Transfers, Int64, Int64]:
     """The boxes that devices need, each from a device that holds it: of their own tile what they hold, the rest from
     others.
 
-    Receivers of one tile are spread over its holders. Each row is in a round of its own. The boxes may overlap; the
-    tiles do not. Arguments as of `needed_parts`.
+    Each row is in a round of its own. The boxes may overlap, the tiles do not; a part that a device needs for several
+    boxes is one row.
+
+    Args:
+        source, holders, boxes, receivers: as of `needed_parts`.
+        senders: who sends; by default these are spread over the holders of each tile.
+        itemsize: bytes of an element.
+
+    Returns:
+        The table; and for each part of a box, box by box, the number of the box and its row.
     """
-    holders_of: dict[int, list[int]] = defaultdict(list)
-    for device, number in zip(holders, source.number.tolist(), strict=True):
-        holders_of[number].append(device)
-    receiver, tile, part, lacks = needed_parts(source, holders, boxes, receivers)
-    sends_of: dict[int, int] = defaultdict(int)
+    number, tile, part, lacks = needed_parts(source, holders, boxes, receivers)
+    receiver, row = np.array(receivers, dtype=np.int64)[number], np.arange(len(number))
+    if len(set(receivers)) < len(receivers):
+        _, first, same, _ = distinct_rows(np.concatenate([receiver[:, None], part.start, part.size], axis=1))
+        kept = np.sort(first)
+        receiver, tile, part, lacks = receiver[kept], tile[kept], part[kept], lacks[kept]
+        row = np.searchsorted(kept, first)[same]
     sender = receiver.copy()
-    for row in np.flatnonzero(lacks).tolist():
-        several = holders_of[int(tile[row])]
-        sender[row] = several[sends_of[int(tile[row])] % len(several)]
-        sends_of[int(tile[row])] += 1
-    return Transfers(sender, receiver, part, np.arange(len(sender)))
+    amounts = [volume * itemsize for volume in part[lacks].volumes()]
+    sender[lacks] = (senders or Senders()).of(source, holders, receiver[lacks], tile[lacks], amounts)
+    return Transfers(sender, receiver, part, np.arange(len(sender))), number, row

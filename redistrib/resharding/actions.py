@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import jax
-import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
@@ -19,7 +18,7 @@ from redistrib.lang.types import DistType
 from redistrib.resharding.padding import Padding, padded_types
 from redistrib.theory.boxes import boxes_of
 from redistrib.theory.inverse import type_of
-from redistrib.theory.placement import Placement, placement_of
+from redistrib.theory.placement import placement_of, placement_of_tiles
 from redistrib.theory.topology import Topology
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere", "copy"]
@@ -197,12 +196,8 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
         return dist_type, mesh, tuple(sharding.mesh.devices.flat)
     boxes = boxes_of(sharding, shape)
     mesh = Mesh(tuple(Axis(f"d{k}", prime) for k, prime in enumerate(prime_factors(len(boxes)))))
-    tile = sharding.shard_shape(shape)
-    starts = np.array([box.start for box in boxes.values()], dtype=np.int64)
-    index = starts.reshape(len(boxes), len(shape)) // np.array(tile, dtype=np.int64)
     try:
-        placement = Placement(shape, tuple(size // part for size, part in zip(shape, tile, strict=True)), index)
-        meaning = type_of(placement, mesh)
+        meaning = type_of(placement_of_tiles(shape, list(boxes.values())), mesh)
     except PlacementError:
         meaning = None
     if meaning is None:

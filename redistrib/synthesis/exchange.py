@@ -271,7 +271,7 @@ def missing_boxes(before: Placement, needed: Boxes) -> list[MissingBox]:
         needed: `[devices]` the boxes that the devices hold afterwards.
     """
     devices = range(before.devices)
-    receiver, tile, part, lacks = needed_parts(before, devices, needed, devices)
+    receiver, tile, part, lacks = needed_parts(before, devices, needed, devices)  # box d is that of device d
     columns = receiver[lacks], tile[lacks], part[lacks]
     return list(zip(columns[0].tolist(), columns[1].tolist(), columns[2].start, columns[2].size, strict=True))
 

@@ -144,6 +144,12 @@ class Boxes:
     start: Int64
     size: Int64
 
+    @staticmethod
+    def of(boxes: Sequence[Box]) -> Boxes:
+        """A table of single boxes, at least one, of one rank."""
+        start, size = (np.array(each, dtype=np.int64) for each in zip(*((b.start, b.size) for b in boxes), strict=True))
+        return Boxes(start, size)
+
     def __getitem__(self, rows: Int64 | npt.NDArray[np.bool_]) -> Boxes:
         """The boxes of the given row numbers or mask."""
         return Boxes(self.start[rows], self.size[rows])

@@ -35,6 +35,7 @@ the reduction.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -366,6 +367,13 @@ def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) ->
     sizes = [mesh.axes[k].size for k in columns]
     summand = from_digits(mesh.coordinates[:, columns], sizes)
     return Placement(dist_type.global_shape, tuple(grid), index, summand, math.prod(sizes), dist_type.reduction)
+
+
+def placement_of_tiles(shape: tuple[int, ...], tiles: Sequence[Box]) -> Placement:
+    """The placement of an array by the tile of each device; all are of the first one's size."""
+    size = np.maximum(np.array(tiles[0].size, dtype=np.int64), 1)
+    start = np.array([box.start for box in tiles], dtype=np.int64).reshape(len(tiles), len(shape))
+    return Placement(shape, tuple(np.maximum(np.array(shape, dtype=np.int64) // size, 1).tolist()), start // size)
 
 
 def _with_nowhere(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -> Int64:

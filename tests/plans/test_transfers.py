@@ -20,7 +20,7 @@ from redistrib.plans import reference, verify
 from redistrib.plans.reduction import Accumulator
 from redistrib.plans.reference import Tile, run_step, scatter
 from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
-from redistrib.plans.transfers import Transfers, lacking
+from redistrib.plans.transfers import Senders, Transfers, lacking, lacking_by_box
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
@@ -213,25 +213,52 @@ def test_who_judges_a_step_does_not_ask_it_what_it_moves(path: Path) -> None:
 
 @given(st.data())
 def test_what_a_device_lacks_comes_from_devices_that_hold_it(data: st.DataObject) -> None:
-    """Tiles are of any size, and boxes may overlap."""
+    """Tiles are of any size, boxes may overlap, and a device may need several."""
     shape = (7, 5)
     cuts = tuple((0, *sorted(data.draw(st.sets(st.integers(1, size - 1)))), size) for size in shape)
     grid = (len(cuts[0]) - 1, len(cuts[1]) - 1)
-    rows = [*np.ndindex(*grid), *data.draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in grid)), max_size=4))]
+    rows = [*np.ndindex(*grid), *data.draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in grid)), max_size=9))]
     source = Placement(shape, grid, np.array(rows), cuts=cuts)
     holders = data.draw(st.permutations(range(10, 10 + len(rows))))
     edges = [st.tuples(st.integers(0, size), st.integers(0, size)).map(sorted).map(tuple) for size in shape]
-    needed = [Box.between(each) for each in data.draw(st.lists(st.tuples(*edges), max_size=4))]
+    needed = [Box.between(each) for each in data.draw(st.lists(st.tuples(*edges), max_size=6))]
     start, size = (np.array([getattr(b, name) for b in needed], np.int64).reshape(-1, 2) for name in ("start", "size"))
-    receivers = data.draw(st.lists(st.integers(8, 14), min_size=len(needed), max_size=len(needed), unique=True))
-    table = lacking(source, holders, Boxes(start, size), receivers)
+    boxes = Boxes(start, size)
+    receivers = data.draw(st.lists(st.integers(8, 14), min_size=len(needed), max_size=len(needed)))
+    side = data.draw(st.lists(st.integers(0, 2), min_size=60, max_size=60))
+    senders = data.draw(st.sampled_from([Senders(), Senders(side)]))
+    table, number, row = lacking_by_box(source, holders, boxes, receivers, senders)
+    every = table.rows()
+    assert len({(each.receiver, each.box) for each in every}) == len(every) == len({*row.tolist()})
     held = dict(zip(holders, source.boxes.rows(), strict=True))
-    for receiver, box in zip(receivers, needed, strict=True):
+    for k, (receiver, box) in enumerate(zip(receivers, needed, strict=True)):
         got = np.zeros(shape, int)
-        for row in table.rows():
-            if row.receiver == receiver:
-                assert row.box.volume and row.box.lies_in(held[row.sender])
-                assert row.sender == receiver or not (receiver in held and row.box.lies_in(held[receiver]))
-                got[row.box.slices()] += 1
+        for each in (every[r] for r in row[number == k].tolist()):
+            assert each.receiver == receiver and each.box.volume and each.box.lies_in(held[each.sender])
+            assert each.sender == receiver or not (receiver in held and each.box.lies_in(held[receiver]))
+            got[each.box.slices()] += 1
         assert (got[box.slices()] == 1).all() and got.sum() == box.volume
     assert table.round.tolist() == sorted(set(table.round.tolist()))
+    if len(set(receivers)) == len(receivers) and senders._side is None:
+        assert lacking(source, holders, boxes, receivers) == table
+
+
+@given(st.lists(st.tuples(st.integers(8, 15), st.integers(1, 6)), max_size=20), st.booleans())
+def test_who_has_sent_least_sends_beside_the_receiver_if_it_can(needed: list[tuple[int, int]], sides: bool) -> None:
+    """Of two tables: the loads of the holders that may send to the same devices differ by a box at most."""
+    source = Placement((6,), (1,), np.zeros((5, 1), np.int64))
+    side = [k % 4 for k in range(16)]  # the holders 0 to 4 are on the sides 0, 1, 2, 3 and 0
+    senders = Senders(side) if sides else Senders()
+    boxes = Boxes(np.zeros((len(needed), 1), np.int64), np.array([[n] for _, n in needed], np.int64).reshape(-1, 1))
+    sent = [0] * 5
+    for itemsize in (1, 4):
+        for row in lacking_by_box(source, range(5), boxes, [to for to, _ in needed], senders, itemsize)[0].rows():
+            able = [d for d in range(5) if not sides or side[d] == side[row.receiver]]
+            assert row.sender == min(able, key=lambda d: (sent[d], d))
+            sent[row.sender] += row.box.volume * itemsize
+
+
+def test_a_side_without_a_holder_receives_from_another() -> None:
+    source = Placement((4,), (2,), np.array([[0], [1], [0]]))
+    table = lacking_by_box(source, range(3), Boxes.of([Box((0,), (4,))] * 2), [3, 4], Senders([0, 0, 1, 1, 2]))[0]
+    assert [(row.sender, row.receiver) for row in table.rows()] == [(2, 3), (1, 3), (0, 4), (1, 4)]

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from tests.reshard.test_through import FUNCTIONS, TARGET, line, tree
+from redistrib.theory.boxes import boxes_of
+from tests.reshard.test_through import FUNCTIONS, SOURCE, TARGET, line, tree
 
 NARROW = {"cast": 2, "cast and back": 2, "fused, transposed": 2, "scaled": 2}  # bytes on the way, by function
 
@@ -63,6 +64,55 @@ def counted(
                 if numbers and not is_here
             )
     return total
+
+
+GRID = Mesh(np.array(jax.devices()[2:10]).reshape(2, 4), ("dp", "tp"))  # each box twice
+FROM = Mesh(np.array(jax.devices()[:6]).reshape(3, 2), ("copies", "fsdp"))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_device_lacks_comes_once_from_a_device_that_holds_it(name: str) -> None:
+    """What travels, element by element, between arrays and results that several devices hold."""
+    function, spec = FUNCTIONS[name]
+    before = {key: jax.device_put(x, NamedSharding(FROM, x.sharding.spec)) for key, x in tree().items()}
+    end = NamedSharding(GRID, spec)
+    (bucket,) = rd.reshard_plan(before, end, through=function).buckets
+    devices = bucket.program._devices
+    received = {
+        (number, device): np.zeros(before[key].shape, int)
+        for number, key in enumerate(sorted(before))
+        for device in devices
+    }
+    for each in bucket.sent:
+        number = bucket.inputs[each.leaf]
+        held = boxes_of(*(getattr(before[sorted(before)[number]], name) for name in ("sharding", "shape")))
+        for row in each.boxes.rows():
+            assert row.box.volume and row.box.lies_in(held[devices[row.sender]])
+            if row.sender != row.receiver:
+                received[number, devices[row.receiver]][row.box.slices()] += 1
+    shape = jax.eval_shape(function, before).shape
+    elements = np.arange(int(np.prod(shape))).reshape(shape)
+    for number, key in enumerate(sorted(before)):
+        reaches = needed(function, before, key)[0]
+        held = before[key].sharding.devices_indices_map(before[key].shape)
+        for device, index in end.devices_indices_map(shape).items():
+            lacks = reaches[elements[index].ravel()].any(axis=0).reshape(before[key].shape)
+            if device in held:
+                lacks[held[device]] = False
+            np.testing.assert_array_equal(received[number, device], lacks)
+
+
+def test_what_two_results_take_in_the_same_steps_is_sent_once() -> None:
+    """Of an array that several devices hold, whoever has sent least."""
+    twice = Mesh(SOURCE.devices.reshape(2, 2), FROM.axis_names)
+    before = jax.device_put(tree()["q"], NamedSharding(twice, P("fsdp")))
+
+    def both(q: jax.Array) -> list[jax.Array]:
+        narrow = q.astype(jnp.bfloat16).astype(jnp.float32)
+        return [narrow, narrow * 2]
+
+    plan = rd.reshard_plan(before, [NamedSharding(TARGET, P("tp"))] * 2, through=both)
+    assert plan.received_bytes == plan.bound_bytes == 2 * before.size
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -6,35 +6,34 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax.numpy as jnp
 
 from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.transfers import Senders, Transfers, lacking_by_box
 from redistrib.resharding.through.forms import ElementwiseStep, Fetch, Form, fetches
 from redistrib.synthesis.rounds import edge_colouring
-from redistrib.theory.boxes import Box, Edges
+from redistrib.theory.boxes import Box, Boxes, Edges
+from redistrib.theory.placement import Placement
 
 
 @dataclass(frozen=True)
-class BoxMessage:
-    """A box of an input that one device sends to another, or keeps.
+class SentLeaf:
+    """Boxes of an input that are sent after the same steps.
 
     Attributes:
         leaf: the input.
-        box: within the input.
-        steps: taken before it is sent.
-        dtype: in which it is sent.
-        sender, receiver: numbers of devices.
+        steps: taken before boxes are sent.
+        dtype: in which they are sent.
+        boxes: who sends which to whom, or keeps it.
     """
 
     leaf: int
-    box: Box
     steps: tuple[ElementwiseStep, ...]
     dtype: str
-    sender: int
-    receiver: int
+    boxes: Transfers
 
     @property
     def wire(self) -> str:
@@ -42,31 +41,26 @@ class BoxMessage:
         return wire_of(self.dtype)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the box."""
-        return self.box.volume * itemsize_of(self.dtype)
-
-    @property
-    def form(self) -> tuple[Any, ...]:
-        """The common properties of messages that are cut out in the same way."""
-        return self.leaf, self.box.size, self.steps, self.dtype
+    def received_bytes(self) -> int:
+        """Bytes that devices take in from others, all together."""
+        return sum(self.boxes.travelling.box.volumes()) * itemsize_of(self.dtype)
 
 
 @dataclass(frozen=True)
 class BoxRound:
-    """Messages of as many elements of each sender to one receiver; no device sends or receives twice.
+    """Boxes of as many elements of each sender to one receiver; no device sends or receives twice.
 
     Attributes:
         wire: the type in which elements travel.
         size: elements that each sender sends.
         pairs: senders and receivers; each with itself, or none.
-        messages: of each pair the numbers of its messages, end to end.
+        rows: for each pair what is sent end to end: of each box the number of its `SentLeaf`, and its row there.
     """
 
     wire: str
     size: int
     pairs: tuple[tuple[int, int], ...]
-    messages: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[tuple[int, int], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -91,15 +85,13 @@ class Arrival:
     Attributes:
         early: how many of the steps on it are taken before it is sent.
         dtype: in which it is sent.
-        parts: for each part the number of the round, its first element in the round's data, and its shape; boxes of
-            constants are numbered behind the rounds.
-        places: for each part where it stands in the box.
+        parts: for each part the number of the round, its first element in the round's data, and where it stands in the
+            box; boxes of constants are numbered behind the rounds.
     """
 
     early: int
     dtype: str
-    parts: tuple[tuple[int, int, tuple[int, ...]], ...]
-    places: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[int, int, Box], ...]
 
 
 def wire_of(dtype: str) -> str:
@@ -118,6 +110,7 @@ def early_steps(steps: Sequence[ElementwiseStep], dtype: str) -> tuple[int, str]
 
 
 _Way: TypeAlias = tuple[ElementwiseStep, ...]  # taken on elements before they are used
+_Row: TypeAlias = tuple[int, int]  # the number of a `SentLeaf`, and of a row of it
 
 
 def least_bytes(several: Iterable[Fetch], tile: Box | None, dtype: str) -> int:
@@ -156,112 +149,74 @@ def _bytes_in(ways: Collection[_Way], taken: int, dtype: str) -> int:
     return min(itemsize_of(dtype), sum(_bytes_in(part, taken + 1, step.dtype) for step, part in parted.items()))
 
 
-class Senders:
-    """Who has which box of each input, and how much each sends so far.
-
-    Args:
-        boxes: for each input the box of each device that has one.
-        process: of each device.
-    """
-
-    def __init__(self, boxes: Sequence[Mapping[int, Box]], process: Mapping[int, int]) -> None:
-        self._process = process
-        self._sent: dict[int, int] = defaultdict(int)
-        self._holders: list[dict[Box, list[int]]] = []
-        for entry in boxes:
-            holders: dict[Box, list[int]] = defaultdict(list)
-            for device, box in sorted(entry.items()):
-                holders[box].append(device)
-            self._holders.append(holders)
-
-    def have(self, leaf: int) -> bool:
-        """Whether devices have the leaf, which is then no constant."""
-        return leaf < len(self._holders)
-
-    def parts(self, leaf: int, box: Box, receiver: int, itemsize: int) -> list[tuple[Box, int]]:
-        """The parts of a box, each with the device that sends it: the receiver itself where it has the part, else one
-        of its process, else that which sends least."""
-        result = []
-        for whole, holders in self._holders[leaf].items():
-            part = box.meet(whole)
-            if not part.volume:
-                continue
-            if receiver in holders:
-                sender = receiver
-            else:
-                local = [device for device in holders if self._process[device] == self._process[receiver]]
-                sender = min(local or holders, key=lambda device: (self._sent[device], device))
-                self._sent[sender] += itemsize * part.volume
-            result.append((part, sender))
-        return result
-
-
 def scheduled(
-    forms: Mapping[int, Sequence[Form]], dtypes: Sequence[str], senders: Senders
-) -> tuple[list[BoxMessage], list[BoxRound], list[ConstantBoxes], dict[int, dict[Fetch, Arrival]]]:
-    """The messages, in rounds, that bring devices the boxes of their forms, the boxes from the host, and the arrivals.
+    forms: Mapping[int, Sequence[Form]],
+    dtypes: Sequence[str],
+    inputs: Sequence[tuple[Placement, Sequence[int]]],
+    process: Sequence[int],
+) -> tuple[list[SentLeaf], list[BoxRound], list[ConstantBoxes], dict[int, dict[Fetch, Arrival]]]:
+    """What is sent, in rounds, so that devices have the boxes of their forms; boxes from the host; and the arrivals.
 
     Args:
         forms: for each receiver its results.
         dtypes: of the leaves.
-        senders: the devices that hold each box.
+        inputs: for each leaf that is no constant its tiles, and for each row of them the device that holds it.
+        process: of each device; a device receives from others of its process what they hold.
     """
-    messages: dict[BoxMessage, int] = {}
-    wanted = {
-        receiver: dict.fromkeys(fetch for form in results for fetch in fetches(form))
-        for receiver, results in forms.items()
-    }
-    for receiver, several in wanted.items():
-        for fetch in several:
-            if not senders.have(fetch.leaf):
-                continue
-            early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
-            for part, sender in senders.parts(fetch.leaf, fetch.box, receiver, itemsize_of(dtype)):
-                message = BoxMessage(fetch.leaf, part, fetch.steps[:early], dtype, sender, receiver)
-                messages.setdefault(message, len(messages))
-    rounds = _rounds(list(messages))
-    where = {
-        number: (k, offset)
-        for k, entry in enumerate(rounds)
-        for numbers in entry.messages
-        for number, offset in _offsets(numbers, list(messages))
-    }
-    sent_to: dict[tuple[int, int, tuple[ElementwiseStep, ...]], list[BoxMessage]] = defaultdict(list)
-    for message in messages:
-        sent_to[message.receiver, message.leaf, message.steps].append(message)
-    constants, places_of = _constants(wanted, dtypes, senders)
-    arrivals: dict[int, dict[Fetch, Arrival]] = defaultdict(dict)
-    for receiver, several in wanted.items():
-        for fetch in several:
-            if not senders.have(fetch.leaf):
-                turn, first = places_of[receiver, fetch.leaf, fetch.box]
-                whole = (len(rounds) + turn, first, fetch.box.size)
-                origin = (0,) * len(fetch.box.size)
-                arrivals[receiver][fetch] = Arrival(0, dtypes[fetch.leaf], (whole,), (origin,))
-                continue
-            early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
-            inside = [
-                message
-                for message in sent_to[receiver, fetch.leaf, fetch.steps[:early]]
-                if message.box.lies_in(fetch.box)
-            ]
-            parts = tuple((*where[messages[message]], message.box.size) for message in inside)
-            places = tuple(message.box.offset_in(fetch.box) for message in inside)
-            arrivals[receiver][fetch] = Arrival(early, dtype, parts, places)
-    return list(messages), rounds, constants, arrivals
+    needed: dict[tuple[int, _Way, str], dict[tuple[int, Box], list[_Row]]] = defaultdict(dict)
+    wanted: dict[int, dict[Fetch, tuple[int, str, list[_Row]]]] = {receiver: {} for receiver in forms}
+    for receiver, results in forms.items():
+        for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
+            early, dtype, rows = 0, dtypes[fetch.leaf], list[_Row]()
+            if fetch.leaf < len(inputs):
+                early, dtype = early_steps(fetch.steps, dtype)
+                rows = needed[fetch.leaf, fetch.steps[:early], dtype].setdefault((receiver, fetch.box), rows)
+            wanted[receiver][fetch] = early, dtype, rows
+    senders = Senders(process)
+    sent: list[SentLeaf] = []
+    for (leaf, steps, dtype), rows_of in needed.items():
+        receivers, boxes = zip(*rows_of, strict=True)
+        table, number, row = lacking_by_box(*inputs[leaf], Boxes.of(boxes), receivers, senders, itemsize_of(dtype))
+        lists = [*rows_of.values()]
+        for box, k in zip(number.tolist(), row.tolist(), strict=True):
+            lists[box].append((len(sent), k))
+        if len(table):
+            sent.append(SentLeaf(leaf, steps, dtype, table))
+    rounds, where = _rounds(sent)
+    constants, places_of = _constants(wanted, dtypes, len(inputs))
+    boxes_sent = [each.boxes.box.rows() for each in sent]
+
+    def parts(receiver: int, fetch: Fetch, rows: Sequence[_Row]) -> Iterator[tuple[int, int, Box]]:
+        if fetch.leaf >= len(inputs):
+            turn, first = places_of[receiver, fetch.leaf, fetch.box]
+            yield len(rounds) + turn, first, Box.whole(fetch.box.size)
+        for k, row in rows:
+            part = boxes_sent[k][row]
+            yield *where[k, row], Box(part.offset_in(fetch.box), part.size)
+
+    return (
+        sent,
+        rounds,
+        constants,
+        {
+            receiver: {
+                fetch: Arrival(early, dtype, tuple(parts(receiver, fetch, rows)))
+                for fetch, (early, dtype, rows) in several.items()
+            }
+            for receiver, several in wanted.items()
+        },
+    )
 
 
 def _constants(
-    wanted: Mapping[int, Iterable[Fetch]], dtypes: Sequence[str], senders: Senders
+    wanted: Mapping[int, Iterable[Fetch]], dtypes: Sequence[str], inputs: int
 ) -> tuple[list[ConstantBoxes], dict[tuple[int, int, Box], tuple[int, int]]]:
     """The boxes of constants by type, and of each the number of its type and its first element there."""
     boxes: dict[str, dict[int, list[tuple[int, Box]]]] = {}
     sizes: dict[tuple[str, int], int] = defaultdict(int)
     starts: dict[tuple[int, int, Box], tuple[int, int]] = {}
     for receiver, several in wanted.items():
-        for leaf, box in dict.fromkeys((fetch.leaf, fetch.box) for fetch in several):
-            if senders.have(leaf):
-                continue
+        for leaf, box in dict.fromkeys((fetch.leaf, fetch.box) for fetch in several if fetch.leaf >= inputs):
             wire = wire_of(dtypes[leaf])
             boxes.setdefault(wire, defaultdict(list))[receiver].append((leaf, box))
             starts[receiver, leaf, box] = list(boxes).index(wire), sizes[wire, receiver]
@@ -273,14 +228,23 @@ def _constants(
     ], starts
 
 
-def _rounds(messages: Sequence[BoxMessage]) -> list[BoxRound]:
-    """All messages of two devices travel at once; rounds are of pairs that send as many elements each."""
-    pairs: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-    for number, message in enumerate(messages):
-        pairs[message.wire, message.sender, message.receiver].append(number)
+def _rounds(sent: Sequence[SentLeaf]) -> tuple[list[BoxRound], dict[_Row, tuple[int, int]]]:
+    """All boxes of two devices travel at once; rounds are of pairs that send as many elements each.
+
+    Returns:
+        The rounds; and for each row the number of its round, and its first element there.
+    """
+    pairs: dict[tuple[str, int, int], list[_Row]] = defaultdict(list)
+    sizes: dict[tuple[str, int, int], int] = defaultdict(int)
+    first: dict[_Row, int] = {}
+    for k, each in enumerate(sent):
+        wire, ends = each.wire, zip(each.boxes.sender.tolist(), each.boxes.receiver.tolist(), strict=True)
+        for row, ((sender, receiver), volume) in enumerate(zip(ends, each.boxes.box.volumes(), strict=True)):
+            pairs[wire, sender, receiver].append((k, row))
+            first[k, row] = sizes[wire, sender, receiver]
+            sizes[wire, sender, receiver] += volume
     alike: dict[tuple[str, int, bool], list[tuple[int, int]]] = defaultdict(list)
-    for (wire, sender, receiver), numbers in pairs.items():
-        size = sum(messages[number].box.volume for number in numbers)
+    for (wire, sender, receiver), size in sizes.items():
         alike[wire, size, sender == receiver].append((sender, receiver))
     rounds = []
     for (wire, size, _), candidates in alike.items():
@@ -288,17 +252,4 @@ def _rounds(messages: Sequence[BoxMessage]) -> list[BoxRound]:
         for colour in range(max(colours) + 1):
             chosen = tuple(pair for pair, entry in zip(candidates, colours, strict=True) if entry == colour)
             rounds.append(BoxRound(wire, size, chosen, tuple(tuple(pairs[wire, a, b]) for a, b in chosen)))
-    return rounds
-
-
-def _offsets(numbers: Sequence[int], messages: Sequence[BoxMessage]) -> Iterator[tuple[int, int]]:
-    """Messages end to end: the number of each, and its first element."""
-    start = 0
-    for number in numbers:
-        yield number, start
-        start += messages[number].box.volume
-
-
-def received(messages: Sequence[BoxMessage]) -> int:
-    """Bytes that devices take in from others, all together."""
-    return sum(message.nbytes for message in messages if message.sender != message.receiver)
+    return rounds, {row: (k, first[row]) for k, each in enumerate(rounds) for rows in each.rows for row in rows}

@@ -13,37 +13,39 @@ from typing import Any
 import numpy as np
 
 from redistrib.resharding.through.forms import Fetch, Form, with_fetches
-from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
+from redistrib.resharding.through.messages import Arrival, BoxRound, ConstantBoxes, SentLeaf
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Int64
 
 
 def sent_buffers(
-    messages: Sequence[BoxMessage], rounds: Sequence[BoxRound], devices: int
-) -> tuple[dict[int, list[BoxMessage]], Int64, dict[str, int]]:
-    """The contents of each sender's buffers, in an order that is the same for senders of the same kinds of messages.
+    sent: Sequence[SentLeaf], rounds: Sequence[BoxRound], devices: int
+) -> tuple[dict[int, list[tuple[int, Box]]], Int64, dict[str, int]]:
+    """The contents of each sender's buffers, in an order that is the same for senders of the same kinds of boxes.
 
     Returns:
-        The messages of each sender, end to end; `[devices, rounds]` the first element that a device sends in a round, 0
-        where it sends nothing; and the elements of the buffer for each type of elements, on every sender.
+        The boxes of each sender, end to end, each with the number of its `SentLeaf`; `[devices, rounds]` the first
+        element that a device sends in a round, 0 where it sends nothing; and the elements of the buffer for each type
+        of elements, on every sender.
     """
     sizes = dict.fromkeys((round_.wire for round_ in rounds), 0)
     starts = np.zeros((devices, len(rounds)), np.int64)
     kinds: dict[Any, int] = {}
-    by_sender: dict[int, list[tuple[int, int, list[BoxMessage]]]] = {}
+    every = [each.boxes.box.rows() for each in sent]
+    by_sender: dict[int, list[tuple[int, int, list[tuple[int, Box]]]]] = {}
     for k, round_ in enumerate(rounds):
-        for (sender, _), numbers in zip(round_.pairs, round_.messages, strict=True):
-            several = [messages[number] for number in numbers]
-            kind = kinds.setdefault(tuple(message.form for message in several), len(kinds))
+        for (sender, _), rows in zip(round_.pairs, round_.rows, strict=True):
+            several = [(number, every[number][row]) for number, row in rows]
+            kind = kinds.setdefault(tuple((number, box.size) for number, box in several), len(kinds))
             by_sender.setdefault(sender, []).append((kind, k, several))
-    contents: dict[int, list[BoxMessage]] = {}
+    contents: dict[int, list[tuple[int, Box]]] = {}
     for sender, bundles in by_sender.items():
         filled = dict.fromkeys(sizes, 0)
         bundles.sort(key=lambda bundle: bundle[:2])
         for _, k, _ in bundles:
             starts[sender, k] = filled[rounds[k].wire]
             filled[rounds[k].wire] += rounds[k].size
-        contents[sender] = [message for *_, several in bundles for message in several]
+        contents[sender] = [each for *_, several in bundles for each in several]
         sizes = {wire: max(size, filled[wire]) for wire, size in sizes.items()}
     return contents, starts, sizes
 
@@ -86,9 +88,9 @@ def apart_from_places(
     relative = []
     for arrival in arrivals.values():
         parts = []
-        for turn, first, shape in arrival.parts:
+        for turn, first, inside in arrival.parts:
             buffer, start = places[turn]
-            parts.append((buffer, len(starts), shape))
+            parts.append((buffer, len(starts), inside))
             starts.append(start + first)
         relative.append(replace(arrival, parts=tuple(parts)))
 

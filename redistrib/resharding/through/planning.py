@@ -24,10 +24,11 @@ from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.through.boxes import Backwards
 from redistrib.resharding.through.forms import Fetch, Form, fetches, renumbered, scalars_of
 from redistrib.resharding.through.function import TracedFunction
-from redistrib.resharding.through.messages import BoxMessage, BoxRound, Senders, least_bytes, scheduled
+from redistrib.resharding.through.messages import BoxRound, SentLeaf, least_bytes, scheduled
 from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
 from redistrib.theory.boxes import Box, boxes_of
+from redistrib.theory.placement import placement_of_tiles
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _result(number: int, leaf: Leaf, target: Sharding, backwards: Backwards, inp
     return _Result(shape, str(leaf.value.dtype), tile, boxes, kinds, leaf.path, weak, forms, reads, constants)
 
 
-# Messages, rounds and the program, by devices, tiles and forms.
+# What is sent, its rounds and the program, by devices, tiles and forms.
 _PROGRAMS: Cache[Any] = Cache(256)
 
 
@@ -287,30 +288,35 @@ def _bucket(
     key = (
         tuple(devices), tuple(tuple(tile.items()) for tile in tiles), tuple(forms.items()), tuple(types), *sides,
     )  # fmt: skip
-    messages, rounds, program = _PROGRAMS.get(key, lambda: _program(devices, tiles, forms, types, *sides))
+    shapes = [array.shape for array in read]
+    sent, rounds, program = _PROGRAMS.get(key, lambda: _program(devices, shapes, tiles, forms, types, *sides))
     after = dict(alive)
     for array in (*chosen, *(array for array in read if array.is_away)):
         array.account(after)
     peak = max(after.values(), default=0) + program.added_bytes
-    return ThroughBucket(tuple(numbers), reads, constants, messages, rounds, program, given_up, peak)
+    return ThroughBucket(tuple(numbers), reads, constants, sent, rounds, program, given_up, peak)
 
 
 def _program(
     devices: Sequence[Any],
+    shapes: Sequence[tuple[int, ...]],
     tiles: Sequence[Mapping[int, Box]],
     forms: Mapping[int, Sequence[Form]],
     dtypes: Sequence[str],
     source: ThroughSide,
     target: ThroughSide,
-) -> tuple[tuple[BoxMessage, ...], tuple[BoxRound, ...], ThroughProgram]:
-    """The messages of a bucket, their rounds, and the compiled program."""
-    senders = Senders(tiles, {k: device.process_index for k, device in enumerate(devices)})
-    messages, rounds, constants, arrivals = scheduled(forms, dtypes, senders)
+) -> tuple[tuple[SentLeaf, ...], tuple[BoxRound, ...], ThroughProgram]:
+    """What is sent for a bucket, its rounds, and the compiled program."""
+    inputs = [
+        (placement_of_tiles(shape, [*boxes.values()]), [*boxes]) for shape, boxes in zip(shapes, tiles, strict=True)
+    ]
+    process = [device.process_index for device in devices]
+    sent, rounds, constants, arrivals = scheduled(forms, dtypes, inputs, process)
     scalars = sorted({leaf for results in forms.values() for form in results for leaf in scalars_of(form)})
     program = ThroughProgram(
-        devices, source, target, tiles, messages, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
+        devices, source, target, tiles, sent, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
     )
-    return tuple(messages), tuple(rounds), program
+    return tuple(sent), tuple(rounds), program
 
 
 def _place(device: Any) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.compiling import compiling
 from redistrib.resharding.through.branches import branching
 from redistrib.resharding.through.forms import Fetch, Form, evaluated
-from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, ConstantBoxes
+from redistrib.resharding.through.messages import Arrival, BoxRound, ConstantBoxes, SentLeaf
 from redistrib.resharding.through.places import apart_from_places, received_buffers, sent_buffers
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Int64
@@ -77,7 +77,7 @@ class ThroughProgram:
         devices: of inputs and results, in the order of their numbers.
         source, target: the inputs' and the results' side.
         held: for each input the box of each device.
-        messages, rounds: the messages, and their order.
+        sent, rounds: the boxes that are sent, and their order.
         constants: boxes that the host puts on receivers.
         arrivals, forms: for each receiver its arrivals, and the forms of its results.
         scalars: the element types of constants of one element that steps take, by the numbers of their leaves.
@@ -90,7 +90,7 @@ class ThroughProgram:
         source: ThroughSide,
         target: ThroughSide,
         held: Sequence[Mapping[int, Box]],
-        messages: Sequence[BoxMessage],
+        sent: Sequence[SentLeaf],
         rounds: Sequence[BoxRound],
         constants: Sequence[ConstantBoxes],
         arrivals: Mapping[int, Mapping[Fetch, Arrival]],
@@ -101,14 +101,14 @@ class ThroughProgram:
         self._devices, self._source, self._target = tuple(devices), source, target
         self._largest_index = largest_index
         self._rounds, self._constants, self._scalars = tuple(rounds), tuple(constants), dict(scalars)
-        contents, starts, self._sent = sent_buffers(messages, rounds, len(devices))
+        contents, starts, self._sent = sent_buffers(sent, rounds, len(devices))
         places, self._received = received_buffers(rounds, constants)
         lowered: dict[str, Callable[[], CompiledMove]] = {}
         buffers = [each for sizes in (self._sent, self._received) for each in self._all.buffers(sizes)]
         every = [*map(source.rows, source.tiles), *map(target.rows, target.tiles), *buffers]
         exists = all_can_exist(every)
         if source.here and rounds and exists:
-            lowered["pack"] = partial(self._packing, held, contents)
+            lowered["pack"] = partial(self._packing, held, sent, contents)
         if rounds and exists:
             lowered["exchange"] = partial(self._exchanging, starts)
         if target.here and exists:
@@ -210,41 +210,47 @@ class ThroughProgram:
         """All devices."""
         return ThroughSide(self._devices, tuple(range(len(self._devices))), ())
 
-    def _packing(self, held: Sequence[Mapping[int, Box]], contents: Mapping[int, Sequence[BoxMessage]]) -> CompiledMove:
+    def _packing(
+        self,
+        held: Sequence[Mapping[int, Box]],
+        sent: Sequence[SentLeaf],
+        contents: Mapping[int, Sequence[tuple[int, Box]]],
+    ) -> CompiledMove:
         """The data that each device sends, with the steps that come before the move."""
         by_device = [(number, contents.get(number, ())) for number in self._source.numbers]
-        rank = max((len(message.box.size) for messages in contents.values() for message in messages), default=0)
-        most = max(len(messages) for _, messages in by_device)
+        rank = max((each.boxes.box.start.shape[1] for each in sent), default=0)
+        most = max(len(several) for _, several in by_device)
         table = np.zeros((len(by_device), max(most, 1), max(rank, 1)), np.int64)
-        for k, (device, messages) in enumerate(by_device):
-            for place, message in enumerate(messages):
-                start = message.box.offset_in(held[message.leaf][device])
+        for k, (device, several) in enumerate(by_device):
+            for place, (number, inside) in enumerate(several):
+                start = inside.offset_in(held[sent[number].leaf][device])
                 table[k, place, : len(start)] = start
-        works = [
-            (tuple(message.form for message in messages), partial(self._cutting, messages)) for _, messages in by_device
-        ]
+        works = []
+        for _, several in by_device:
+            cut = tuple((number, inside.size) for number, inside in several)
+            works.append((cut, partial(self._cutting, sent, cut)))
         run = branching(works, table, self._largest_index)
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
         return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent)))
 
-    def _cutting(self, messages: Sequence[BoxMessage]) -> Any:
-        """The work of a device that sends these messages, on the starts of their boxes and its tiles."""
+    def _cutting(self, sent: Sequence[SentLeaf], cut: Sequence[tuple[int, tuple[int, ...]]]) -> Any:
+        """The work of a device that sends boxes of these sizes, on the starts of the boxes and its tiles."""
 
         def run(starts: Starts, *args: jax.Array) -> tuple[jax.Array, ...]:
             scalars, tiles = self._split(args)
             flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent}
-            for place, message in enumerate(messages):
-                tile = tiles[message.leaf]
-                bits = None if message.steps else bits_of(tile.dtype)
+            for place, (number, size) in enumerate(cut):
+                each = sent[number]
+                tile = tiles[each.leaf]
+                bits = None if each.steps else bits_of(tile.dtype)
                 part = as_dtype(tile, bits)
-                size = message.box.size
                 if part.shape != size:
                     part = box(part, [starts[place, k] for k in range(len(size))], size)
-                for step in message.steps:
+                for step in each.steps:
                     part = step(part, scalars)
                 part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
                 # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
-                flat[message.wire].append(lax.reshape(lax.optimization_barrier(part), (message.box.volume,)))
+                flat[each.wire].append(lax.reshape(lax.optimization_barrier(part), (math.prod(size),)))
             return tuple(
                 _filled(parts, size, wire)
                 for (wire, size), parts in zip(self._sent.items(), flat.values(), strict=True)
@@ -303,19 +309,20 @@ class ThroughProgram:
                 arrival = arrivals[fetch.leaf]
                 shape = fetch.box.size
                 parts = [
-                    lax.reshape(box(buffers[buffer], [starts[number]], (math.prod(size),)), size)
-                    for buffer, number, size in arrival.parts
+                    lax.reshape(box(buffers[buffer], [starts[number]], (inside.volume,)), inside.size)
+                    for buffer, number, inside in arrival.parts
                 ]
+                places = [inside for *_, inside in arrival.parts]
                 if len(parts) == 1 and parts[0].shape == shape:
                     whole = parts[0]
-                elif (dim := _stacked_along(shape, arrival.places, parts)) is not None:
-                    ordered = sorted(range(len(parts)), key=lambda k: arrival.places[k][dim])
+                elif (dim := _stacked_along(shape, places)) is not None:
+                    ordered = sorted(range(len(parts)), key=lambda k: places[k].start[dim])
                     whole = lax.concatenate([parts[k] for k in ordered], dim)
                 else:
                     wire = parts[0].dtype if parts else jnp.dtype(arrival.dtype)
                     whole = jnp.zeros(shape, wire)
-                    for part, place in zip(parts, arrival.places, strict=True):
-                        whole = put(whole, part, place)
+                    for part, inside in zip(parts, places, strict=True):
+                        whole = put(whole, part, inside.start)
                 dtype = jnp.dtype(arrival.dtype)
                 whole = as_dtype(whole, None if whole.dtype == dtype else dtype)
                 for step in fetch.steps[arrival.early :]:
@@ -343,12 +350,12 @@ def _filled(parts: Sequence[jax.Array], size: int, wire: str) -> jax.Array:
     return every[0] if len(every) == 1 else lax.concatenate(every, 0)
 
 
-def _stacked_along(shape: tuple[int, ...], places: Sequence[tuple[int, ...]], parts: Sequence[jax.Array]) -> int | None:
+def _stacked_along(shape: tuple[int, ...], parts: Sequence[Box]) -> int | None:
     """The dimension along which parts lie end to end and make up the whole; None where they do not."""
     for dim, size in enumerate(shape):
-        others = {(part.shape[:dim], part.shape[dim + 1 :]) for part in parts}
+        others = {(part.size[:dim], part.size[dim + 1 :]) for part in parts}
         if others == {(shape[:dim], shape[dim + 1 :])}:
-            ends = sorted((place[dim], place[dim] + part.shape[dim]) for part, place in zip(parts, places, strict=True))
-            starts = [0, *(end for _, end in ends)]
-            return dim if [start for start, _ in ends] == starts[:-1] and starts[-1] == size else None
+            edges = sorted(part.edges[dim] for part in parts)
+            starts = [0, *(end for _, end in edges)]
+            return dim if [start for start, _ in edges] == starts[:-1] and starts[-1] == size else None
     return None

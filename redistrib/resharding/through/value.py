@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from redistrib.report import Printed, rendered
 from redistrib.resharding.memory import MemoryCopies, said_of_copies
 from redistrib.resharding.through.function import Constants
-from redistrib.resharding.through.messages import BoxMessage, BoxRound, received
+from redistrib.resharding.through.messages import BoxRound, SentLeaf
 from redistrib.resharding.through.programs import ThroughProgram
 
 
@@ -19,7 +19,7 @@ class ThroughBucket:
         results: their numbers.
         inputs: numbers of the inputs that they are made of, those of captured arrays that move behind the function's.
         constants: of the constants, numbered behind all inputs.
-        messages: boxes that are sent.
+        sent: boxes that are sent.
         rounds: in which they are sent.
         program: the compiled program.
         given_up: inputs that nothing needs afterwards.
@@ -29,11 +29,16 @@ class ThroughBucket:
     results: tuple[int, ...]
     inputs: tuple[int, ...]
     constants: tuple[int, ...]
-    messages: tuple[BoxMessage, ...]
+    sent: tuple[SentLeaf, ...]
     rounds: tuple[BoxRound, ...]
     program: ThroughProgram
     given_up: tuple[int, ...]
     peak_bytes: int
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that devices receive from others, all together."""
+        return sum(each.received_bytes for each in self.sent)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class ThroughPlan(Printed):
     @property
     def received_bytes(self) -> int:
         """Bytes that devices receive from others, all together."""
-        return sum(received(bucket.messages) for bucket in self.buckets)
+        return sum(bucket.received_bytes for bucket in self.buckets)
 
     @property
     def peak_bytes(self) -> int:
@@ -91,7 +96,7 @@ class ThroughPlan(Printed):
         for number, bucket in enumerate(self.buckets, start=1):
             first = self.names[bucket.results[0]] or "the array"
             more = len(bucket.results) - 1
-            sent = sorted({message.dtype for message in bucket.messages})
+            sent = sorted({each.dtype for each in bucket.sent})
             rows.append(
                 [
                     str(number),
@@ -100,7 +105,7 @@ class ThroughPlan(Printed):
                     str(len(bucket.inputs)),
                     ", ".join(sent),
                     str(len(bucket.rounds)),
-                    f"{received(bucket.messages):,}",
+                    f"{bucket.received_bytes:,}",
                     f"{bucket.peak_bytes:,}",
                 ]
             )
