@@ -81,6 +81,10 @@ class Box:
         """Elements from the start of another box to the start of this one, along each dimension."""
         return tuple(a - b for a, b in zip(self.start, other.start, strict=True))
 
+    def within(self, other: Box) -> Box:
+        """The box in the coordinates of another one that contains it."""
+        return Box(self.offset_in(other), self.size)
+
     def moved(self, by: tuple[int, ...]) -> Box:
         """The box translated by `by` elements along each dimension."""
         return Box(tuple(s + d for s, d in zip(self.start, by, strict=True)), self.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -17,6 +17,9 @@ from redistrib.resharding.through.forms import ElementwiseStep, Fetch, Form, fet
 from redistrib.synthesis.rounds import edge_colouring
 from redistrib.theory.boxes import Box, Boxes, Edges
 from redistrib.theory.placement import Placement
+
+_Row: TypeAlias = tuple[int, int]  # the number of a `SentLeaf`, and of a row of it
+_Part: TypeAlias = tuple[int, int, Box]  # see `Arrival`
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class BoxRound:
     wire: str
     size: int
     pairs: tuple[tuple[int, int], ...]
-    rows: tuple[tuple[tuple[int, int], ...], ...]
+    rows: tuple[tuple[_Row, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class ConstantBoxes:
 
     wire: str
     size: int
-    boxes: dict[int, tuple[tuple[int, Box], ...]]
+    boxes: Mapping[int, Sequence[tuple[int, Box]]]
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,13 @@ class Arrival:
     Attributes:
         early: how many of the steps on it are taken before it is sent.
         dtype: in which it is sent.
-        parts: for each part the number of the round, its first element in the round's data, and where it stands in the
-            box; boxes of constants are numbered behind the rounds.
+        parts: for each part the number of its type among those of constants, or behind them that of its round; its
+            first element in the data of that; and where it stands in the box.
     """
 
     early: int
     dtype: str
-    parts: tuple[tuple[int, int, Box], ...]
+    parts: tuple[_Part, ...]
 
 
 def wire_of(dtype: str) -> str:
@@ -110,7 +113,6 @@ def early_steps(steps: Sequence[ElementwiseStep], dtype: str) -> tuple[int, str]
 
 
 _Way: TypeAlias = tuple[ElementwiseStep, ...]  # taken on elements before they are used
-_Row: TypeAlias = tuple[int, int]  # the number of a `SentLeaf`, and of a row of it
 
 
 def least_bytes(several: Iterable[Fetch], tile: Box | None, dtype: str) -> int:
@@ -163,69 +165,47 @@ def scheduled(
         inputs: for each leaf that is no constant its tiles, and for each row of them the device that holds it.
         process: of each device; a device receives from others of its process what they hold.
     """
-    needed: dict[tuple[int, _Way, str], dict[tuple[int, Box], list[_Row]]] = defaultdict(dict)
-    wanted: dict[int, dict[Fetch, tuple[int, str, list[_Row]]]] = {receiver: {} for receiver in forms}
+    needed: dict[tuple[int, _Way, str], dict[tuple[int, Box], list[_Part]]] = defaultdict(dict)
+    wanted: dict[int, dict[Fetch, tuple[int, str, list[_Part]]]] = {receiver: {} for receiver in forms}
     for receiver, results in forms.items():
         for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
-            early, dtype, rows = 0, dtypes[fetch.leaf], list[_Row]()
-            if fetch.leaf < len(inputs):
-                early, dtype = early_steps(fetch.steps, dtype)
-                rows = needed[fetch.leaf, fetch.steps[:early], dtype].setdefault((receiver, fetch.box), rows)
-            wanted[receiver][fetch] = early, dtype, rows
+            early, dtype = early_steps(fetch.steps if fetch.leaf < len(inputs) else (), dtypes[fetch.leaf])
+            parts = needed[fetch.leaf, fetch.steps[:early], dtype].setdefault((receiver, fetch.box), [])
+            wanted[receiver][fetch] = early, dtype, parts
     senders = Senders(process)
     sent: list[SentLeaf] = []
-    for (leaf, steps, dtype), rows_of in needed.items():
-        receivers, boxes = zip(*rows_of, strict=True)
-        table, number, row = lacking_by_box(*inputs[leaf], Boxes.of(boxes), receivers, senders, itemsize_of(dtype))
-        lists = [*rows_of.values()]
-        for box, k in zip(number.tolist(), row.tolist(), strict=True):
-            lists[box].append((len(sent), k))
-        if len(table):
-            sent.append(SentLeaf(leaf, steps, dtype, table))
+    moving: list[tuple[list[_Part], _Row, Box]] = []
+    constants: dict[str, dict[int, list[tuple[int, Box]]]] = defaultdict(lambda: defaultdict(list))
+    filled: dict[tuple[str, int], int] = defaultdict(int)
+    for (leaf, steps, dtype), parts_of in needed.items():
+        receivers, boxes = zip(*parts_of, strict=True)
+        several = [*parts_of.values()]
+        if leaf < len(inputs):
+            table, number, row = lacking_by_box(*inputs[leaf], Boxes.of(boxes), receivers, senders, itemsize_of(dtype))
+            every = table.box.rows()
+            for k, r in zip(number.tolist(), row.tolist(), strict=True):
+                moving.append((several[k], (len(sent), r), every[r].within(boxes[k])))
+            if every:
+                sent.append(SentLeaf(leaf, steps, dtype, table))
+            continue
+        wire = wire_of(dtype)
+        for receiver, box, parts in zip(receivers, boxes, several, strict=True):
+            constants[wire][receiver].append((leaf, box))
+            parts.append(([*constants].index(wire), filled[wire, receiver], Box.whole(box.size)))
+            filled[wire, receiver] += box.volume
     rounds, where = _rounds(sent)
-    constants, places_of = _constants(wanted, dtypes, len(inputs))
-    boxes_sent = [each.boxes.box.rows() for each in sent]
-
-    def parts(receiver: int, fetch: Fetch, rows: Sequence[_Row]) -> Iterator[tuple[int, int, Box]]:
-        if fetch.leaf >= len(inputs):
-            turn, first = places_of[receiver, fetch.leaf, fetch.box]
-            yield len(rounds) + turn, first, Box.whole(fetch.box.size)
-        for k, row in rows:
-            part = boxes_sent[k][row]
-            yield *where[k, row], Box(part.offset_in(fetch.box), part.size)
-
-    return (
-        sent,
-        rounds,
-        constants,
-        {
-            receiver: {
-                fetch: Arrival(early, dtype, tuple(parts(receiver, fetch, rows)))
-                for fetch, (early, dtype, rows) in several.items()
-            }
-            for receiver, several in wanted.items()
-        },
-    )
-
-
-def _constants(
-    wanted: Mapping[int, Iterable[Fetch]], dtypes: Sequence[str], inputs: int
-) -> tuple[list[ConstantBoxes], dict[tuple[int, int, Box], tuple[int, int]]]:
-    """The boxes of constants by type, and of each the number of its type and its first element there."""
-    boxes: dict[str, dict[int, list[tuple[int, Box]]]] = {}
-    sizes: dict[tuple[str, int], int] = defaultdict(int)
-    starts: dict[tuple[int, int, Box], tuple[int, int]] = {}
-    for receiver, several in wanted.items():
-        for leaf, box in dict.fromkeys((fetch.leaf, fetch.box) for fetch in several if fetch.leaf >= inputs):
-            wire = wire_of(dtypes[leaf])
-            boxes.setdefault(wire, defaultdict(list))[receiver].append((leaf, box))
-            starts[receiver, leaf, box] = list(boxes).index(wire), sizes[wire, receiver]
-            sizes[wire, receiver] += box.volume
-    most = {wire: max(sizes[wire, receiver] for receiver in entry) for wire, entry in boxes.items()}
-    return [
-        ConstantBoxes(wire, most[wire], {receiver: tuple(several) for receiver, several in entry.items()})
-        for wire, entry in boxes.items()
-    ], starts
+    for parts, each, inside in moving:
+        turn, first = where[each]
+        parts.append((len(constants) + turn, first, inside))
+    from_host = [
+        ConstantBoxes(wire, max(filled[wire, receiver] for receiver in boxes_of), dict(boxes_of))
+        for wire, boxes_of in constants.items()
+    ]
+    arrivals = {
+        receiver: {fetch: Arrival(early, dtype, tuple(parts)) for fetch, (early, dtype, parts) in fetched.items()}
+        for receiver, fetched in wanted.items()
+    }
+    return sent, rounds, from_host, arrivals
 
 
 def _rounds(sent: Sequence[SentLeaf]) -> tuple[list[BoxRound], dict[_Row, tuple[int, int]]]:

@@ -53,10 +53,10 @@ def sent_buffers(
 def received_buffers(
     rounds: Sequence[BoxRound], constants: Sequence[ConstantBoxes]
 ) -> tuple[list[tuple[int, int]], dict[str, int]]:
-    """The contents of each receiver's buffers: the arrivals of all rounds, end to end, and then boxes of constants.
+    """The contents of each receiver's buffers: the arrivals of all rounds, end to end; and boxes of constants.
 
     Returns:
-        Of each round, and then of each type of constants, the number of its buffer and its first element there; and the
+        Of each type of constants, and then of each round, the number of its buffer and its first element there; and the
         elements of the buffer of all rounds for each type of elements.
     """
     sizes: dict[str, int] = {}
@@ -65,7 +65,7 @@ def received_buffers(
         start = sizes.get(round_.wire, 0)
         sizes[round_.wire] = start + round_.size
         places.append((list(sizes).index(round_.wire), start))
-    return places + [(len(sizes) + k, 0) for k in range(len(constants))], sizes
+    return [(len(sizes) + k, 0) for k in range(len(constants))] + places, sizes
 
 
 def apart_from_places(

@@ -225,10 +225,8 @@ class ThroughProgram:
             for place, (number, inside) in enumerate(several):
                 start = inside.offset_in(held[sent[number].leaf][device])
                 table[k, place, : len(start)] = start
-        works = []
-        for _, several in by_device:
-            cut = tuple((number, inside.size) for number, inside in several)
-            works.append((cut, partial(self._cutting, sent, cut)))
+        cuts = [tuple((number, inside.size) for number, inside in several) for _, several in by_device]
+        works = [(cut, partial(self._cutting, sent, cut)) for cut in cuts]
         run = branching(works, table, self._largest_index)
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
         return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent)))
