@@ -1,18 +1,19 @@
-"""Batches: the tensors that are read and moved together, and the pieces of them that this process reads."""
+"""Batches: the tensors that are read and moved together, and the pieces of them that each device reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
-import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import AXIS
+from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.landing import landing
-from redistrib.weights.layout import ReadingLayout, reading_layout
+from redistrib.weights.layout import ReadingLayout, line_by_process, reading_layout
 from redistrib.weights.reading import BoxPiece, PartsPiece, Piece
 from redistrib.weights.targets import TargetTensor
 
@@ -29,18 +30,43 @@ class CutArray:
         stored: the tensor, or the small ones in order.
         dtype: its element type; None for bytes of small tensors.
         layout: how it is cut.
-        pieces: for each device of this process what it reads, which may be empty.
     """
 
     stored: tuple[StoredTensor, ...]
     dtype: str | None
     layout: ReadingLayout
-    pieces: dict[Any, Piece]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
         return sum(stored.nbytes for stored in self.stored)
+
+    @property
+    def logical(self) -> tuple[int, ...] | None:
+        """The shape of the tensor if the array has zeros behind it; None for small tensors, whose zeros move too."""
+        return None if self.dtype is None or self.stored[0].shape == self.layout.shape else self.stored[0].shape
+
+    @cached_property
+    def pieces(self) -> dict[Any, Piece]:
+        """For each device of this process what it reads, which may be empty, in file order."""
+        return self.pieces_of_devices(here=True)
+
+    def pieces_of_devices(self, here: bool = False) -> dict[Any, Piece]:
+        """For each device, or for each of this process, what it reads, which may be empty, in file order."""
+        boxes = boxes_of(self.layout.sharding, self.layout.shape, here)
+        return {device: self._piece(box) for device, box in sorted(boxes.items(), key=lambda item: item[1].start)}
+
+    def _piece(self, box: Box) -> Piece:
+        if self.dtype is not None:
+            return BoxPiece(self.stored[0], box.cut_to(self.stored[0].shape), box.size)
+        ((start, stop),) = box.edges
+        parts, place = [], 0
+        for tensor in self.stored:  # its bytes are those from `place` on
+            first, last = max(place, start), min(place + tensor.nbytes, stop)
+            if first < last:
+                parts.append((tensor, first - place, last - first))
+            place += tensor.nbytes
+        return PartsPiece(tuple(parts), stop - start)
 
 
 Batch: TypeAlias = tuple[CutArray, ...]  # read together, and then moved while the next batch is read
@@ -51,12 +77,18 @@ def pieces_of(batches: Iterable[Batch]) -> list[Piece]:
     return [piece for batch in batches for array in batch for piece in array.pieces.values()]
 
 
-def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
+def line_of_landing(tensors: Sequence[TargetTensor]) -> Mesh:
+    """All devices on which tensors land, as a line."""
+    return line_by_process(set[Any]().union(*(landing(tensor.sharding).device_set for tensor in tensors)))
+
+
+def in_batches(tensors: Sequence[TargetTensor], line: Mesh, hosts: Mapping[Any, Hashable] | None = None) -> list[Batch]:
     """The tensors to load, each once, in batches: small tensors first, then those that are cut, in file order.
 
     Args:
         tensors: to load; a tensor may occur under several shardings.
         line: the devices on which tensors land, of all processes that take part.
+        hosts: the host of each device; by default its process.
     """
     targets: dict[StoredTensor, list[Sharding]] = {}
     for tensor in tensors:
@@ -65,7 +97,7 @@ def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
     small: list[list[StoredTensor]] = [[]]
     filled = filled_small = 0
     for stored in sorted(targets, key=lambda stored: (stored.file, stored.start)):
-        layout = reading_layout(stored, line, targets[stored])
+        layout = reading_layout(stored, line, targets[stored], hosts)
         if layout is None:
             if small[-1] and filled_small + stored.nbytes > SMALL_BYTES:
                 small.append([])
@@ -76,26 +108,12 @@ def in_batches(tensors: Sequence[TargetTensor], line: Mesh) -> list[Batch]:
         if cut[-1] and filled + stored.nbytes > BATCH_BYTES * line.size:
             cut.append([])
             filled = 0
-        tile = layout.sharding.shard_shape(layout.shape)
-        pieces: dict[Any, Piece] = {device: BoxPiece(stored, box, tile) for device, box in layout.boxes(stored).items()}
-        cut[-1].append(CutArray((stored,), stored.dtype, layout, pieces))
+        cut[-1].append(CutArray((stored,), stored.dtype, layout))
         filled += stored.nbytes
     return [*((_small(group, line),) for group in small if group), *(tuple(group) for group in cut if group)]
 
 
 def _small(stored: Sequence[StoredTensor], line: Mesh) -> CutArray:
-    total = sum(tensor.nbytes for tensor in stored)
-    part = max(_ROUND, -(-total // (line.size * _ROUND)) * _ROUND)
-    pieces: dict[Any, Piece] = {}
-    for k, device in enumerate(line.devices.flat):
-        if device.process_index != jax.process_index():
-            continue
-        parts, place = [], 0
-        for tensor in stored:  # its bytes are those from `place` on
-            first, last = max(place, k * part), min(place + tensor.nbytes, (k + 1) * part)
-            if first < last:
-                parts.append((tensor, first - place, last - first))
-            place += tensor.nbytes
-        pieces[device] = PartsPiece(tuple(parts), part)
+    part = max(_ROUND, -(-sum(tensor.nbytes for tensor in stored) // (line.size * _ROUND)) * _ROUND)
     layout = ReadingLayout(NamedSharding(line, PartitionSpec(AXIS)), (part * line.size,))
-    return CutArray(tuple(stored), None, layout, pieces)
+    return CutArray(tuple(stored), None, layout)

@@ -7,7 +7,7 @@ reads in proportion to its devices. The boxes are assigned so that as few elemen
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +38,6 @@ class ReadingLayout:
 
     sharding: NamedSharding
     shape: tuple[int, ...]
-
-    def boxes(self, tensor: StoredTensor) -> dict[Any, Box]:
-        """For each device of this process its box of the tensor, in file order; a box may be empty."""
-        boxes = sorted(boxes_of(self.sharding, self.shape, here=True).items(), key=lambda item: item[1].start)
-        return {device: box.cut_to(tensor.shape) for device, box in boxes}
 
 
 def reading_layout(
@@ -126,6 +121,11 @@ def _needed(
                 seen.add((number, box))
                 by_host[number] += inside
     return by_host, by_device
+
+
+def line_by_process(devices: Iterable[Any]) -> Mesh:
+    """The devices as a line, those of a process side by side."""
+    return line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
 
 
 def line_sharding(shape: tuple[int, ...], line: Mesh) -> NamedSharding:

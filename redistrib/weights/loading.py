@@ -33,12 +33,12 @@ from redistrib.resharding.through.function import TracedFunction
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.ahead import BatchesAhead
-from redistrib.weights.batches import Batch, CutArray, in_batches, pieces_of
+from redistrib.weights.batches import Batch, CutArray, in_batches, line_of_landing, pieces_of
 from redistrib.weights.direct import from_host, put, tile_pieces
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import WeightFiles
 from redistrib.weights.landing import landing, spread
-from redistrib.weights.layout import line_sharding
+from redistrib.weights.layout import line_by_process, line_sharding
 from redistrib.weights.names import Rename, named_leaves
 from redistrib.weights.opening import OpenWeights, open_together, open_weights, read_headers
 from redistrib.weights.reading import AHEAD_BYTES, PieceReader
@@ -165,7 +165,7 @@ class _LoadCall:
             raise LeafError("", "this process owns no device of the shardings; call load with through= where they are")
         meeting = Meeting(processes, "load")
         with self._opened(meeting) as weights:
-            tensors, of_chosen = self._inputs(meeting, weights, _line(devices), function, progress)
+            tensors, of_chosen = self._inputs(meeting, weights, line_by_process(devices), function, progress)
         return PreparedThrough(tensors, self.shardings, of_chosen, donate=True).run()
 
     def _inputs(
@@ -268,9 +268,7 @@ class _LoadCall:
         self, meeting: Meeting, weights: OpenWeights, tree: TargetTree, advance: Callable[[int], None]
     ) -> list[jax.Array]:
         """Load every tensor in parts read by all processes, moved by plans."""
-        devices = set[Any]().union(*(landing(tensor.sharding).device_set for tensor in tree.tensors))
-        line = _line(devices)
-        batches = in_batches(tree.tensors, line)
+        batches = in_batches(tree.tensors, line_of_landing(tree.tensors))
         reader, _ = meeting.agreed(lambda: PieceReader(weights, pieces_of(batches), self.limit))
         results: dict[int, jax.Array] = {}
         moving: deque[dict[int, jax.Array]] = deque()
@@ -310,7 +308,7 @@ class _LoadCall:
                 places.append(k)
                 sources.append(cast(array, target.dtype, only_if_smaller=True))
                 shardings.append(landing(target.sharding))
-                shapes.append(stored.shape if cut.layout.shape != stored.shape else None)
+                shapes.append(cut.logical)
         single = len({id(source) for source in sources}) == len(sources)
         del arrays
         moved = move_tree(sources, shardings, self.planner, shapes, donate=single, agreed=True)
@@ -376,11 +374,6 @@ def _devices(shardings: Any) -> set[Any]:
             sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
             devices |= getattr(sharding, "device_set", set())
     return devices
-
-
-def _line(devices: Iterable[Any]) -> Any:
-    """The devices as a line, those of a process side by side."""
-    return line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
 
 
 def _described(shardings: Any) -> Iterable[str]:

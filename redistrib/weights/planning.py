@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from redistrib.backends.jax.rows import line_of
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import ChoiceError
@@ -22,9 +21,11 @@ from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
 from redistrib.theory.boxes import boxes_of
 from redistrib.theory.topology import Topology
+from redistrib.weights.batches import CutArray, in_batches, line_of_landing
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import StoredTensor
-from redistrib.weights.layout import ReadingLayout, reading_layout
+from redistrib.weights.landing import landing
+from redistrib.weights.layout import line_by_process
 from redistrib.weights.names import Rename
 from redistrib.weights.opening import read_headers
 from redistrib.weights.targets import TargetTensor, asked_for, target_tree
@@ -122,36 +123,29 @@ def load_plan(
     """
     files = read_headers(path_of(path), rename)
     tree = target_tree(files, asked_for(lambda: files, shardings, mesh), dtype)
-    devices: set[Any] = set()
-    for tensor in tree.tensors:
-        devices |= tensor.sharding.device_set
-    ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+    ordered = list(line_by_process(set[Any]().union(*(each.sharding.device_set for each in tree.tensors))).devices.flat)
     host = _hosts(ordered, hosts)
-    line = line_of(ordered)
     model = cost_model(preset_of(ordered[0].platform) if machine is None else machine)
     planner = Planner(model)
     read = dict.fromkeys(sorted(set(host.values())), 0)
     moved = bound = 0
     seconds = 0.0
-    small: list[StoredTensor] = []
-    targets: dict[StoredTensor, list[Sharding]] = {}
+    targets: dict[StoredTensor, list[TargetTensor]] = {}
     for tensor in tree.tensors:
-        targets.setdefault(tensor.stored, []).append(tensor.sharding)
-    layouts = {stored: reading_layout(stored, line, shardings, host) for stored, shardings in targets.items()}
-    for stored, layout in layouts.items():
-        if layout is None:
-            small.append(stored)
-            continue
-        for device, box in boxes_of(layout.sharding, layout.shape).items():
-            read[host[device]] += box.cut_to(stored.shape).volume * stored.itemsize
-    total = sum(stored.nbytes for stored in small)
-    for k, device in enumerate(ordered):
-        read[host[device]] += total * (k + 1) // len(ordered) - total * k // len(ordered)
-    moved += total * (len(ordered) - 1)
-    bound += total * (len(ordered) - 1)
-    for tensor in tree.tensors:
-        received, least, time = _moving(tensor, layouts[tensor.stored], planner, None if hosts is None else host)
-        moved, bound, seconds = moved + received, bound + least, seconds + time
+        targets.setdefault(tensor.stored, []).append(tensor)
+    line = line_of_landing(tree.tensors)
+    for cut in chain.from_iterable(in_batches(tree.tensors, line, host)):
+        for device, piece in cut.pieces_of_devices().items():
+            read[host[device]] += piece.read_bytes
+        ends: list[tuple[str, Sharding]] = [("uint8", NamedSharding(line, PartitionSpec()))]
+        if cut.dtype is not None:
+            ends = [
+                (min((cut.dtype, each.dtype), key=itemsize_of), landing(each.sharding))
+                for each in targets[cut.stored[0]]
+            ]
+        for dtype, target in ends:
+            received, least, time = _moving(cut, dtype, target, planner, None if hosts is None else host)
+            moved, bound, seconds = moved + received, bound + least, seconds + time
     speed = model.storage_bandwidth if isinstance(model, LatencyBandwidth) else None
     return LoadPlan(
         len(targets),
@@ -172,27 +166,25 @@ def _hosts(devices: Sequence[Any], hosts: int | None) -> dict[Any, int]:
 
 
 def _moving(
-    tensor: TargetTensor, layout: ReadingLayout | None, planner: Planner, hosts: dict[Any, int] | None
+    cut: CutArray, dtype: str, target: Sharding, planner: Planner, hosts: dict[Any, int] | None
 ) -> tuple[int, int, float]:
     """Bytes that devices receive, the lower bound, and seconds."""
-    stored = tensor.stored
-    if layout is None:
-        return 0, 0, 0.0
-    smaller = min((stored.dtype, tensor.dtype), key=itemsize_of)
-    shape = jax.ShapeDtypeStruct(layout.shape, smaller, sharding=layout.sharding)
-    logical = stored.shape if layout.shape != stored.shape else None
-    padding = padding_of(stored.name, shape, logical, tensor.sharding)
-    route = route_of(layout.shape, layout.sharding, tensor.sharding, padding)
-    if route.ends is None:
-        if route.action == "via_device_put":  # tiles as they are, to other devices
-            count = math.prod(tensor.sharding.shard_shape(stored.shape)) * itemsize_of(smaller)
-            return count * len(tensor.sharding.device_set), count * len(tensor.sharding.device_set), 0.0
-        return 0, 0, 0.0
+    layout, logical = cut.layout, cut.logical
+    shape = jax.ShapeDtypeStruct(layout.shape, dtype, sharding=layout.sharding)
+    padding = padding_of(cut.stored[0].name, shape, logical, target)
+    route = route_of(layout.shape, layout.sharding, target, padding)
+    if route.ends is None:  # tiles stay, or are put on other devices one by one
+        held, needed = boxes_of(layout.sharding, layout.shape), boxes_of(target, logical or layout.shape)
+        lacked = sum(box.volume - box.meet(held[device]).volume for device, box in needed.items()) * itemsize_of(dtype)
+        return lacked, lacked, 0.0
     ends = route.ends
     if hosts is not None:
         ends = replace(ends, topology=Topology.of(hosts[device] for device in route.devices))
-    plan = planner.plan(ends, smaller, str(route.devices[0].platform))
-    return sum(plan.received) * plan.itemsize, sum(plan.lower_bound) * plan.itemsize, float(plan.cost)
+    plan = planner.plan(ends, dtype, str(route.devices[0].platform))
+    received = sum(plan.received) * plan.itemsize
+    if cut.dtype is None:  # the zeros behind small tensors move, and need not
+        return received, cut.nbytes * (len(target.device_set) - 1), float(plan.cost)
+    return received, sum(plan.lower_bound) * plan.itemsize, float(plan.cost)
 
 
 def cut_by_axes(shape: Sequence[int], mesh: Mesh) -> NamedSharding:

@@ -42,6 +42,15 @@ def test_each_byte_is_read_by_one_host(tmp_path: Path) -> None:
         rd.load_plan(path, shardings, hosts=3)
 
 
+def test_small_tensors_are_counted_as_they_are_read_and_moved(tmp_path: Path) -> None:
+    """End to end, in parts of 4096 bytes for each device, with zeros behind them."""
+    path = written(tmp_path, {f"w{k}": np.ones(750, np.float32) for k in range(2)})
+    plan = rd.load_plan(path, NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P()), hosts=4)
+    assert plan.read_bytes == (4096, 6000 - 4096, 0, 0)
+    assert (plan.moved_bytes, plan.bound_bytes) == (4 * 3 * 4096, 3 * 6000)
+    assert plan.moving_seconds is not None and plan.moving_seconds > 0
+
+
 def test_narrower_types_move_fewer_bytes(tmp_path: Path) -> None:
     path = written(tmp_path, {"w": np.ones((1024, 1024), np.float32)})
     target = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), P(None, "x"))

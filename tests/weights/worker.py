@@ -75,7 +75,9 @@ def loads() -> None:
             loaded = rd.load(PATH, shardings, local=local, memory_limit="3MB")
             bad = sum(wrong(array, values[tensor]) for tensor, array in loaded.items())
             bad += sum(array.sharding != shardings[tensor] for tensor, array in loaded.items())
-            print("RESULT", json.dumps([name, local, bad, CountingFile.reads]))
+            plan = rd.load_plan(PATH, shardings)
+            told = [plan.read_bytes, plan.moved_bytes, plan.bound_bytes]
+            print("RESULT", json.dumps([name, local, bad, CountingFile.reads, told]))
     shardings = layouts["grid"]
     loaded = rd.load(PATH, shardings, dtype={"embed.weight": "bfloat16", "layers.0.attn.q": "float32"})
     bad = 0
