@@ -181,6 +181,21 @@ def counted(count: int, singular: str, plural: str) -> str:
     return f"{count:,} {singular if count == 1 else plural}"
 
 
+def in_ranges(numbers: Sequence[int], between: str = ",") -> str:
+    """Ascending numbers as text, runs as their ends.
+
+    >>> in_ranges([0, 1, 2, 3, 8]), in_ranges([0, 1, 2, 5, 8, 9], ", ")
+    ('0-3,8', '0-2, 5, 8-9')
+    """
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and ends[-1][1] == number - 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return between.join(f"{low}" if low == high else f"{low}-{high}" for low, high in ends)
+
+
 def bytes_text(size: float) -> str:
     """Bytes in the unit that fits.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from redistrib.report import in_ranges
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -77,14 +79,3 @@ def circle_through(start: Node, waits_for: Callable[[Node], Iterable[Node]]) -> 
                 seen.add(node)
                 paths.append((*path, node))
     return ()
-
-
-def in_ranges(processes: Sequence[int]) -> str:
-    """Numbers, ascending, as text: `0-3,8`."""
-    ends: list[list[int]] = []
-    for process in processes:
-        if ends and ends[-1][1] == process - 1:
-            ends[-1][1] = process
-        else:
-            ends.append([process, process])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)

@@ -31,8 +31,9 @@ from redistrib.launches.call_errors import (
     not_made,
     wrong_order,
 )
-from redistrib.launches.call_order import NumberedCall, circle_of, in_ranges
+from redistrib.launches.call_order import NumberedCall, circle_of
 from redistrib.launches.store import JobStore
+from redistrib.report import in_ranges
 
 _MOST_AGREED = 4096  # calls that are remembered for one set of processes
 

@@ -31,8 +31,9 @@ from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches import times
 from redistrib.launches.agreement import of_rank
 from redistrib.launches.call_errors import CallsEnd
-from redistrib.launches.call_order import NumberedCall, in_ranges
+from redistrib.launches.call_order import NumberedCall
 from redistrib.launches.deadlocks import CallsState, Members, RecentCall, ended
+from redistrib.report import in_ranges
 
 _REMEMBERED = 32  # recent calls of a rank, in which the first difference is sought
 _TAGS = (1 << 29) - 1

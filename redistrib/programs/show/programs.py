@@ -239,13 +239,11 @@ def timeline(simulation: Simulation) -> Timeline:
         blocks.append(TimelineBlock(row, event.name, event.kind, event.start, event.end - event.start, note))
         blocks += _steps(event, row)
         memory[event.clock] += [(event.start, event.during), (event.end, event.after)]
-    names = {clock: _name(simulation, clock) for clock in dict.fromkeys(simulation.run.clock_of.values())}
-    held = {names[clock]: sorted(samples, key=lambda sample: sample[0]) for clock, samples in memory.items()}
+    run = simulation.run
+    held = {run.row(clock): sorted(samples, key=lambda sample: sample[0]) for clock, samples in memory.items()}
     every = [sample for samples in held.values() for sample in samples]
     peak = max(every, key=lambda sample: sample[1], default=None)
-    return Timeline(
-        [names[clock] + (f", {stream}" if stream else "") for clock, stream in rows], blocks[:MOST_BLOCKS], held, peak
-    )
+    return Timeline([run.row(*row) for row in rows], blocks[:MOST_BLOCKS], held, peak)
 
 
 def _steps(event: Event, row: int) -> list[TimelineBlock]:
@@ -258,8 +256,3 @@ def _steps(event: Event, row: int) -> list[TimelineBlock]:
         blocks.append(TimelineBlock(row, stage.name, "step", at, length, note))
         at += length
     return blocks
-
-
-def _name(simulation: Simulation, clock: int) -> str:
-    same = [device for device, clock_of_device in simulation.run.clock_of.items() if clock_of_device == clock]
-    return f"device {clock}" if len(same) == 1 else f"{len(same)} devices from {clock}"

@@ -60,7 +60,7 @@ def draw(run: Run, title: str, path: Path) -> None:
     if set(carriers) - {""}:
         handles = [Patch(facecolor=colour, edgecolor="black", label=name) for name, colour in carriers.items() if name]
         above.legend(handles=handles, fontsize=7, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
-    above.set_yticks(range(len(rows)), [_row(run, clock, stream) for clock, stream in rows])
+    above.set_yticks(range(len(rows)), [run.row(clock, stream) for clock, stream in rows])
     above.invert_yaxis()
     above.set_title(f"{title}: {seconds_text(seconds)}; moves are hatched")
     most = max((event.during for event in run.events), default=0)
@@ -102,10 +102,4 @@ def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:
     samples = [sample for event in run.events if event.clock == clock for sample in held_by(event)]
     samples.sort(key=lambda sample: sample[0])
     times, sizes = [at * scale for at, _ in samples], [size / unit for _, size in samples]
-    axes.step(times, sizes, where="post", label=_row(run, clock, ""))
-
-
-def _row(run: Run, clock: int, stream: str) -> str:
-    devices = [device for device, other in run.clock_of.items() if other == clock]
-    name = f"device {clock}" if len(devices) == 1 else f"{len(devices)} devices from {clock}"
-    return f"{name}, {stream}" if stream else name
+    axes.step(times, sizes, where="post", label=run.row(clock))

@@ -19,7 +19,7 @@ from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.picture import draw
 from redistrib.programs.time.stages import timed_stages
 from redistrib.programs.time.trace import chrome
-from redistrib.report import ShownInNotebooks, counted, rendered, seconds_text
+from redistrib.report import ShownInNotebooks, counted, in_ranges, rendered, seconds_text
 
 _MOST_SIZES = 5  # different sizes of rounds in a row of a table
 
@@ -107,7 +107,7 @@ class Simulation(ShownInNotebooks):
             clocks[clock, self.received_bytes.get(device, 0)].append(device)
         rows = [
             [
-                _span(devices),
+                in_ranges(devices, ", "),
                 f"{self.busy[clock] * 1e3:,.3f}",
                 f"{100 * self.busy[clock] / self.seconds:.0f}%" if self.seconds else "",
                 f"{self.peak_bytes[clock]:,}",
@@ -165,21 +165,6 @@ def _sizes(sizes: list[int]) -> str:
     runs = [(size, len([*equal])) for size, equal in groupby(sizes)]
     shown = [f"{size:,}" if count == 1 else f"{count} x {size:,}" for size, count in runs[:_MOST_SIZES]]
     return ", ".join(shown) + (f", ... ({len(sizes)} rounds)" if len(runs) > _MOST_SIZES else "")
-
-
-def _span(devices: list[int]) -> str:
-    """Device numbers in short: runs as their ends.
-
-    >>> _span([0, 1, 2, 5, 8, 9])
-    '0-2, 5, 8-9'
-    """
-    runs: list[list[int]] = []
-    for device in devices:
-        if runs and device == runs[-1][1] + 1:
-            runs[-1][1] = device
-        else:
-            runs.append([device, device])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def program_of(plan: Plan) -> Program:

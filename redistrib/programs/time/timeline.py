@@ -67,6 +67,12 @@ class Run:
     latest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     changes: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
 
+    def row(self, clock: int, stream: str = "") -> str:
+        """The devices of a clock, and one of its streams, in words."""
+        count = sum(other == clock for other in self.clock_of.values())
+        name = f"device {clock}" if count == 1 else f"{count} devices from {clock}"
+        return f"{name}, {stream}" if stream else name
+
 
 class Levels(NamedTuple):
     """Bytes that are held from each moment on.
