@@ -180,7 +180,8 @@ def direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStag
     if len(ends[1]) == 1:
         root, *others = gathering(value, *ends[1]).members or ends[1]
         return links.at_root("gather", [(other, root) for other in others], math.prod(value.tile))
-    return links.sends((send.box.volume, send.sender, send.receiver) for send in direct_transfers(value, out).rows())
+    sent = direct_transfers(value, out).travelling
+    return links.sends(zip(sent.box.volumes(), sent.sender.tolist(), sent.receiver.tolist(), strict=True))
 
 
 class _Links:
@@ -207,17 +208,11 @@ class _Links:
         """Rounds in which a device sends at most once and receives at most once, the largest boxes first.
 
         Args:
-            sent: elements, sender and receiver of every box.
+            sent: elements, sender and receiver of every box; the two differ.
         """
         rounds: list[_Round] = []
-        for size, sender, receiver in sorted(
-            (send_round for send_round in sent if send_round[1] != send_round[2]), key=lambda send_round: -send_round[0]
-        ):
-            free = (
-                send_round
-                for send_round in rounds
-                if sender not in send_round.senders and receiver not in send_round.receivers
-            )
+        for size, sender, receiver in sorted(sent, key=lambda each: -each[0]):
+            free = (each for each in rounds if sender not in each.senders and receiver not in each.receivers)
             chosen = next(free, None)
             if chosen is None:
                 chosen = _Round(size, set(), set(), [])
@@ -225,7 +220,7 @@ class _Links:
             chosen.senders.add(sender)
             chosen.receivers.add(receiver)
             chosen.pairs.append((sender, receiver))
-        return [self._stage("send", self.send(send_round.pairs, send_round.size)) for send_round in rounds]
+        return [self._stage("send", self.send(each.pairs, each.size)) for each in rounds]
 
     def at_root(self, name: str, pairs: Sequence[tuple[int, int]], size: int) -> list[PricedStage]:
         """A scatter, or a gather: one send after the other, or all in one call, whichever is faster."""

@@ -218,16 +218,12 @@ class ThroughProgram:
     ) -> CompiledMove:
         """The data that each device sends, with the steps that come before the move."""
         by_device = [(number, contents.get(number, ())) for number in self._source.numbers]
-        rank = max((each.boxes.box.start.shape[1] for each in sent), default=0)
-        most = max(len(several) for _, several in by_device)
-        table = np.zeros((len(by_device), max(most, 1), max(rank, 1)), np.int64)
-        for k, (device, several) in enumerate(by_device):
-            for place, (number, inside) in enumerate(several):
-                start = inside.offset_in(held[sent[number].leaf][device])
-                table[k, place, : len(start)] = start
+        starts = [
+            [start for number, inside in several for start in inside.offset_in(held[sent[number].leaf][device])]
+            for device, several in by_device
+        ]
         cuts = [tuple((number, inside.size) for number, inside in several) for _, several in by_device]
-        works = [(cut, partial(self._cutting, sent, cut)) for cut in cuts]
-        run = branching(works, table, self._largest_index)
+        run = branching([(cut, partial(self._cutting, sent, cut)) for cut in cuts], starts, self._largest_index)
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
         return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent)))
 
@@ -237,13 +233,15 @@ class ThroughProgram:
         def run(starts: Starts, *args: jax.Array) -> tuple[jax.Array, ...]:
             scalars, tiles = self._split(args)
             flat: dict[str, list[jax.Array]] = {wire: [] for wire in self._sent}
-            for place, (number, size) in enumerate(cut):
+            place = 0
+            for number, size in cut:
                 each = sent[number]
                 tile = tiles[each.leaf]
                 bits = None if each.steps else bits_of(tile.dtype)
                 part = as_dtype(tile, bits)
                 if part.shape != size:
-                    part = box(part, [starts[place, k] for k in range(len(size))], size)
+                    part = box(part, [starts[place + k] for k in range(len(size))], size)
+                place += len(size)
                 for step in each.steps:
                     part = step(part, scalars)
                 part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
@@ -285,12 +283,8 @@ class ThroughProgram:
     ) -> CompiledMove:
         """Each receiver's results."""
         receivers = [apart_from_places(forms[number], arrivals[number], places) for number in self._target.numbers]
-        most = max(len(starts) for *_, starts in receivers)
-        table = np.zeros((len(receivers), max(most, 1)), np.int64)
-        for row, (*_, starts) in zip(table, receivers, strict=True):
-            row[: len(starts)] = starts
         works = [((made, arriving), partial(self._joining, made, arriving)) for made, arriving, _ in receivers]
-        run = branching(works, table, self._largest_index)
+        run = branching(works, [starts for *_, starts in receivers], self._largest_index)
         outs = [self._target.rows(tile) for tile in self._target.tiles]
         constants = [self._target.rows(((each.size,), each.wire)) for each in self._constants]
         received = self._target.buffers(self._received)
