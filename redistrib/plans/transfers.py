@@ -8,7 +8,7 @@ work out from groups and tiles on their own what travels, and tests compare the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappush, heapreplace
@@ -189,61 +189,46 @@ class Transfers:
         return sum(self.box[side[self.sender] != side[self.receiver]].volumes())
 
 
-def parts_in_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64, Boxes]:
-    """The parts of boxes in all tiles that they touch, box by box and then tile by tile, row-major.
-
-    Tiles may be of any size. A tile without elements, between others, gives an empty part.
-
-    Returns:
-        For each part the number of its box; `[parts, rank]` the index of its tile; and the part itself.
-    """
-    first, stop = touched_tiles(source, needed)
-    extent = stop - first
-    count = np.where(needed.empty, 0, extent.prod(axis=1))
-    number = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(number)) - np.repeat(count.cumsum() - count, count)
-    tile = first[number] + unravel(place, extent[number])
-    start = source.edges(tile)
-    return number, tile, Boxes(start, source.edges(tile + 1) - start).meet(needed[number])
-
-
 def touched_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64]:
     """`[boxes, rank]` first and one past the last tile that each box touches, by dimension."""
     low, high = needed.start, needed.start + needed.size
     if not source.cuts:
         tile = np.maximum(np.array(source.tile, dtype=np.int64), 1)
         return low // tile, -(-high // tile)
-    edges = [source.edges(_along(source, i))[:, i] for i in range(source.rank)]
+    edges = [
+        np.arange(count + 1) * tile if points is None else np.array(points)
+        for count, tile, points in zip(source.grid, source.tile, source.cuts, strict=True)
+    ]
     first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
     stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
     return first, np.maximum(first, stop)
 
 
-def _along(placement: Placement, dim: int) -> Int64:
-    """`[tiles + 1, rank]` indices of the tiles along one dimension, and the one behind the last."""
-    index = np.zeros((placement.grid[dim] + 1, placement.rank), dtype=np.int64)
-    index[:, dim] = np.arange(len(index))
-    return index
-
-
 def needed_parts(
     source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]
 ) -> tuple[Int64, Int64, Boxes, npt.NDArray[np.bool_]]:
-    """The parts of boxes that devices need, none of them empty, and what the devices lack of them.
+    """The parts of boxes in the tiles that they touch, none of them empty, and what devices lack of them.
 
     Args:
-        source: the tiles.
+        source: the tiles, of any size.
         holders: for each row of the placement the device that holds it.
         boxes: boxes, each inside the array.
         receivers: for each box the device that needs it.
 
     Returns:
-        For each part the number of its box; the number of the tile that has it; the part itself; and whether the
-        device lacks it, since its own tile is another.
+        For each part, box by box and then tile by tile, row-major: the number of its box; the number of its tile; the
+        part itself; and whether the device lacks it, since its own tile is another.
     """
-    number, index, part = parts_in_tiles(source, boxes)
-    some = ~part.empty
-    number, tile, part = number[some], number_of(index, source.grid)[some], part[some]
+    first, stop = touched_tiles(source, boxes)
+    extent = stop - first
+    count = np.where(boxes.empty, 0, extent.prod(axis=1))
+    number = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(number)) - np.repeat(count.cumsum() - count, count)
+    index = first[number] + unravel(place, extent[number])
+    start = source.edges(index)
+    part = Boxes(start, source.edges(index + 1) - start).meet(boxes[number])
+    some = ~part.empty  # a tile without elements lies between others
+    number, tile, part = number[some], number_of(index[some], source.grid), part[some]
     own = np.full(max([*holders, *receivers], default=0) + 1, -1, dtype=np.int64)
     own[list(holders)] = source.number
     return number, tile, part, own[np.array(receivers, dtype=np.int64)[number]] != tile
@@ -255,11 +240,11 @@ class Senders:
     One object may serve several tables, one after the other.
 
     Args:
-        side: of each device, such as its process; None where all are on one side.
+        side: of each device, such as its process; by default all are on one side.
     """
 
-    def __init__(self, side: Sequence[int] | None = None) -> None:
-        self._side = side
+    def __init__(self, side: Mapping[int, int] | None = None) -> None:
+        self._side = side or {}
         self._sent: dict[int, int] = defaultdict(int)
 
     def of(
@@ -268,20 +253,16 @@ class Senders:
         """For each part the device that sends it, from who needs it, the number of its tile, and how much it is."""
         queues: dict[tuple[int, int | None], list[tuple[int, int, int]]] = defaultdict(list)
         for place, (device, number) in enumerate(zip(holders, source.number.tolist(), strict=True)):
-            for side in (None,) if self._side is None else (None, self._side[device]):
+            for side in {None, self._side.get(device)}:
                 heappush(queues[number, side], (self._sent[device], place, device))
         chosen = []
         for to, number, amount in zip(receiver.tolist(), tile.tolist(), amounts, strict=True):
-            near = None if self._side is None else queues.get((number, self._side[to]))
-            chosen.append(self._least(near or queues[number, None], amount))
+            queue = queues.get((number, self._side.get(to))) or queues[number, None]
+            while (now := self._sent[queue[0][2]]) != queue[0][0]:  # the entry is from before the device sent more
+                heapreplace(queue, (now, *queue[0][1:]))
+            chosen.append(queue[0][2])
+            self._sent[chosen[-1]] += amount
         return chosen
-
-    def _least(self, queue: list[tuple[int, int, int]], amount: int) -> int:
-        while (now := self._sent[queue[0][2]]) != queue[0][0]:  # the entry is from before the device sent more
-            heapreplace(queue, (now, *queue[0][1:]))
-        device = queue[0][2]
-        self._sent[device] += amount
-        return device
 
 
 def lacking(source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]) -> Transfers:

@@ -225,7 +225,7 @@ def test_what_a_device_lacks_comes_from_devices_that_hold_it(data: st.DataObject
     start, size = (np.array([getattr(b, name) for b in needed], np.int64).reshape(-1, 2) for name in ("start", "size"))
     boxes = Boxes(start, size)
     receivers = data.draw(st.lists(st.integers(8, 14), min_size=len(needed), max_size=len(needed)))
-    side = data.draw(st.lists(st.integers(0, 2), min_size=60, max_size=60))
+    side = dict(enumerate(data.draw(st.lists(st.integers(0, 2), min_size=60, max_size=60))))
     senders = data.draw(st.sampled_from([Senders(), Senders(side)]))
     table, number, row = lacking_by_box(source, holders, boxes, receivers, senders)
     every = table.rows()
@@ -239,7 +239,7 @@ def test_what_a_device_lacks_comes_from_devices_that_hold_it(data: st.DataObject
             got[each.box.slices()] += 1
         assert (got[box.slices()] == 1).all() and got.sum() == box.volume
     assert table.round.tolist() == sorted(set(table.round.tolist()))
-    if len(set(receivers)) == len(receivers) and senders._side is None:
+    if len(set(receivers)) == len(receivers) and not senders._side:
         assert lacking(source, holders, boxes, receivers) == table
 
 
@@ -247,7 +247,7 @@ def test_what_a_device_lacks_comes_from_devices_that_hold_it(data: st.DataObject
 def test_who_has_sent_least_sends_beside_the_receiver_if_it_can(needed: list[tuple[int, int]], sides: bool) -> None:
     """Of two tables: the loads of the holders that may send to the same devices differ by a box at most."""
     source = Placement((6,), (1,), np.zeros((5, 1), np.int64))
-    side = [k % 4 for k in range(16)]  # the holders 0 to 4 are on the sides 0, 1, 2, 3 and 0
+    side = {k: k % 4 for k in range(16)}  # the holders 0 to 4 are on the sides 0, 1, 2, 3 and 0
     senders = Senders(side) if sides else Senders()
     boxes = Boxes(np.zeros((len(needed), 1), np.int64), np.array([[n] for _, n in needed], np.int64).reshape(-1, 1))
     sent = [0] * 5
@@ -260,5 +260,7 @@ def test_who_has_sent_least_sends_beside_the_receiver_if_it_can(needed: list[tup
 
 def test_a_side_without_a_holder_receives_from_another() -> None:
     source = Placement((4,), (2,), np.array([[0], [1], [0]]))
-    table = lacking_by_box(source, range(3), Boxes.of([Box((0,), (4,))] * 2), [3, 4], Senders([0, 0, 1, 1, 2]))[0]
+    table = lacking_by_box(
+        source, range(3), Boxes.of([Box((0,), (4,))] * 2), [3, 4], Senders(dict(enumerate([0, 0, 1, 1, 2])))
+    )[0]
     assert [(row.sender, row.receiver) for row in table.rows()] == [(2, 3), (1, 3), (0, 4), (1, 4)]

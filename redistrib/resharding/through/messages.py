@@ -155,7 +155,7 @@ def scheduled(
     forms: Mapping[int, Sequence[Form]],
     dtypes: Sequence[str],
     inputs: Sequence[tuple[Placement, Sequence[int]]],
-    process: Sequence[int],
+    process: Mapping[int, int],
 ) -> tuple[list[SentLeaf], list[BoxRound], list[ConstantBoxes], dict[int, dict[Fetch, Arrival]]]:
     """What is sent, in rounds, so that devices have the boxes of their forms; boxes from the host; and the arrivals.
 

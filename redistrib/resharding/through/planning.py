@@ -310,7 +310,7 @@ def _program(
     inputs = [
         (placement_of_tiles(shape, [*boxes.values()]), [*boxes]) for shape, boxes in zip(shapes, tiles, strict=True)
     ]
-    process = [device.process_index for device in devices]
+    process = {k: device.process_index for k, device in enumerate(devices)}
     sent, rounds, constants, arrivals = scheduled(forms, dtypes, inputs, process)
     scalars = sorted({leaf for results in forms.values() for form in results for leaf in scalars_of(form)})
     program = ThroughProgram(
