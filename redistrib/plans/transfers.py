@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heappush, heapreplace
+from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -251,17 +251,21 @@ class Senders:
         self, source: Placement, holders: Sequence[int], receiver: Int64, tile: Int64, amounts: Sequence[int]
     ) -> list[int]:
         """For each part the device that sends it, from who needs it, the number of its tile, and how much it is."""
-        queues: dict[tuple[int, int | None], list[tuple[int, int, int]]] = defaultdict(list)
+        sent, queues = self._sent, defaultdict[tuple[int, int | None], list[tuple[int, int, int]]](list)
         for place, (device, number) in enumerate(zip(holders, source.number.tolist(), strict=True)):
-            for side in {None, self._side.get(device)}:
-                heappush(queues[number, side], (self._sent[device], place, device))
+            queues[number, None].append((sent[device], place, device))
+            if self._side:
+                queues[number, self._side[device]].append((sent[device], place, device))
+        for queue in queues.values():
+            heapify(queue)
         chosen = []
         for to, number, amount in zip(receiver.tolist(), tile.tolist(), amounts, strict=True):
             queue = queues.get((number, self._side.get(to))) or queues[number, None]
-            while (now := self._sent[queue[0][2]]) != queue[0][0]:  # the entry is from before the device sent more
-                heapreplace(queue, (now, *queue[0][1:]))
-            chosen.append(queue[0][2])
-            self._sent[chosen[-1]] += amount
+            was, place, device = queue[0]
+            while sent[device] != was:  # the entry is from before the device sent more
+                was, place, device = heapreplace(queue, (sent[device], place, device)) and queue[0]
+            chosen.append(device)
+            sent[device] += amount
         return chosen
 
 
