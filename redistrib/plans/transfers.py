@@ -262,11 +262,10 @@ class Senders:
         chosen = []
         for to, number, amount in zip(receiver.tolist(), tile.tolist(), amounts, strict=True):
             queue = queues.get((number, self._side.get(to))) or queues[number, None]
-            was, place, device = queue[0]
-            while sent[device] != was:  # the entry is from before the device sent more
-                was, place, device = heapreplace(queue, (sent[device], place, device)) and queue[0]
-            chosen.append(device)
-            sent[device] += amount
+            while sent[queue[0][2]] != queue[0][0]:  # the entry is from before the device sent more
+                heapreplace(queue, (sent[queue[0][2]], *queue[0][1:]))
+            chosen.append(queue[0][2])
+            sent[chosen[-1]] += amount
         return chosen
 
 
