@@ -74,7 +74,7 @@ class LoadPlan(Printed):
         return sum(self.read_bytes)
 
     def _text(self) -> str:
-        share = self.total_bytes / len(self.read_bytes)
+        share = self.total_bytes / max(1, len(self.read_bytes))
         shares = [f"{size / share:.2f}x" if share else "-" for size in self.read_bytes]
         rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]
         over = f", {self.moved_bytes / self.bound_bytes:.2f}x the bound" if self.bound_bytes else ""
@@ -125,7 +125,8 @@ def load_plan(
     tree = target_tree(files, asked_for(lambda: files, shardings, mesh), dtype)
     ordered = list(line_by_process(set[Any]().union(*(each.sharding.device_set for each in tree.tensors))).devices.flat)
     host = _hosts(ordered, hosts)
-    model = cost_model(preset_of(ordered[0].platform) if machine is None else machine)
+    platform = ordered[0].platform if ordered else jax.default_backend()
+    model = cost_model(preset_of(platform) if machine is None else machine)
     planner = Planner(model)
     read = dict.fromkeys(sorted(set(host.values())), 0)
     moved = bound = 0
@@ -152,7 +153,7 @@ def load_plan(
         tuple(read.values()),
         moved,
         bound,
-        None if speed is None else max(read.values()) / speed,
+        None if speed is None else max(read.values(), default=0) / speed,
         seconds if model.unit == "seconds" else None,
     )
 

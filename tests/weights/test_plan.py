@@ -51,6 +51,13 @@ def test_small_tensors_are_counted_as_they_are_read_and_moved(tmp_path: Path) ->
     assert plan.moving_seconds is not None and plan.moving_seconds > 0
 
 
+def test_a_plan_of_no_tensor_is_empty(tmp_path: Path) -> None:
+    path = written(tmp_path, {"w": np.ones((4, 4), np.float32)})
+    plan = rd.load_plan(path, {})
+    assert (plan.tensors, plan.total_bytes, plan.moved_bytes, plan.bound_bytes) == (0, 0, 0, 0)
+    assert "0 tensors, 0 bytes" in str(plan) and rd.load(path, {}) == {}
+
+
 def test_narrower_types_move_fewer_bytes(tmp_path: Path) -> None:
     path = written(tmp_path, {"w": np.ones((1024, 1024), np.float32)})
     target = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), P(None, "x"))
