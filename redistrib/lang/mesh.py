@@ -111,8 +111,7 @@ class Mesh:
         if isinstance(value, Mesh):
             return value
         if isinstance(value, str):
-            entries = notation.parse_mesh(value).entries
-            return cls(tuple(Axis(entry.axis.name, entry.size) for entry in entries))
+            return cls(tuple(Axis(name, size) for name, size in notation.parse_mesh(value)))
         if isinstance(value, Mapping):
             return cls(tuple(Axis(name, size) for name, size in value.items()))
         names = getattr(value, "axis_names", None)

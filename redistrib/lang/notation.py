@@ -47,20 +47,6 @@ MAX_RANK = 64  # of a NumPy array, and so the most axes of a jax.sharding.Mesh
 # ------------------------------------------------------------------------------------------- syntax tree
 
 
-class Span(NamedTuple):
-    """A half-open range of characters of the source text."""
-
-    start: int
-    end: int
-
-
-class AxisNode(NamedTuple):
-    """An axis name, unquoted."""
-
-    name: str
-    span: Span
-
-
 class DimNode(NamedTuple):
     """One dimension: tile size, axes minor to major, global size. An unpartitioned `12` has tile and size 12.
 
@@ -68,42 +54,18 @@ class DimNode(NamedTuple):
     """
 
     tile: int
-    axes: tuple[AxisNode, ...]
+    axes: tuple[str, ...]
     size: int
-    span: Span
     cut: Cut = "even"
     padding: int = 0
 
 
-class PartialNode(NamedTuple):
-    """The reduction of a partial type, and the axes along which devices hold different partial sums."""
-
-    reduction: Reduction
-    axes: tuple[AxisNode, ...]
-    span: Span
-
-
 class TypeNode(NamedTuple):
-    """A distributed type; `partial` is None unless tiles are partial sums."""
+    """A distributed type, and the axes along which tiles are partial sums with their reduction, as `print_type`."""
 
     dims: tuple[DimNode, ...]
-    span: Span
-    partial: PartialNode | None = None
-
-
-class MeshEntryNode(NamedTuple):
-    """One axis of a mesh and its size."""
-
-    axis: AxisNode
-    size: int
-    span: Span
-
-
-class MeshNode(NamedTuple):
-    """A mesh."""
-
-    entries: tuple[MeshEntryNode, ...]
-    span: Span
+    partial: tuple[str, ...] = ()
+    reduction: Reduction | None = None
 
 
 # --------------------------------------------------------------------------------------------- tokenizer
@@ -117,10 +79,6 @@ class _Token(NamedTuple):
     @property
     def end(self) -> int:
         return self.start + len(self.text)
-
-    @property
-    def span(self) -> Span:
-        return Span(self.start, self.end)
 
 
 def _tokens(text: str, start: int) -> Iterator[_Token]:
@@ -152,21 +110,21 @@ def parse_type(text: str) -> TypeNode:
     return node
 
 
-def parse_mesh(text: str) -> MeshNode:
-    """Read a mesh, as a user types it or as it is printed.
+def parse_mesh(text: str) -> list[tuple[str, int]]:
+    """Read the name and size of every axis of a mesh, as a user types it or as it is printed.
 
     mesh := entry ( "," entry )* | "{" ( entry ( "," entry )* )? "}"
 
     Raises:
         NotationError: the text does not match the grammar; the error has the wrong span and the expected text.
 
-    >>> [(entry.axis.name, entry.size) for entry in parse_mesh("x=4,y=6").entries]
+    >>> parse_mesh("x=4,y=6")
     [('x', 4), ('y', 6)]
     """
     parser = _Parser(text)
-    node = parser.mesh()
+    axes = parser.mesh()
     parser.end("the mesh")
-    return node
+    return axes
 
 
 def type_at(text: str, start: int) -> str:
@@ -217,10 +175,9 @@ class _Parser:
             return True
         return False
 
-    def require(self, mark: str, expected: str) -> _Token:
-        if not self.at(mark):
+    def require(self, mark: str, expected: str) -> None:
+        if not self.skip(mark):
             self.fail(expected)
-        return self.take()
 
     def follow(self, marks: tuple[str, ...], expected: str) -> None:
         """Fail here unless one of the marks comes next: here the message can still name the context."""
@@ -257,7 +214,7 @@ class _Parser:
             items.append(read(f"{article} {noun} after ','"))
         return items
 
-    def axis(self, expected: str) -> AxisNode:
+    def axis(self, expected: str) -> str:
         """axis := NAME | STRING"""
         if self.token.kind not in ("name", "string"):
             self.fail(expected)
@@ -265,37 +222,35 @@ class _Parser:
         name = token.text
         if token.kind == "string":
             name = re.sub(r"\\(.)", r"\1", name[1:-1])
-        return AxisNode(name, token.span)
+        return name
 
     def dist_type(self, *, goes_on: bool = False) -> TypeNode:
         """type := "[" ( dim ( "," dim )* )? "]" partial?"""
-        opening = self.require("[", "'[' at the start of a type")
+        self.require("[", "'[' at the start of a type")
         dims: list[DimNode] = []
         if not self.at("]"):
             dims = self.comma_separated(self.dim, "dimension", "a dimension or ']'")
-        closing = self.take()  # a ']': comma_separated and dim fail at every other token
+        self.take()  # a ']': comma_separated and dim fail at every other token
         is_partial = self.token.text in REDUCTIONS if goes_on else self.token.kind == "name"
-        partial = self.partial() if is_partial else None
-        return TypeNode(tuple(dims), Span(opening.start, partial.span.end if partial else closing.end), partial)
+        return TypeNode(tuple(dims), *self.partial()) if is_partial else TypeNode(tuple(dims))
 
-    def partial(self) -> PartialNode:
+    def partial(self) -> tuple[tuple[str, ...], Reduction]:
         """partial := ( "sum" | "max" | "min" ) "{" axis ( "," axis )* "}" """
         if self.token.text not in REDUCTIONS:
             self.fail("'sum', 'max' or 'min' after a type")
         kind = self.take()
         self.require("{", f"'{{' after {kind.text!r}")
         axes = self.comma_separated(self.axis, "axis name", "an axis name after '{'")
-        closing = self.require("}", "',' or '}' after an axis name")
+        self.require("}", "',' or '}' after an axis name")
         if self.token.text in REDUCTIONS:
             self.fail("one kind of reduction, with all its axes in one pair of braces")
-        return PartialNode(cast(Reduction, kind.text), tuple(axes), Span(kind.start, closing.end))
+        return tuple(axes), cast(Reduction, kind.text)
 
     def dim(self, expected: str) -> DimNode:
         """dim := NUMBER | NUMBER ( "~" | "^" )? "{" ( axis ( "," axis )* )? "}" NUMBER ( "+" NUMBER )?"""
-        start = self.token.start
         tile = size = self.number(expected)
         cut: Cut = "balanced" if self.skip("~") else "chunk" if self.skip("^") else "even"
-        axes: list[AxisNode] = []
+        axes: list[str] = []
         padding = 0
         if self.skip("{"):
             if not self.at("}"):
@@ -309,13 +264,12 @@ class _Parser:
             self.fail(f"'{{' after {CUTS[cut]!r}")
         else:
             self.follow(("{", ",", "]"), "'{', ',' or ']' after a size")
-        return DimNode(tile, tuple(axes), size, Span(start, self.last_end), cut, padding)
+        return DimNode(tile, tuple(axes), size, cut, padding)
 
-    def mesh(self) -> MeshNode:
+    def mesh(self) -> list[tuple[str, int]]:
         """mesh := entries | "{" entries? "}"; entries := entry ( "," entry )*"""
-        start = self.token.start
         braces = self.skip("{")
-        entries: list[MeshEntryNode] = []
+        entries: list[tuple[str, int]] = []
         if not (braces and self.at("}")):
             first = "an axis name or '}'" if braces else "an axis such as x=4"
             entries = self.comma_separated(self.entry, "axis name", first)
@@ -323,15 +277,14 @@ class _Parser:
             self.require("}", "',' or '}' after an axis size")
         elif self.token.kind != "end":
             self.fail("',' or the end after an axis size")
-        return MeshNode(tuple(entries), Span(start, self.last_end))
+        return entries
 
-    def entry(self, expected: str) -> MeshEntryNode:
+    def entry(self, expected: str) -> tuple[str, int]:
         """entry := axis ( "=" | ":" ) NUMBER"""
         axis = self.axis(expected)
         if not self.skip("="):
             self.require(":", "'=' or ':' after an axis name")
-        size = self.number("the size of the axis")
-        return MeshEntryNode(axis, size, Span(axis.span.start, self.last_end))
+        return axis, self.number("the size of the axis")
 
 
 # ----------------------------------------------------------------------------------------------- printer

@@ -169,13 +169,7 @@ class DistType:
         if not isinstance(text, str):
             raise TypeFormError("type value", value=text)
         node = notation.parse_type(text)
-        dims = tuple(
-            DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size, dim.cut, dim.padding)
-            for dim in node.dims
-        )
-        if node.partial is None:
-            return cls(dims)
-        return cls(dims, tuple(axis.name for axis in node.partial.axes), node.partial.reduction)
+        return cls(tuple(DimType(*dim) for dim in node.dims), node.partial, node.reduction)
 
     @classmethod
     def of(cls, value: DistType | str | Iterable[DimType]) -> DistType:

@@ -8,21 +8,19 @@ from hypothesis import strategies as st
 
 from redistrib.errors import NotationError
 from redistrib.lang.notation import (
-    AxisNode,
     DimNode,
-    MeshEntryNode,
-    MeshNode,
-    Span,
     TypeNode,
+    mesh_at,
     parse_mesh,
     parse_type,
     print_mesh,
     print_type,
+    type_at,
 )
 
 
 def dims_of(text: str) -> list[tuple[int, tuple[str, ...], int]]:
-    return [(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in parse_type(text).dims]
+    return [(dim.tile, dim.axes, dim.size) for dim in parse_type(text).dims]
 
 
 @pytest.mark.parametrize(
@@ -47,26 +45,12 @@ def test_types_parse(text: str, dims: list[tuple[int, tuple[str, ...], int]]) ->
     assert dims_of(text) == dims
 
 
-def test_the_tree_has_the_span_of_every_node() -> None:
-    text = '[3{x, "y z"}12,  7]'
-    assert parse_type(text) == TypeNode(
-        (
-            DimNode(3, (AxisNode("x", Span(3, 4)), AxisNode("y z", Span(6, 11))), 12, Span(1, 14)),
-            DimNode(7, (), 7, Span(17, 18)),
-        ),
-        Span(0, 19),
-    )
+def test_the_tree_says_how_each_dimension_is_cut() -> None:
+    assert parse_type('[3{x, "y z"}12,  7]') == TypeNode((DimNode(3, ("x", "y z"), 12), DimNode(7, (), 7)))
     assert parse_type("[3~{}7, 4^{}7, 4{}7+1]").dims == (
-        DimNode(3, (), 7, Span(1, 6), "balanced"),
-        DimNode(4, (), 7, Span(8, 13), "chunk"),
-        DimNode(4, (), 7, Span(15, 21), "even", 1),
-    )
-    assert parse_mesh(" x = 4,y:6") == MeshNode(
-        (
-            MeshEntryNode(AxisNode("x", Span(1, 2)), 4, Span(1, 6)),
-            MeshEntryNode(AxisNode("y", Span(7, 8)), 6, Span(7, 10)),
-        ),
-        Span(1, 10),
+        DimNode(3, (), 7, "balanced"),
+        DimNode(4, (), 7, "chunk"),
+        DimNode(4, (), 7, "even", 1),
     )
 
 
@@ -146,7 +130,7 @@ def test_a_number_of_absurd_length_is_refused() -> None:
     ],
 )
 def test_meshes_parse(text: str, axes: list[tuple[str, int]]) -> None:
-    assert [(entry.axis.name, entry.size) for entry in parse_mesh(text).entries] == axes
+    assert parse_mesh(text) == axes
 
 
 MESH_ERRORS = [
@@ -183,21 +167,25 @@ def test_printed_types_parse_to_what_was_printed(dims: list[tuple[int, tuple[str
 
 @given(st.lists(st.tuples(names, sizes), max_size=5))
 def test_printed_meshes_parse_to_what_was_printed(axes: list[tuple[str, int]]) -> None:
-    entries = parse_mesh(print_mesh(axes)).entries
-    assert [(entry.axis.name, entry.size) for entry in entries] == axes
+    assert parse_mesh(print_mesh(axes)) == axes
 
 
 @given(st.text(alphabet='[]{},:= \n"\\x3é-'))
 def test_any_text_parses_or_is_refused_with_a_span_inside_it(text: str) -> None:
     for parse in (parse_type, parse_mesh):
         try:
-            node = parse(text)
+            parse(text)
         except NotationError as error:
             assert 0 <= error.start <= error.end <= len(text)
             assert error.start < error.end or error.start == len(text)
             assert str(error).splitlines()[-1].strip(" ^") == ""
-        else:
-            assert text[node.span.start : node.span.end] == text.strip()
+
+
+@given(st.lists(dimensions, max_size=3), st.text(alphabet='[]{},:= \n"\\x3é-'))
+def test_a_type_in_a_text_ends_where_it_ends(dims: list[tuple[int, tuple[str, ...], int]], rest: str) -> None:
+    text = print_type(dims)
+    assert type_at(f"of {text}{rest}", 3) == text
+    assert mesh_at(f"on {{x:4}}{rest}", 3) == "{x:4}"
 
 
 def test_short_and_long_form_print_as_the_paper_writes_them() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import parse_type, print_type
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.halos import halo_rounds
 from redistrib.programs.ir.windows import Held, Reach, held_shape, is_inside, reached
@@ -197,10 +197,8 @@ def with_padding(form: DistType | str) -> tuple[DistType, tuple[int, ...]]:
     node = parse_type(str(form))
     if not any(dim.padding for dim in node.dims):
         return DistType.of(form), ()
-    dims = ((d.tile, [axis.name for axis in d.axes], d.size + d.padding, d.cut, 0) for d in node.dims)
-    partial = node.partial and ([axis.name for axis in node.partial.axes], node.partial.reduction)
-    even = DistType.parse(print_type(dims, *(partial or ())))
-    return even, tuple(dim.padding for dim in node.dims)
+    dims = tuple(DimType(dim.tile, dim.axes, dim.size + dim.padding, dim.cut) for dim in node.dims)
+    return DistType(dims, node.partial, node.reduction), tuple(dim.padding for dim in node.dims)
 
 
 def pulled(value: Value, out: Value) -> dict[int, int]:
