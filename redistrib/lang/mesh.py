@@ -190,22 +190,20 @@ class Mesh:
 
 @dataclass(frozen=True)
 class PrimeMesh:
-    """A mesh, the mesh of prime axes over the same devices, and the prime axes of each user axis.
+    """A mesh of prime axes, and those of each axis of the mesh over the same devices that it splits.
 
     An axis `x` becomes the axes `x0, x1, ...`, minor to major, the largest prime first, as in Example 3.1. An axis of
     prime size keeps its name; an axis of size 1 disappears. The prime mesh lists the prime axes of `x` in the place of
     `x`, major to minor, so every device keeps its row-major position.
 
     Attributes:
-        user: the mesh that was split.
         mesh: the prime mesh.
-        factors: the prime axes, minor to major, of each axis of `user`.
+        factors: the prime axes, minor to major, of each axis of the mesh that was split.
 
     >>> print(Mesh.of("x=4,y=6").prime().mesh)
     {x1:2, x0:2, y1:2, y0:3}
     """
 
-    user: Mesh
     mesh: Mesh
     factors: tuple[tuple[Axis, ...], ...]
 
@@ -226,12 +224,4 @@ class PrimeMesh:
             names.update(prime_axis.name for prime_axis in prime_axes)
             factors.append(prime_axes)
         axes = tuple(prime_axis for prime_axes in factors for prime_axis in reversed(prime_axes))
-        return cls(user, Mesh(axes, user.devices), tuple(factors))
-
-    def of_axis(self, name: str) -> tuple[Axis, ...]:
-        """The prime axes of a user axis, minor to major.
-
-        Raises:
-            UnknownAxisError: if the user mesh has no such axis.
-        """
-        return self.factors[self.user.axes.index(self.user.axis(name))]
+        return cls(Mesh(axes, user.devices), tuple(factors))

@@ -19,7 +19,7 @@ from redistrib.errors import MeshError, PartialTypeError, TypeFormError, UnevenT
 from redistrib.errors import lang as errors
 from redistrib.errors.base import cut, listed, shown
 from redistrib.lang import notation
-from redistrib.lang.mesh import Mesh, PrimeMesh
+from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import CUTS, REDUCTIONS, Cut, Reduction
 
 LARGEST = 2**63 - 1  # offsets are 64-bit integers
@@ -318,27 +318,6 @@ def as_even(dist_type: DistType, mesh: Mesh) -> DistType:
         for dim, count in zip(dist_type.dims, tiles, strict=True)
     )
     return dist_type if dims == dist_type.dims else replace(dist_type, dims=dims)
-
-
-def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
-    """The type on the prime mesh with the same placement as `dist_type` on the user's mesh.
-
-    Raises:
-        TypeFormError: the type is not well-formed over the user's mesh.
-        UnevenTypeError: the type has uneven tiles. Cutting by the prime factors of an axis makes other uneven tiles
-            than cutting by the axis.
-
-    >>> print(prime_type(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6").prime()))
-    [3{x0,x1}12, 2{y0,y1}12]
-    """
-    require_even("a type on prime axes", dist_type)
-    dist_type.check(prime.user)
-    dims = tuple(
-        DimType(dim.tile, tuple(factor.name for name in dim.axes for factor in prime.of_axis(name)), dim.size)
-        for dim in dist_type.dims
-    )
-    partial = tuple(factor.name for name in dist_type.partial for factor in prime.of_axis(name))
-    return DistType(dims, partial, dist_type.reduction if partial else None)
 
 
 def require_whole(subject: str, *types: DistType) -> None:

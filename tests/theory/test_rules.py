@@ -6,7 +6,8 @@ import pytest
 
 from redistrib.errors import RedistribError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, prime_type
+from redistrib.lang.types import DistType
+from tests.primes import prime_type
 from tests.specification.errors import RuleError
 from tests.specification.rules import (
     PREMISES,
@@ -108,9 +109,10 @@ def test_both_sides_of_a_row_of_figure_5_do_the_same() -> None:
 
 def test_example_3_1_on_the_prime_mesh_never_exceeds_a_tile_of_6() -> None:
     """Example 3.1: all-to-alls and permutes by turns, every tile of 6 elements, where the plain mesh gathers 144."""
-    prime = Mesh.of("x=4,y=6").prime()
-    source = prime_type(ty("[3{x}12, 2{y}12]"), prime)
-    target = prime_type(ty("[2{y}12, 3{x}12]"), prime)
+    mesh = Mesh.of("x=4,y=6")
+    prime = mesh.prime().mesh
+    source = prime_type(ty("[3{x}12, 2{y}12]"), mesh)
+    target = prime_type(ty("[2{y}12, 3{x}12]"), mesh)
     types = derive(
         source,
         [
@@ -119,7 +121,7 @@ def test_example_3_1_on_the_prime_mesh_never_exceeds_a_tile_of_6() -> None:
             move(0, 1, "x0"),
             AllPermuteRule(target),
         ],
-        prime.mesh,
+        prime,
     )
     assert [str(t) for t in types] == [
         "[3{x0,x1}12, 2{y0,y1}12]",
@@ -132,13 +134,14 @@ def test_example_3_1_on_the_prime_mesh_never_exceeds_a_tile_of_6() -> None:
 
 
 def test_example_3_1_needs_no_permute_between_the_two_low_level_alltoalls() -> None:
-    prime = Mesh.of("x=4,y=6").prime()
-    source = prime_type(ty("[3{x}12, 2{y}12]"), prime)
-    middle, mesh = move(1, 0, "y0").lower(source, prime.mesh)
-    assert (str(middle), mesh) == ("[1{y0,x0,x1}12, 6{y1}12]", prime.mesh)
-    after, mesh = move(0, 1, "x0").lower(middle, mesh)
+    mesh = Mesh.of("x=4,y=6")
+    prime = mesh.prime().mesh
+    source = prime_type(ty("[3{x}12, 2{y}12]"), mesh)
+    middle, after_mesh = move(1, 0, "y0").lower(source, prime)
+    assert (str(middle), after_mesh) == ("[1{y0,x0,x1}12, 6{y1}12]", prime)
+    after, after_mesh = move(0, 1, "x0").lower(middle, prime)
     assert str(after) == "[2{y0,x1}12, 3{x0,y1}12]"
-    assert mesh != prime.mesh
+    assert after_mesh != prime
 
 
 def test_sequence_10_of_example_6_8_takes_the_major_axis() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redistrib.errors import NotationError, PlacementError, TypeFormError, UnevenTypeError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_partition_spec
-from redistrib.lang.types import DimType, DistType, as_even, prime_type
+from redistrib.lang.types import DimType, DistType, as_even
 from redistrib.testing import RedistributionCase, uneven_redistributions
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
@@ -95,15 +95,6 @@ def test_summands_and_prime_axes_need_equal_tiles():
         ),
     ):
         DistType.parse("[3~{x}8] sum{y}")
-    with pytest.raises(
-        UnevenTypeError,
-        match=exactly(
-            "a type on prime axes takes tiles of one size, and those of [3~{x}10] are of unequal "
-            "size or padded; take axes that divide the array, or an array with padding as elements "
-            "like any others"
-        ),
-    ):
-        prime_type(DistType.parse("[3~{x}10]"), Mesh.of("x=4").prime())
     with pytest.raises(
         UnevenTypeError,
         match=exactly(
