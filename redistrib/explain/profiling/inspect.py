@@ -67,7 +67,6 @@ class HloCollective:
         operands, results: per device; an asynchronous start lists operands among its results too.
         times: how often it runs: the product of the trip counts of the loops around it.
         exact: whether `times` and the bytes are exact; a loop whose trip count is unknown counts once.
-        asynchronous: whether it is written as a start and a done.
     """
 
     kind: str
@@ -78,7 +77,6 @@ class HloCollective:
     results: tuple[HloArray, ...]
     times: int
     exact: bool
-    asynchronous: bool
 
     @property
     def operand_bytes(self) -> int:
@@ -216,7 +214,6 @@ class Visit:
         times: how often it runs.
         exact: whether that number is known; a loop of unknown length counts once.
         fused: whether it is inside a fusion.
-        asynchronous: whether it is inside an asynchronous computation.
     """
 
     instruction: Instruction
@@ -224,7 +221,6 @@ class Visit:
     times: int
     exact: bool
     fused: bool
-    asynchronous: bool
 
 
 def visits(module: HloModule) -> Iterator[Visit]:
@@ -232,12 +228,10 @@ def visits(module: HloModule) -> Iterator[Visit]:
     return _visits(module, module.entry, 1, True, fused=False)
 
 
-def _visits(
-    module: HloModule, name: str, times: int, exact: bool, fused: bool, asynchronous: bool = False
-) -> Iterator[Visit]:
+def _visits(module: HloModule, name: str, times: int, exact: bool, fused: bool) -> Iterator[Visit]:
     computation = module.computations[name]
     for instruction in computation.instructions.values():
-        yield Visit(instruction, name, times, exact, fused, asynchronous)
+        yield Visit(instruction, name, times, exact, fused)
         opcode = instruction.opcode
         if opcode.endswith(("-done", "-update")):  # the start has been followed
             continue
@@ -246,14 +240,11 @@ def _visits(
                 continue
             trips, exact_trips = _trips(module, name, instruction) if opcode == "while" else (1, True)
             inside = fused or opcode == "fusion"
-            wrapped = asynchronous or opcode == "async-start" or _sugar(opcode)
-            if _sugar(opcode) and _canonical(opcode) is not None:  # all-to-all-start with its own computation
+            if (
+                opcode.endswith("-start") and _canonical(opcode) is not None
+            ):  # all-to-all-start with its own computation
                 continue
-            yield from _visits(module, callee, times * trips, exact and exact_trips, inside, wrapped)
-
-
-def _sugar(opcode: str) -> bool:
-    return opcode.endswith("-start") and opcode != "async-start"
+            yield from _visits(module, callee, times * trips, exact and exact_trips, inside)
 
 
 def _canonical(opcode: str) -> str | None:
@@ -280,7 +271,6 @@ def _collective(visit: Visit, module: HloModule) -> HloCollective | None:
         results=instruction.results,
         times=visit.times,
         exact=visit.exact and kind != "ragged-all-to-all",
-        asynchronous=visit.asynchronous or instruction.opcode.endswith("-start"),
     )
 
 
