@@ -13,10 +13,18 @@ from typing import NamedTuple
 from redistrib.cost.figures import KINDS
 from redistrib.cost.latency import Latency, LatencyBandwidth
 
+
+def latencies(launch: float, member: float, permute: float | None = None) -> dict[str, Latency]:
+    """Latencies of collectives; that of a permute, by default `launch`, does not grow with its devices."""
+    return dict.fromkeys(KINDS, Latency(launch, member)) | {
+        "allpermute": Latency(launch if permute is None else permute)
+    }
+
+
 GPU_LAUNCH = 5e-6  # seconds of a kernel, a round figure of the order that runtimes show; also below
 TPU_LAUNCH = 2e-6
-GPU_LATENCY = Latency(12e-6, 1e-7)  # of a collective, round figures for groups of up to thousands
-TPU_LATENCY = Latency(5e-6, 1e-7)
+GPU_LATENCY = latencies(12e-6, 1e-7)  # of a collective, round figures for groups of up to thousands
+TPU_LATENCY = latencies(5e-6, 1e-7)
 
 # NVIDIA V100 in a DGX-2, the machine of DistIR's evaluation (section 5).
 V100_BANDWIDTH = 900e9  # bytes per second of HBM2, data sheet
@@ -24,7 +32,7 @@ V100_LINK = 50e9  # bytes per second to another device; NVLink through the switc
 V100_LAUNCH = 10e-6  # seconds for a kernel or a collective, a round figure
 V100 = LatencyBandwidth(
     name="v100",
-    latency={kind: Latency(V100_LAUNCH) for kind in KINDS},
+    latency=latencies(V100_LAUNCH, 0.0),
     bandwidth=V100_LINK,
     memory_bandwidth=V100_BANDWIDTH,
     source="NVIDIA V100 data sheet; links and launches as in redistrib/cost/chips.py",
@@ -144,11 +152,9 @@ def links_of(name: str, chip: Chip) -> LatencyBandwidth:
 
     A torus is then as fast as all its links together, which only groups that span all its dimensions reach.
     """
-    latency = TPU_LATENCY if chip.torus else GPU_LATENCY
-    latencies = dict.fromkeys(KINDS, latency) | {"allpermute": Latency(latency.launch)}
     return LatencyBandwidth(
         name=name,
-        latency=latencies,
+        latency=TPU_LATENCY if chip.torus else GPU_LATENCY,
         bandwidth=2 * chip.torus * chip.link if chip.torus else chip.link,
         memory_bandwidth=chip.memory_bandwidth,
         slow_bandwidth=chip.network,

@@ -13,9 +13,9 @@ from os import PathLike, sep
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from redistrib.cost.chips import CHIPS, V100, links_of
+from redistrib.cost.chips import CHIPS, V100, latencies, links_of
 from redistrib.cost.exact import ExactCost
-from redistrib.cost.latency import Latency, LatencyBandwidth
+from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.model import CostModel
 from redistrib.cost.paper import PaperCost
 from redistrib.cost.profiles import load_profile, profile_in
@@ -24,11 +24,7 @@ from redistrib.errors import ChoiceError
 PRESETS: dict[str, LatencyBandwidth] = {
     "tpu": LatencyBandwidth(
         name="tpu",
-        latency={
-            "allgather": Latency(5e-6, 1e-6),
-            "alltoall": Latency(5e-6, 1e-6),
-            "allpermute": Latency(5e-6, 0.0),
-        },
+        latency=latencies(5e-6, 1e-6),
         bandwidth=200e9,
         memory_bandwidth=819e9,
         slow_bandwidth=3.125e9,
@@ -39,11 +35,7 @@ PRESETS: dict[str, LatencyBandwidth] = {
     ),
     "gpu": LatencyBandwidth(
         name="gpu",
-        latency={
-            "allgather": Latency(12e-6, 1e-6),
-            "alltoall": Latency(12e-6, 1e-6),
-            "allpermute": Latency(12e-6, 0.0),
-        },
+        latency=latencies(12e-6, 1e-6),
         bandwidth=450e9,
         memory_bandwidth=3350e9,
         slow_bandwidth=50e9,
@@ -52,11 +44,7 @@ PRESETS: dict[str, LatencyBandwidth] = {
     ),
     "cpu": LatencyBandwidth(
         name="cpu",
-        latency={
-            "allgather": Latency(300e-6, 100e-6),
-            "alltoall": Latency(300e-6, 100e-6),
-            "allpermute": Latency(1e-3, 0.0),
-        },
+        latency=latencies(300e-6, 100e-6, permute=1e-3),
         bandwidth=4e9,
         memory_bandwidth=2e9,
         slow_bandwidth=1e9,
@@ -67,11 +55,7 @@ PRESETS: dict[str, LatencyBandwidth] = {
     ),
     "gloo": LatencyBandwidth(
         name="gloo",
-        latency={
-            "allgather": Latency(70e-6, 30e-6),
-            "alltoall": Latency(70e-6, 30e-6),
-            "allpermute": Latency(100e-6, 0.0),
-        },
+        latency=latencies(70e-6, 30e-6, permute=100e-6),
         bandwidth=2e9,
         memory_bandwidth=4e9,
         slow_bandwidth=1e9,
