@@ -51,20 +51,9 @@ class _Launch(NamedTuple):
     receives: dict[int, tuple[list[_Part], int]]
     copies: list[tuple[int, Stage, Copy]]
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Bytes of all messages."""
-        return sum(nbytes for side in (self.sends, self.receives) for _, nbytes in side.values())
-
 
 class Bucket:
-    """The plans of several tensors, run together.
-
-    Attributes:
-        launches: number of exchanges of messages.
-        scratch_bytes: bytes of the messages of the largest of them, sent and received by this rank.
-        sent_bytes, received_bytes: bytes of tiles that this rank sends and receives.
-    """
+    """The plans of several tensors, run together."""
 
     def __init__(self, plans: Sequence[Plan], device: int) -> None:
         """`device` is the number of this process in the plans."""
@@ -75,12 +64,8 @@ class Bucket:
             RankMove(staged(plan, device), device, (), memory, plan.itemsize)
             for plan, memory in zip(plans, self._memories, strict=True)
         ]
-        self.launches = max((len(move.plan.stages) for move in self._moves), default=0)
-        self._launches = [self._launch(k) for k in range(self.launches)]
-        self.scratch_bytes = max((launch.scratch_bytes for launch in self._launches), default=0)
-        self.sent_bytes = sum(move.sent_bytes for move in self._moves)
-        self.received_bytes = sum(move.received_bytes for move in self._moves)
-        self.middle_bytes = sum(move.middle_bytes for move in self._moves)
+        launches = max((len(move.plan.stages) for move in self._moves), default=0)
+        self._launches = [self._launch(k) for k in range(launches)]
 
     def _launch(self, number: int) -> _Launch:
         """The messages and copies of a launch by its number."""

@@ -49,6 +49,12 @@ class DTensorLayout:
         """The same mesh with other placements."""
         return DTensorLayout(self.mesh, tuple(placements))
 
+    def reduced(self, to: Any) -> DTensorLayout:
+        """The same layout with another placement in the place of its partial ones."""
+        return self.with_placements(
+            [to if kind_of(placement) == "partial" else placement for placement in self.placements]
+        )
+
     @property
     def can_plan(self) -> bool:
         """Whether plans know its kinds of placements."""
@@ -154,8 +160,8 @@ class RedistributeSpec:
     def typed_placement(self, layout: DTensorLayout) -> Placement:
         """The placement of a layout on the devices; partial sums count as replicas."""
         mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
-        whole = [Replicate() if kind_of(placement) == "partial" else placement for placement in layout.placements]
-        return placement_of(from_placements(whole, self.planned_shape, mesh), mesh, len(self.members))
+        whole = from_placements(layout.reduced(Replicate()).placements, self.planned_shape, mesh)
+        return placement_of(whole, mesh, len(self.members))
 
     def local_shape(self, layout: DTensorLayout) -> tuple[int, ...] | None:
         """The shape of the local tensor of this rank in a layout; None if it holds nothing, or plans cannot tell."""

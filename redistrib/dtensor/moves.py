@@ -81,13 +81,10 @@ def _planned_steps(spec: RedistributeSpec) -> list[Planned | Reduce]:
         reduced = _reduced(spec)
         if reduced is None:
             steps.append(Reduce(tuple(source.partial)))
-            source = source.with_placements(
-                [Replicate() if kind_of(placement) == "partial" else placement for placement in source.placements]
-            )
+            source = source.reduced(Replicate())
         else:
-            inner = replace(spec, target=source.with_placements(reduced))
-            steps.append(_planned(inner))
-            source = inner.target
+            steps.append(_planned(replace(spec, target=reduced)))
+            source = reduced
     steps.append(_planned(replace(spec, source=source)))
     return steps
 
@@ -103,8 +100,8 @@ def _uneven(spec: RedistributeSpec) -> bool:
     return any(spec.typed_placement(layout).cuts for layout in (spec.source, spec.target))
 
 
-def _reduced(spec: RedistributeSpec) -> list[Any] | None:
-    """The source's placements with partial sums reduced to shards, or to replicas; None if tiles are uneven.
+def _reduced(spec: RedistributeSpec) -> DTensorLayout | None:
+    """The source's layout with partial sums reduced to shards, or to replicas; None if tiles are uneven.
 
     Raises:
         DTensorError: if the target keeps partial sums, in tiles of unequal size.
@@ -123,8 +120,8 @@ def _reduced(spec: RedistributeSpec) -> list[Any] | None:
             for placement in source.placements
         )
         if tile[dim] and tile[dim] % parts == 0 and not cuts_later:
-            return [Shard(dim) if kind_of(placement) == "partial" else placement for placement in source.placements]
-    return [Replicate() if kind_of(placement) == "partial" else placement for placement in source.placements]
+            return source.reduced(Shard(dim))
+    return source.reduced(Replicate())
 
 
 def _planned(spec: RedistributeSpec) -> Planned:

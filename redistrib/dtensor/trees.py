@@ -167,7 +167,8 @@ class _Prepared:
                 _local(self._values[k]).view(spec.planned_dtype) if rank in spec.source.ranks else None
                 for k, spec in zip(numbers, specs, strict=True)
             ]
-            tiles = self._run(mover, locals_, _local(self._values[numbers[0]]).device, specs[0].members)
+            with channel_of(specs[0].members).call(self.call) as channel:
+                tiles = mover.run(locals_, _local(self._values[numbers[0]]).device, channel.links)
         for k, spec, tile in zip(numbers, specs, tiles, strict=True):
             self._replace(k, spec, tile)
 
@@ -191,12 +192,6 @@ class _Prepared:
         value, spec = self._values[k], self._specs[k]
         assert spec is not None
         return spec_of(value) if isinstance(value, DTensor) else spec.source_spec
-
-    def _run(
-        self, bucket: Bucket, locals_: list[Any], device: torch.device, members: tuple[int, ...]
-    ) -> list[torch.Tensor | None]:
-        with channel_of(members).call(self.call) as channel:
-            return bucket.run(locals_, device, channel.links)
 
     def _bytes(self, k: int) -> int:
         spec = self._specs[k]
