@@ -9,16 +9,15 @@ import jax
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.backends.jax.contexts import untraced_context
-from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, remarked
+from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type
 from redistrib.errors import SpecError
 from redistrib.errors.backends import traced_order_error
-from redistrib.lang.specs import spec_entries
 from redistrib.resharding.copies import via_of
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.planning import Planner
-from redistrib.resharding.traced_move import with_batch
+from redistrib.resharding.traced_move import of_cotangent, with_batch
 from redistrib.resharding.wide import mode_of
 
 
@@ -67,7 +66,10 @@ class OutsideMove:
 
     def cotangent(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """A cotangent, moved back."""
-        return bind(array, replace(self, source=_of_cotangent(self.target), target=_of_cotangent(self.source)))
+        source, target = (
+            of_cotangent(side) if isinstance(side, NamedSharding) else side for side in (self.target, self.source)
+        )
+        return bind(array, replace(self, source=source, target=target))
 
     def batched(self, array: jax.Array, dim: int, axes: tuple[str, ...]) -> tuple[jax.Array, GlobalMove, int]:
         """The move of a batch, whose dimension stays where it is."""
@@ -79,9 +81,3 @@ class OutsideMove:
 
     def require_derivative(self, array: jax.Array) -> None:
         """Every such move has a derivative: partial sums move between the same devices only."""
-
-
-def _of_cotangent(sharding: Sharding) -> Sharding:
-    if not isinstance(sharding, NamedSharding):
-        return sharding
-    return NamedSharding(sharding.mesh, remarked(sharding.spec, spec_entries(sharding.spec), cotangent=True))

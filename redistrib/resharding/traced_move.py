@@ -93,10 +93,7 @@ class TracedMove:
 
     def cotangent(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """A cotangent, moved back. All partial sums have the same; of a reduced source, cotangents are partial sums."""
-        source, target = (
-            NamedSharding(side.mesh, remarked(side.spec, spec_entries(side.spec), cotangent=True))
-            for side in (self.target, self.source)
-        )
+        source, target = of_cotangent(self.target), of_cotangent(self.source)
         padding = None if self.padding is None else Padding(self.padding.logical, shape)
         return bind(array, replace(self, source=source, target=target, padding=padding))
 
@@ -135,6 +132,11 @@ def is_same_mesh(source: Any, target: Any) -> bool:
 def _without_reduced(spec: PartitionSpec) -> PartitionSpec:
     unreduced = frozenset(spec.unreduced or ())
     return PartitionSpec(*spec_entries(spec), **({"unreduced": unreduced} if unreduced else {}))
+
+
+def of_cotangent(sharding: NamedSharding) -> NamedSharding:
+    """The sharding of the cotangents of arrays with a sharding."""
+    return NamedSharding(sharding.mesh, remarked(sharding.spec, spec_entries(sharding.spec), cotangent=True))
 
 
 def with_batch(sharding: NamedSharding, rank: int, dim: int, axes: tuple[str, ...]) -> NamedSharding:

@@ -21,25 +21,14 @@ from redistrib.lang.types import DimType, DistType
 JaxMesh: TypeAlias = "jax.sharding.Mesh | jax.sharding.AbstractMesh"
 
 
-def partition_spec(
-    dist_type: DistType, cotangent: bool = False, reduced: frozenset[str] = frozenset()
-) -> PartitionSpec:
+def partition_spec(dist_type: DistType) -> PartitionSpec:
     """The partition spec of a type; one entry for each dimension.
-
-    Args:
-        dist_type: the type.
-        cotangent: return the spec of cotangents: reduced along the partial axes of the type, and unreduced along
-            `reduced`.
-        reduced: the axes that JAX marks as reduced, along which all devices hold the same.
 
     >>> tuple(partition_spec(DistType.parse("[2{x,y}48, 5]")))
     (('y', 'x'), None)
     """
     unreduced = to_unreduced(dist_type)
-    if cotangent:
-        unreduced, reduced = reduced, unreduced
-    marks = {"unreduced": unreduced, "reduced": reduced}
-    return PartitionSpec(*to_partition_entries(dist_type), **{mark: axes for mark, axes in marks.items() if axes})
+    return PartitionSpec(*to_partition_entries(dist_type), **({"unreduced": unreduced} if unreduced else {}))
 
 
 def stacked_type(dist_type: DistType, mesh: Mesh) -> DistType:
