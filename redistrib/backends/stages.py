@@ -17,7 +17,7 @@ import numpy as np
 from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, Step
+from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, ReduceScatter, Step
 from redistrib.plans.strided import Strided, runs_in_both
 from redistrib.plans.transfers import Transfers, lacking
 from redistrib.theory.boxes import Box, Boxes
@@ -196,6 +196,11 @@ def by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
     for device, box in moves:
         boxes.setdefault(device, []).append(box)
     return sorted(boxes.items())
+
+
+def adds_natively(step: Step) -> bool:
+    """Whether a step is left to the platform's own reduction, which adds in any order."""
+    return isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native")
 
 
 def reduction_of(stage: Stage) -> Reduction:

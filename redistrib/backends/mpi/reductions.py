@@ -17,7 +17,7 @@ from redistrib.backends.mpi.datatypes import TypeOwner
 from redistrib.backends.mpi.shared import SharedTile
 from redistrib.backends.ranks.protocols import RankMemory
 from redistrib.backends.ranks.runners import Addition, Runner, accumulator_bytes, end_to_end
-from redistrib.backends.stages import Stage, reduction_of
+from redistrib.backends.stages import Stage, adds_natively, reduction_of
 from redistrib.lang.notation import Reduction
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
 from redistrib.plans.strided import Bytes, Strided, runs_in_both
@@ -35,9 +35,9 @@ def adds(stage: Stage) -> bool:
 
 def is_native(stage: Stage) -> bool:
     """Whether MPI reduces in this stage."""
-    step = stage.step
-    free = isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native")
-    return free and stage.accumulate is None and operation_of(reduction_of(stage), stage.dtype) is not None
+    if not adds_natively(stage.step) or stage.accumulate is not None:
+        return False
+    return operation_of(reduction_of(stage), stage.dtype) is not None
 
 
 def operation_of(kind: Reduction, dtype: np.dtype[Any]) -> MPI.Op | None:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from redistrib.backends.ranks.protocols import Lengths, WireCall
-from redistrib.backends.stages import Stage, reduction_of
+from redistrib.backends.stages import Stage, adds_natively, reduction_of
 from redistrib.backends.torch.dtypes import torch_dtype, word_bytes
 from redistrib.backends.torch.links import OPERATIONS, Links, can_go_native
 from redistrib.plans.step import GroupStep
@@ -84,10 +84,9 @@ class TensorWire:
     def _adds(self, stage: Stage) -> bool:
         """Whether the platform reduces."""
         step = stage.step
-        free = isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native")
         names = _SUMS if reduction_of(stage) == "sum" else _EXTREMES
         long = self._links.batched or step.before.tile_size * stage.itemsize >= LONG
-        return free and long and stage.accumulate is None and stage.dtype.name in names
+        return adds_natively(step) and long and stage.accumulate is None and stage.dtype.name in names
 
     def scatter_and_gather(self, stage: Stage, step: AllReduce) -> tuple[WireCall, WireCall]:
         """No message is empty: gloo would send it, and NCCL would not."""

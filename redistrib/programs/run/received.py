@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from redistrib.backends.jax.platforms import Platform
+from redistrib.backends.stages import adds_natively
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.plans.steps import AllReduce, ReduceScatter, Step
+from redistrib.plans.steps import AllReduce, Step
 from redistrib.programs.ir.data import ProgramData, called_by
 from redistrib.programs.ir.program import Loop, Move
 
@@ -38,7 +39,5 @@ def _more(program: ProgramData, widened: Mapping[str, int], native: bool) -> int
 
 def _is_widened(step: Step, native: bool) -> bool:
     """Whether a step is a sum of the platform, and not of the library on one device."""
-    is_native = isinstance(step, AllReduce) or (
-        isinstance(step, ReduceScatter) and native and step.implementation == "native"
-    )
-    return is_native and step.before.reduction == "sum"
+    by_platform = adds_natively(step) and (native or isinstance(step, AllReduce))
+    return by_platform and step.before.reduction == "sum"
