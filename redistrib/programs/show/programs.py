@@ -29,7 +29,9 @@ from redistrib.programs.show.plans import plan_data
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
+from redistrib.programs.time.stages import timed_stages
 from redistrib.programs.time.timeline import Event
+from redistrib.programs.time.trace import held_by
 from redistrib.report import bytes_text, counted, seconds_text
 
 MOST_PLANS = 24  # different plans of a program whose tiles are drawn
@@ -238,7 +240,7 @@ def timeline(simulation: Simulation) -> Timeline:
         note = f"{seconds_text(event.end - event.start)}, {bytes_text(event.during)} held"
         blocks.append(TimelineBlock(row, event.name, event.kind, event.start, event.end - event.start, note))
         blocks += _steps(event, row)
-        memory[event.clock] += [(event.start, event.during), (event.end, event.after)]
+        memory[event.clock] += held_by(event)
     run = simulation.run
     held = {run.row(clock): sorted(samples, key=lambda sample: sample[0]) for clock, samples in memory.items()}
     every = [sample for samples in held.values() for sample in samples]
@@ -249,10 +251,10 @@ def timeline(simulation: Simulation) -> Timeline:
 def _steps(event: Event, row: int) -> list[TimelineBlock]:
     if event.kind != "move":
         return []
-    blocks, at = [], event.start
-    for stage in event.stages:
-        length = max(0.0, min(stage.seconds, event.end - at))
-        note = f"{seconds_text(length)}, largest tile {stage.tile:,} elements"
-        blocks.append(TimelineBlock(row, stage.name, "step", at, length, note))
-        at += length
-    return blocks
+    return [
+        TimelineBlock(
+            row, timed.stage.name, "step", timed.start, timed.seconds,
+            f"{seconds_text(timed.seconds)}, largest tile {timed.stage.tile:,} elements",
+        )
+        for timed in timed_stages(event)
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 from redistrib.plans.steps import AllReduce, Exchange
@@ -27,8 +28,14 @@ class TimedStage:
     stage: PricedStage
     start: float
     seconds: float
-    links: str = ""
-    rounds: tuple[int, ...] = ()
+
+    @property
+    def links(self) -> str:
+        return self._carriers[0]
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return self._carriers[1]
 
     @property
     def begins(self) -> tuple[float, ...]:
@@ -36,23 +43,22 @@ class TimedStage:
         total = sum(self.rounds) or 1
         return tuple(self.start + self.seconds * part / total for part in accumulate(self.rounds[:-1], initial=0))
 
+    @cached_property
+    def _carriers(self) -> tuple[str, tuple[int, ...]]:
+        step, topology = self.stage.step, self.stage.topology
+        if step is None or topology is None:
+            return "", ()
+        crosses, sizes = rounds_of(step, topology)
+        rounds = tuple(sizes) if isinstance(step, Exchange) else ()
+        if topology.hosts is None or not (sizes or isinstance(step, AllReduce)):
+            return "", rounds
+        return "between hosts" if crosses else "inside hosts", rounds
+
 
 def timed_stages(event: Event) -> Iterator[TimedStage]:
     """The stages of a move in their order; those that would end after it are cut."""
     at = event.start
     for stage in event.stages:
         seconds = max(0.0, min(stage.seconds, event.end - at))
-        links, rounds = _carriers(stage)
-        yield TimedStage(stage, at, seconds, links, rounds)
+        yield TimedStage(stage, at, seconds)
         at += seconds
-
-
-def _carriers(stage: PricedStage) -> tuple[str, tuple[int, ...]]:
-    """The links and the rounds of a stage, as in `TimedStage`."""
-    if stage.step is None or stage.topology is None:
-        return "", ()
-    crosses, sizes = rounds_of(stage.step, stage.topology)
-    rounds = tuple(sizes) if isinstance(stage.step, Exchange) else ()
-    if stage.topology.hosts is None or not (sizes or isinstance(stage.step, AllReduce)):
-        return "", rounds
-    return "between hosts" if crosses else "inside hosts", rounds
