@@ -8,6 +8,7 @@ from dataclasses import replace
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.program import Compute, Program
+from redistrib.programs.ir.value import fresh
 from redistrib.programs.stages.examples import batch_of
 from redistrib.programs.stages.roles import BatchedProgram
 from redistrib.programs.stages.stages import forward_of
@@ -73,9 +74,5 @@ class _Rematerialised:
         return self.now[name]
 
     def _new(self, name: str) -> str:
-        unique = f"{name}.again"
-        while unique in self.taken:
-            unique += "'"
-        self.taken.add(unique)
-        self.now[name] = unique
-        return unique
+        self.now[name] = fresh(f"{name}.again", self.taken)
+        return self.now[name]

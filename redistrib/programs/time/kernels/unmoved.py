@@ -9,7 +9,7 @@ from redistrib.programs.ir.data import Compute, Loop, Move, ProgramData
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Nest
-from redistrib.programs.ir.value import Value
+from redistrib.programs.ir.value import Value, fresh
 
 EDGE = Nest("edge of a loop", (), (), ())  # computes nothing
 
@@ -51,10 +51,7 @@ class _Walk:
 
     def made(self, program: ProgramData, value: Value) -> Array:
         """The array of a value that no move makes."""
-        name = value.name
-        while name in self.names:
-            name += "'"
-        self.names.add(name)
+        name = fresh(value.name, self.names)
         self.array_of[id(program), value.name] = name
         return Array(name, value.shape, value.dtype)
 
