@@ -57,7 +57,6 @@ class Comparison:
         ours, xla: the two programs.
         compared: elements compared on each side, over all devices and moved arrays.
         bound: the lower bound on received bytes, summed over the devices.
-        peak: bytes per device of source and target tile together, to which each side adds its scratch.
         tile: bytes of the larger of source and target tile.
     """
 
@@ -65,7 +64,6 @@ class Comparison:
     xla: Side | None
     compared: int
     bound: int
-    peak: int
     tile: int
 
 
@@ -128,7 +126,6 @@ class Contest:
             sides[1] if len(sides) > 1 else None,
             compared=self.moved * (math.prod(plan.shape) if plan.target.partial else plan.devices * after),
             bound=plan.least_received * plan.itemsize,
-            peak=(before + after) * plan.itemsize,
             tile=max(before, after) * plan.itemsize,
         )
 

@@ -37,11 +37,6 @@ class Attention(NamedTuple):
     row_bytes: int
     flops: int
 
-    @property
-    def hidden(self) -> frozenset[str]:
-        """The arrays that a kernel need not store."""
-        return self.scores | self.rows
-
 
 def attentions(graph: Graph) -> list[Attention]:
     """The attentions of a graph, in order: those with a softmax.
