@@ -359,6 +359,24 @@ def test_another_mutant_is_tested_for_a_survivor_whose_code_is_gone(monkeypatch:
     assert bench_mutants.survived("lang", old, 1) == ([drawn[1]], old[:1])
 
 
+def test_missing_mutants_are_tested_beside_the_saved_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [Mutant("module.py", 1, f"line {k}", "changed", "") for k in range(6)]
+    saved = [vars(drawn[1]) | {"room": "lang"}, {"room": "lang", "path": "other.py", "before": "a", "after": "b"}]
+    tested: list[Mutant] = []
+    kept: list[object] = []
+    monkeypatch.setattr(bench_mutants, "sample", lambda room, count, seed: drawn[:count])
+    monkeypatch.setattr(bench_mutants, "Copy", lambda folder: None)
+    monkeypatch.setattr(bench_mutants, "run", lambda room, chosen, copies: tested.extend(chosen) or [vars(chosen[-1])])
+    monkeypatch.setattr(bench_mutants, "save", lambda room, new, old, seed, count: kept.extend(old))
+    monkeypatch.setattr(results, "load", lambda name: {"records": saved, "settings": {}})
+    monkeypatch.setattr(survivors, "listed", str)
+    parser = argparse.ArgumentParser()
+    bench_mutants.add_arguments(parser)
+    assert bench_mutants.main(parser.parse_args(["--room", "lang", "--count", "4", "--missing"])) == 0
+    assert tested == [drawn[0], drawn[2]]
+    assert kept == saved
+
+
 def test_mutants_are_modules_with_one_fault_each_and_the_same_for_one_seed(tmp_path: Path) -> None:
     source = '''
 def total(pairs: "list[int]") -> int:

@@ -350,7 +350,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--survivors", action="store_true", help="test survivors again, or new mutants if code has gone"
     )
-    parser.add_argument("--missing", action="store_true", help="keep saved records, and test the rest of the sample")
+    parser.add_argument(
+        "--missing", action="store_true", help="keep saved records, and test others until there are COUNT"
+    )
     parser.add_argument("--report", action="store_true", help="show saved records, and test nothing")
 
 
@@ -367,11 +369,11 @@ def main(arguments: argparse.Namespace) -> int:
                 seed = stored["settings"].get("seeds", {}).get(room, seed)
                 save(room, [], old, seed, arguments.count)
             else:
-                chosen = sample(room, arguments.count, arguments.seed)
-                keys = {key_of(mutant) for mutant in chosen}
-                old = [record for record in old if arguments.missing and key_of(record) in keys]
+                old = old if arguments.missing else []
                 done = {key_of(record) for record in old}
+                chosen = sample(room, arguments.count + len(old), arguments.seed)
                 chosen = [mutant for mutant in chosen if key_of(mutant) not in done]
+                chosen = chosen[: max(arguments.count - len(old), 0)]
             new: list[dict[str, Any]] = []
             for record in run(room, chosen, copies):
                 new.append(record)

@@ -239,3 +239,13 @@ def test_a_limit_that_the_fastest_programs_do_not_keep_within_has_leaves_travel_
     with pytest.raises(MemoryLimitError) as caught:
         moved(239)
     assert caught.value.least == 240
+
+
+def test_leaves_of_one_spec_travel_together_up_to_the_limit_itself() -> None:
+    items = [LeafMove(k, str(k), Sized(100, 50), DEVICES) for k in range(2)]
+    alive = MemoryLedger()
+    alive.add(DEVICES, 200)
+    (batch,) = within_limit(
+        items, alive, 300, lambda group: Program(50 * len(group)), lambda item, room: Program(50), lambda item: 50
+    )
+    assert (len(batch.items), batch.peak_bytes) == (2, 300)
