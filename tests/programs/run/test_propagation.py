@@ -101,3 +101,19 @@ def test_readers_of_a_constant_that_now_has_a_place() -> None:
 def shared(x: Any, y: Any) -> Any:
     constant = jax.lax.iota("float32", 8) * jax.lax.iota("float32", 8)
     return x + constant, y - constant
+
+
+def test_the_rest_of_the_examples_is_cut_in_steps_behind_another_reader() -> None:
+    """What reads one row of each step comes first, and says nothing about the loop."""
+
+    def rows(x: Any) -> Any:
+        entries = 2 * x.reshape(2, 32, 16)
+        return entries[:, 0], jax.lax.scan(lambda total, row: (total + row, None), jnp.zeros((32, 16)), entries)[0]
+
+    mesh = Mesh.of("d=8")
+    propagation = Propagation(
+        prepare(rows, (jax.ShapeDtypeStruct((64, 16), "float32"),), mesh, None, None, None).traced.graph, mesh
+    )
+    propagation.cut_array(propagation.graph.inputs[0].name, "d", 0)
+    reshard_instead(propagation, "d")
+    assert [choice.why for choice in propagation.choices if "it cuts the rest of it in each" in choice.why]
