@@ -56,7 +56,9 @@ SHARES = (
     0.2,
     0.3,
 )  # shares of an option in the relaxation from which on it is tried, in turn
-MERGED = 300  # entries of a table up to which a node is left out of the integer program: more make it larger again
+MERGED = (
+    3_000  # entries of the table by which a node left out of the integer program is decided: more make it larger again
+)
 COMBINATIONS = 2_000  # options of a value's maker and readers up to which each combination is a variable
 
 # --------------------------------------------------------------------------------------------------- repeated layers

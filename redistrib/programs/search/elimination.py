@@ -9,8 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -77,29 +76,33 @@ class Elimination:
             choice[node] = taken
         touched = sorted({k for node in options for k in self.touching[node]})
         options = {node: kept_options for node, kept_options in options.items() if len(kept_options) > 1}
-        order = self._order(options, largest)
-        if order is None:
+        order = self._order({node: len(kept_options) for node, kept_options in options.items()}, options, largest)
+        if len(order) < len(options):
             return None
         factors = [CostFactor((n,), self._node(n, kept_options)) for n, kept_options in options.items()]
         factors += [self._restricted(k, options, choice) for k in touched]
-        at: dict[int, list[CostFactor]] = defaultdict(list)
-        place = {node: k for k, node in enumerate(order)}
-        for factor in factors:
-            if factor.nodes:
-                at[min(factor.nodes, key=place.__getitem__)].append(factor)
-        decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
-        for node in order:
-            self.deadline.check()
-            scope, table = _sum(at[node])
-            axis = scope.index(node)
-            rest = tuple(n for n in scope if n != node)
-            decided.append((node, rest, table.argmin(axis)))
-            if rest:
-                at[min(rest, key=place.__getitem__)].append(CostFactor(rest, table.min(axis)))
-        taken_options: dict[int, int] = {}
-        for node, rest, best in reversed(decided):
-            taken_options[node] = int(best[tuple(taken_options[n] for n in rest)])
+        shrunk = Shrunk.of(factors, order, self.deadline)
+        taken_options = shrunk.completed({})
         return single | {node: options[node][taken] for node, taken in taken_options.items()}
+
+    def shrunk(self, largest: int, merged: int) -> tuple[Shrunk, list[ReshardEdge]]:
+        """The graph without nodes that few others depend on, and the edges that are not among its tables.
+
+        Args:
+            largest: entries of the table of an edge; the nodes of larger ones all stay.
+            merged: entries of the table by which a node that is left out is decided.
+        """
+        small: list[ReshardEdge] = []
+        wide: list[ReshardEdge] = []
+        for edge in self.choices.edges:
+            is_small = math.prod(self.sizes[node] for node in edge.nodes) <= largest
+            (small if is_small else wide).append(edge)
+        held = {node for edge in wide for node in edge.nodes}
+        sizes = dict(enumerate(self.sizes))
+        order = self._order(sizes, sizes.keys() - held, merged)
+        factors = [CostFactor((n,), np.array(node.prices)) for n, node in enumerate(self.choices.nodes)]
+        factors += [CostFactor(edge.nodes, self.choices.table(edge)) for edge in small]
+        return Shrunk.of(factors, order, self.deadline), wide
 
     def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
         """The price of some nodes and of all edges that touch them."""
@@ -134,26 +137,32 @@ class Elimination:
             return float(self._factors[number][tuple(choice[node] for node in edge.nodes)])
         return edge.price(choice)
 
-    def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
-        around = {node: self.neighbours[node] & options.keys() for node in options}
-        size = {node: len(entries) for node, entries in options.items()}
-        weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in around}
+    def _order(self, size: Mapping[int, int], free: Collection[int], largest: int) -> list[int]:
+        """The order in which some nodes leave the smallest tables; it ends before one that would be too large.
+
+        Args:
+            size: options of all nodes that take part.
+            free: those that may be left out.
+            largest: entries of a table.
+        """
+        around = {node: self.neighbours[node] & size.keys() for node in size}
+        weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in free}
         heap = [(entries, node) for node, entries in weight.items()]
         heapq.heapify(heap)
         order: list[int] = []
-        while len(order) < len(size):
+        while len(order) < len(free):
             entries, node = heapq.heappop(heap)
             if weight.get(node) != entries:
                 continue  # it was put in again, with another weight
             if entries > largest or len(around[node]) >= MOST_NODES:
-                return None
+                break
             self.deadline.check()
             del weight[node]
             order.append(node)
             near = around.pop(node)
             for other in near:
                 around[other] = (around[other] | near) - {node, other}
-            for other in near:
+            for other in near & weight.keys():
                 weight[other] = size[other] * math.prod(size[n] for n in around[other])
                 heapq.heappush(heap, (weight[other], other))
         return order
@@ -188,76 +197,45 @@ def _sum(factors: Sequence[CostFactor]) -> CostFactor:
     return CostFactor(scope, total)
 
 
-@dataclass
-class Shrunk:
-    """A choice graph without the nodes that few others depend on: each is decided by what these take.
-
-    Args:
-        choices: the choice graph.
-        largest: entries of a table that an edge is; the nodes of larger ones all stay.
-        merged: entries of a table that a node which is left out leaves over those around it.
-        deadline: after which it is given up.
+class Shrunk(NamedTuple):
+    """Tables over some nodes, and how others are decided, given these.
 
     Attributes:
         tables: over the nodes that stay, at most one for the same nodes.
-        edges: those that are no table.
+        decided: nodes that were left out, in order: each with those around it, and its best option for all of theirs.
     """
 
-    choices: ChoiceGraph
-    largest: int
-    merged: int
-    deadline: Deadline = NEVER
-    tables: dict[tuple[int, ...], Floats] = field(default_factory=dict)
-    edges: list[ReshardEdge] = field(default_factory=list)
+    tables: dict[tuple[int, ...], Floats]
+    decided: list[tuple[int, tuple[int, ...], np.ndarray]]
 
-    def __post_init__(self) -> None:
-        self._sizes = [len(node.prices) for node in self.choices.nodes]
-        self._touching: list[set[tuple[int, ...]]] = [set() for _ in self._sizes]
-        self._decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
-        for number, node in enumerate(self.choices.nodes):
-            self._add(CostFactor((number,), np.array(node.prices)))
-        for edge in self.choices.edges:
-            if math.prod(self._sizes[node] for node in edge.nodes) <= self.largest:
-                self._add(CostFactor(edge.nodes, self.choices.table(edge)))
+    @staticmethod
+    def of(factors: Iterable[CostFactor], order: Sequence[int], deadline: Deadline) -> Shrunk:
+        """The tables that are left of some, where nodes are left out in an order."""
+        place = {node: k for k, node in enumerate(order)}
+        at: dict[int, list[CostFactor]] = defaultdict(list)
+        tables: dict[tuple[int, ...], Floats] = {}
+        decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
+
+        def add(factor: CostFactor) -> None:
+            first = min((place[node] for node in factor.nodes if node in place), default=-1)
+            if first >= 0:
+                at[first].append(factor)
             else:
-                self.edges.append(edge)
-        held = {node for edge in self.edges for node in edge.nodes}
-        waiting = dict.fromkeys(node for node in range(len(self._sizes)) if node not in held)
-        while waiting:
-            self.deadline.check()
-            node = next(iter(waiting))
-            del waiting[node]
-            waiting |= dict.fromkeys(n for n in self._left_out(node) if n not in held)
+                tables[factor.nodes] = tables.get(factor.nodes, 0.0) + factor.prices
 
-    @property
-    def nodes(self) -> list[int]:
-        """The nodes that stay."""
-        gone = {node for node, _, _ in self._decided}
-        return [node for node in range(len(self._sizes)) if node not in gone]
-
-    def _add(self, factor: CostFactor) -> None:
-        nodes, prices = factor
-        self.tables[nodes] = self.tables[nodes] + prices if nodes in self.tables else prices
-        for node in nodes:
-            self._touching[node].add(nodes)
-
-    def _left_out(self, node: int) -> tuple[int, ...]:
-        """Leave a node out, if it leaves a small table; those around it."""
-        around = {other for nodes in self._touching[node] for other in nodes} - {node}
-        if len(around) >= MOST_NODES or math.prod(self._sizes[other] for other in around) > self.merged:
-            return ()
-        scope, table = _sum([CostFactor(nodes, self.tables.pop(nodes)) for nodes in sorted(self._touching[node])])
-        for other in around:
-            self._touching[other] -= self._touching[node]
-        axis, rest = scope.index(node), tuple(sorted(around))
-        self._decided.append((node, rest, table.argmin(axis)))
-        self._touching[node] = set()
-        self._add(CostFactor(rest, table.min(axis)))
-        return rest
+        for factor in factors:
+            add(factor)
+        for node in order:
+            deadline.check()
+            scope, table = _sum(at.pop(place[node]))
+            axis, rest = scope.index(node), tuple(n for n in scope if n != node)
+            decided.append((node, rest, table.argmin(axis)))
+            add(CostFactor(rest, table.min(axis)))
+        return Shrunk(tables, decided)
 
     def completed(self, taken: dict[int, int]) -> dict[int, int]:
         """An option for every node, from one for each that stays."""
-        for node, rest, best in reversed(self._decided):
+        for node, rest, best in reversed(self.decided):
             taken[node] = int(best[tuple(taken[n] for n in rest)])
         return taken
 

@@ -20,7 +20,7 @@ import numpy as np
 from redistrib.programs.search.choices import ChoiceGraph, Floats, ReshardEdge
 from redistrib.programs.search.constants import COMBINATIONS, GAP, MERGED
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
-from redistrib.programs.search.elimination import Shrunk
+from redistrib.programs.search.elimination import Elimination, Shrunk
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def _time_limit(deadline: Deadline) -> dict[str, float]:
 
 @dataclass
 class _Model:
+    choices: ChoiceGraph
     shrunk: Shrunk
     costs: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -106,7 +107,7 @@ class _Model:
 
     def __post_init__(self) -> None:
         self.option: dict[int, range] = {}
-        for node in self.shrunk.nodes:
+        for node in sorted(nodes[0] for nodes in self.shrunk.tables if len(nodes) == 1):
             prices = self.shrunk.tables[node,]
             least = float(prices.min())
             self.constant += least
@@ -132,15 +133,15 @@ class _Model:
     @classmethod
     def of(cls, choices: ChoiceGraph, deadline: Deadline) -> _Model:
         """The program of a choice graph."""
-        shrunk = Shrunk(choices, COMBINATIONS, MERGED, deadline)
-        model = cls(shrunk)
+        shrunk, edges = Elimination(choices, deadline).shrunk(COMBINATIONS, MERGED)
+        model = cls(choices, shrunk)
         for nodes, table in shrunk.tables.items():
             deadline.check()
             if not nodes:
                 model.constant += float(table)
             elif len(nodes) > 1:
                 model._combinations(nodes, table)
-        for edge in shrunk.edges:
+        for edge in edges:
             deadline.check()
             model._paths(edge)
         return model
@@ -150,7 +151,7 @@ class _Model:
         those that the others take most of wholly."""
         of_node = {node: [float(taken[k]) for k in options] for node, options in self.option.items()}
         most = self.shrunk.completed({node: int(np.argmax(each)) for node, each in of_node.items()})
-        sizes = (len(node.prices) for node in self.shrunk.choices.nodes)
+        sizes = (len(node.prices) for node in self.choices.nodes)
         return [
             of_node.get(node) or [1.0 if option == most[node] else 0.5 for option in range(size)]
             for node, size in enumerate(sizes)

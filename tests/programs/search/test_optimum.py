@@ -21,7 +21,7 @@ from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, Reshard
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.decisions import Decisions, ends_of, program_of
 from redistrib.programs.search.descent import searched
-from redistrib.programs.search.elimination import Elimination, Shrunk
+from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.exact import solved
 from redistrib.programs.search.integer import relaxed, solve
 from redistrib.programs.time.entry import simulate
@@ -85,20 +85,21 @@ def test_a_graph_with_nodes_left_out_has_the_same_optimum() -> None:
     left_out = 0
     for seed in range(60):
         choices = oracle.choices(Random(seed))
-        shrunk = Shrunk(choices, largest=[2_000, 20][seed % 2], merged=[6, 2, 300][seed % 3])
+        shrunk, edges = Elimination(choices).shrunk([2_000, 20][seed % 2], [6, 2, 300][seed % 3])
+        nodes = [one for one, *more in filter(None, shrunk.tables) if not more]
         best, taken = math.inf, dict[int, int]()
-        for options in itertools.product(*(range(len(choices.nodes[node].prices)) for node in shrunk.nodes)):
-            chosen = dict(zip(shrunk.nodes, options, strict=True))
-            price = sum(float(table[tuple(chosen[n] for n in nodes)]) for nodes, table in shrunk.tables.items())
+        for options in itertools.product(*(range(len(choices.nodes[node].prices)) for node in nodes)):
+            chosen = dict(zip(nodes, options, strict=True))
+            price = sum(float(table[tuple(chosen[n] for n in at)]) for at, table in shrunk.tables.items())
             whole = [chosen.get(node, 0) for node in range(len(choices.nodes))]
-            price += sum(edge.price(whole) for edge in shrunk.edges)
+            price += sum(edge.price(whole) for edge in edges)
             best, taken = min((price, chosen), (best, taken), key=lambda found: found[0])
         by_hand = oracle.by_hand(choices)
         assert best == pytest.approx(by_hand), seed
         if math.isfinite(best):
             every = shrunk.completed(dict(taken))
             assert choices.price([every[node] for node in range(len(choices.nodes))]) == pytest.approx(by_hand), seed
-        left_out += len(choices.nodes) - len(shrunk.nodes)
+        left_out += len(choices.nodes) - len(nodes)
     assert left_out > 60
 
 
