@@ -56,9 +56,7 @@ SHARES = (
     0.2,
     0.3,
 )  # shares of an option in the relaxation from which on it is tried, in turn
-MERGED = (
-    3_000  # entries of the table by which a node left out of the integer program is decided: more make it larger again
-)
+MERGED = 3_000  # entries of the table by which a node that the integer program leaves out is decided: more enlarge it
 COMBINATIONS = 2_000  # options of a value's maker and readers up to which each combination is a variable
 
 # --------------------------------------------------------------------------------------------------- repeated layers
