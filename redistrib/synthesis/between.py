@@ -23,7 +23,7 @@ import numpy as np
 from redistrib.arith import divisors
 from redistrib.cost.model import CostModel, Prices
 from redistrib.plans.data import Short
-from redistrib.plans.steps import AllGather, DynSlice, Step
+from redistrib.plans.steps import AllGather, Step
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
@@ -48,7 +48,7 @@ def best_steps_between(problem: Problem, model: CostModel) -> list[Step] | Short
         ProfileError: if the model gives no candidate a finite price.
     """
     source, target = Members.of(problem.before), Members.of(problem.after)
-    dropped = _dropped(problem)
+    dropped = exchange.as_slice(problem)
     if dropped is not None:
         return dropped
     if np.array_equal(source.devices, target.devices):
@@ -86,17 +86,6 @@ def _key(problem: Problem, model: CostModel, prices: Prices, steps: list[Step]) 
     most_sent = max(map(sum, zip(*(step.sent() for step in steps), strict=True)), default=0)
     price, *rest = prices.key(steps)
     return (price, crosses, most_sent, *rest) if model.counts_received else (price, *rest, crosses, most_sent)
-
-
-def _dropped(problem: Problem) -> list[Step] | None:
-    """No step or one slice, where every device of the target holds its tile already; else None."""
-    before, after = problem.before, problem.after
-    if before == after:
-        return []
-    if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        return None
-    outside = (after.coarse(before.grid) != before.index)[after.holders]
-    return None if outside.any() else [DynSlice(before, after)]
 
 
 def _candidates(problem: Problem, source: Members, target: Members, model: CostModel) -> Iterator[list[Step]]:

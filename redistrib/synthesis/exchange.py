@@ -44,15 +44,14 @@ def without_elements(problem: Problem) -> list[Step]:
 
 
 def as_slice(problem: Problem) -> list[Step] | None:
-    """No step or one slice, where every device already holds its tile."""
+    """No step or one slice, where every device of the target already holds its tile."""
     before, after = problem.before, problem.after
     if before == after:
         return []
-    if all(a % b == 0 for b, a in zip(before.grid, after.grid, strict=True)) and np.array_equal(
-        after.coarse(before.grid), before.index
-    ):
-        return [DynSlice(before, after)]
-    return None
+    if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
+        return None
+    outside = (after.coarse(before.grid) != before.index)[after.holders]
+    return None if outside.any() else [DynSlice(before, after)]
 
 
 def as_permute(problem: Problem) -> list[Step] | None:

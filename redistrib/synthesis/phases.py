@@ -51,8 +51,8 @@ def three_phases(
             if phases.direct:
                 yield from _exchanges(problem, single_steps, phases, keep)
                 continue
-            cut = cut or _refined(before, cut_grid, after, topology)
-            part = _refined(after, part_grid, cut, topology)
+            cut = cut or cut_finer(before, cut_grid, after, topology)
+            part = cut_finer(after, part_grid, cut, topology)
             sliced: list[Step] = [] if cut == before else [DynSlice(before, cut)]
             last: list[Step] = []
             if part != after:
@@ -120,7 +120,7 @@ def _shared_on_hosts(after: Placement, topology: Topology) -> Iterator[Grid]:
             yield scaled((1,) * after.rank, dim, factor)
 
 
-def _refined(placement: Placement, grid: Grid, near: Placement, topology: Topology) -> Placement:
+def cut_finer(placement: Placement, grid: Grid, near: Placement, topology: Topology) -> Placement:
     """Every tile cut finer; each device keeps a part of its tile, the one that it holds in `near` where possible."""
     if grid == placement.grid:
         return placement

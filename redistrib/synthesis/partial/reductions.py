@@ -20,9 +20,9 @@ from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceExchange,
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
 from redistrib.synthesis.partial.numbering import Weights, assigned, even_splits, matched, overlap, summands_by_host
+from redistrib.synthesis.phases import cut_finer
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Int64, Placement, number_of
-from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
 
 
@@ -125,14 +125,7 @@ def _sliced(before: Placement, after: Placement, cuts: Grid, problem: Problem) -
     if math.prod(cuts) == 1:
         return before
     stack, goal = before.stacked(), after.stacked(before.summands)
-    return unstacked(_refined(stack, cuts, goal, problem.topology), before)
-
-
-def _refined(stack: Placement, cuts: Grid, goal: Placement, topology: Topology) -> Placement:
-    """The tiles of a stack cut finer; each device keeps a part that overlaps its tile of `goal`, where possible."""
-    fine = (stack.grid[0], *times(stack.grid[1:], cuts))
-    prefer = CoarseCells.of(goal, common(fine, goal.grid))
-    return assign_tiles(stack.shape, CoarseCells(stack.grid, stack.index), fine, prefer, goal.number, topology)
+    return unstacked(cut_finer(stack, times(stack.grid, (1, *cuts)), goal, problem.topology), before)
 
 
 def _groups(problem: Problem, sliced: Placement, keys: tuple[Int64, ...]) -> Int64:
@@ -191,7 +184,7 @@ def _in_one_exchange(problem: Problem) -> Iterator[ReducingSteps]:
     choices: list[tuple[int, int, Placement, Placement]] = []
     for cuts in ways[: limits.SUM_MIDDLES]:
         if math.prod(cuts) > 1:
-            part = _refined(goal, cuts, stack, problem.topology)
+            part = cut_finer(goal, times(goal.grid, (1, *cuts)), stack, problem.topology)
             middle = unstacked(part, before)
             needed = height // after.summands * middle.tile_size - middle.tile_size
             choices.append(
