@@ -5,7 +5,7 @@ Loops are flat: their bodies stand in the list, between operations at the edge o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -157,9 +157,10 @@ class Graph:
         """The innermost loop in which a value exists; results of a loop are outside it."""
         if not self.bodies or name not in self.makers:
             return None
-        number = self.makers[name][0]
+        number, write = self.makers[name]
         scope = self.scopes[number]
-        return self.bodies[scope].parent if scope is not None and self.operations[number].edge.leaves else scope
+        is_outside = scope is not None and self.operations[number].edge.makes_outside(write)
+        return self.bodies[scope].parent if scope is not None and is_outside else scope
 
     def steps_of(self, scope: int | None) -> int:
         """How often the body of a loop runs in all; 1 outside of loops."""
@@ -211,10 +212,10 @@ class Graph:
         """
         if name not in self.makers:
             return -1
-        number = self.makers[name][0]
+        number, write = self.makers[name]
         edge, scope = self.operations[number].edge, self.scopes[number]
-        if edge.leaves and scope is not None:
-            return self.bodies[scope].stop if edge.renames else self.bodies[scope].first
+        if scope is not None and edge.makes_outside(write):
+            return self.bodies[scope].stop if edge.carries else self.bodies[scope].first
         return number + edge.carries
 
     def begins_at(self, name: str, number: int) -> int:
@@ -225,16 +226,12 @@ class Graph:
     def held_until(self, number: int, read: int) -> int:
         """The operation until which a value is kept for a reader.
 
-        Values from outside are live while the loop runs, and carried values until its steps end. A `LEAVE` allocates
-        nothing: it has the bytes of the carried value.
+        Values from outside are live while the loop runs, and carried values until its steps end.
         """
         operation, scope = self.operations[number], self.scopes[number]
-        name = operation.ins[read]
         if scope is not None and operation.edge.carries:
             return self.bodies[scope].stop - 1 if read else number
-        if operation.edge.renames:
-            return self.makers[name][0]
-        loop = self._outermost(name, number)
+        loop = self._outermost(operation.ins[read], number)
         return number if loop is None else loop.stop - 1
 
     def _outermost(self, name: str, number: int) -> LoopScope | None:
@@ -274,7 +271,7 @@ class Graph:
         return replace(self, operations=tuple(replace(operation, pinned=None) for operation in self.operations))
 
     def used(self) -> Graph:
-        """The graph without operations of which nothing is needed; operations with effects stay."""
+        """The graph without operations and results of loops of which nothing is needed; those with effects stay."""
         waiting = [k for k, operation in enumerate(self.operations) if operation.nest.effectful]
         waiting += [self.makers[name][0] for name in self.outputs if name in self.makers]
         needed = set[int]()
@@ -290,7 +287,9 @@ class Graph:
                     waiting.append(self.conditions[scope])
                 scope = self.bodies[scope].parent
         remaining = sorted(needed)
-        return replace(self, operations=tuple(self.operations[k] for k in remaining), bodies=self.bodies_of(remaining))
+        read = {*self.outputs, *(name for k in remaining for name in self.operations[k].ins)}
+        operations = tuple(_without_unread(self.operations[k], read) for k in remaining)
+        return replace(self, operations=operations, bodies=self.bodies_of(remaining))
 
     def bodies_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
         """The bodies of a graph that has these operations alone; those of which none is left go."""
@@ -309,16 +308,22 @@ class Graph:
 
 def _loop(body: LoopScope, edges: Sequence[tuple[int, Operation]]) -> GraphLoop:
     """A loop, from where its body stands and the operations at its edge."""
-    left = {op.ins[0]: op.outs[0].name for _, op in edges if op.edge.renames}
-    starts = ((k, op.outs[0].name, op.ins) for k, op in edges if op.edge.carries)
+    ends = ((k, *op.ins, *(array.name for array in op.outs), None) for k, op in edges if op.edge.carries)
     return GraphLoop(
         **vars(body),
-        carried=tuple(Carried(k, ins[0], start, ins[1], left.get(start)) for k, start, ins in starts),
+        carried=tuple(Carried(k, initial, start, end, left[0]) for k, initial, end, start, *left in ends),
         entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
         stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
         test=next((k for k, op in edges if op.edge.tests), None),
-        last=next((k for k, op in edges if op.edge.leaves), body.stop) - 1,
+        last=next((k for k, op in edges if op.edge.stacks), body.stop) - 1,
     )
+
+
+def _without_unread(operation: Operation, read: Collection[str]) -> Operation:
+    """An operation without the results of a loop that nothing reads."""
+    if all(not operation.edge.carries or array.name in read for array in operation.outs[1:]):
+        return operation
+    return replace(operation, nest=replace(operation.nest, writes=operation.nest.writes[:1]), outs=operation.outs[:1])
 
 
 def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:

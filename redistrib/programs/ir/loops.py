@@ -1,17 +1,16 @@
 """What a loop is, and what the operations at its edge do.
 
-In a graph the body of a loop stands in the list of operations once, between operations that lead into it and out of
-it. These compute nothing, and each is an identity of its operand:
+In a graph the body of a loop stands in the list of operations once, between operations that are data-flow edges: they
+compute nothing, and each is the identity, so that one cut holds for all that it reads and makes:
 
-=======  =======================================================================================================
-edge     its operand and its result
-=======  =======================================================================================================
-`CARRY`  the value before the loop, and the one at the end of a step; makes the value at the start of a step
-`ENTRY`  an array with one entry for each step along dimension 0; makes the entry of a step
-`TEST`   the condition of a `while`, before each step
-`STACK`  a value of a step; makes an array of those of all steps along dimension 0
-`LEAVE`  the value at the start of a step; makes the value after the last step
-=======  =======================================================================================================
+=======  =========================================================  ======================================================
+edge     reads                                                      makes
+=======  =========================================================  ======================================================
+`CARRY`  the value before the loop, and that at the end of a step   that at the start of a step, and after the last step
+`ENTRY`  an array with one entry for each step along dimension 0    the entry at the start of a step
+`TEST`   the condition of a `while`, before each step               nothing
+`STACK`  the value at the end of a step                             an array of those of all steps along dimension 0
+=======  =========================================================  ======================================================
 
 A value from before a loop that an operation of the body reads is there at every step.
 
@@ -100,35 +99,54 @@ class Edge:
 
     Attributes:
         kind: its name; empty for an operation that stands at none.
-        computes: whether it stands at none, so that it has work of its own.
-        begins: whether each step begins with its result.
-        leaves: whether its result is one of the loop.
-        carries: whether it hands a value from each step to the next.
-        slices: whether it takes from an array the entry of a step.
-        tests: whether another step follows only if its operand is true.
-        stacks: whether it makes an array of the values of all steps.
-        renames: whether its result is its operand, of the same type and in the same memory.
-        reads: how many operands, the first, are read where it stands; None for all. The others are there later.
+        enters: whether its first operand comes from before the loop, and its first result begins each step.
+        leaves: whether its last operand comes from the end of a step, and its last result is one of the loop.
     """
 
     kind: str
-    computes: bool = False
-    begins: bool = False
+    enters: bool = False
     leaves: bool = False
-    carries: bool = False
-    slices: bool = False
-    tests: bool = False
-    stacks: bool = False
-    renames: bool = False
-    reads: int | None = None
+
+    @property
+    def computes(self) -> bool:
+        """Whether it stands at none, so that it has work of its own."""
+        return not self.kind
+
+    @property
+    def carries(self) -> bool:
+        """Whether it hands a value from each step to the next."""
+        return self.enters and self.leaves
+
+    @property
+    def slices(self) -> bool:
+        """Whether it takes from an array the entry of a step."""
+        return self.enters and not self.leaves
+
+    @property
+    def stacks(self) -> bool:
+        """Whether it makes an array of the values of all steps."""
+        return self.leaves and not self.enters
+
+    @property
+    def tests(self) -> bool:
+        """Whether another step follows only if its operand is true."""
+        return not (self.computes or self.enters or self.leaves)
+
+    @property
+    def present(self) -> int | None:
+        """How many operands and results, the first, are there where it stands; None for all. Others come later."""
+        return None if self.computes else 1
+
+    def makes_outside(self, write: int) -> bool:
+        """Whether a result is one of the loop."""
+        return self.leaves and write >= self.enters
 
 
-INNER = Edge("", computes=True)
-CARRY = Edge("carry", begins=True, carries=True, reads=1)
-ENTRY = Edge("entry", begins=True, slices=True)
-TEST = Edge("test", tests=True)
-STACK = Edge("stack", leaves=True, stacks=True)
-LEAVE = Edge("leave", leaves=True, renames=True, reads=0)
+INNER = Edge("")
+CARRY = Edge("carry", enters=True, leaves=True)
+ENTRY = Edge("entry", enters=True)
+TEST = Edge("test")
+STACK = Edge("stack", leaves=True)
 
 
 @dataclass(frozen=True)

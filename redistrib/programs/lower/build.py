@@ -175,14 +175,11 @@ class _Build(Lowering[_Made, _Cut]):
 
     def compute(self, number: int, cut: _Cut, read: Sequence[_Made]) -> list[_Made]:
         operation, scope = self.graph.operations[number], self.graph.scopes[number]
-        outs = [
-            self._value(array, form)
-            for array, form in zip(operation.outs, self.made_forms(operation, cut.outs), strict=True)
-        ]
+        outs = [self._value(array, form) for array, form in zip(operation.outs, cut.outs, strict=True)]
         if not operation.edge.computes and scope is not None:
-            part = self._around(scope) if operation.edge.begins else self._part_at(scope, number)
+            part = self._around(scope) if operation.edge.enters else self._part_at(scope, number)
             ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=False)]
-            self._at_edge[number] = [*ins, *outs]
+            self._at_edge[number] = [*ins, *outs[:1]]
         else:
             part = self._part_at(scope, number)
             ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=True)]

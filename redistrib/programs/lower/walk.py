@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from redistrib.lang.types import DistType
-from redistrib.programs.ir.graph import Array, Graph, Operation
+from redistrib.programs.ir.graph import Array, Graph
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.halos import Shared, shared_halos
 from redistrib.programs.schedule.propagate import Propagation
@@ -157,20 +157,16 @@ class Lowering(ABC, Generic[V, C]):
             self.hand_on(carry, self.read(operation.ins[1], self.versions[operation.outs[0].name][0].form, at, at))
 
     def _operands(self, number: int, cut: C) -> list[V]:
-        """The operands of an operation, moved if they must be. Results of a loop have its carried types."""
+        """The operands of an operation that are there before it, moved if they must be."""
         graph, operation = self.graph, self.graph.operations[number]
         operands: list[V] = []
-        for read, name in enumerate(operation.ins[: operation.edge.reads]):
+        for read, name in enumerate(operation.ins[: operation.edge.present]):
             begins, until = graph.begins_at(name, number), graph.held_until(number, read)
             if cut.windows and cut.windows[read]:
                 operands.append(self._with_halos(name, cut.ins[read], cut.windows[read], begins, until, number))
             else:
                 operands.append(self.read(name, cut.ins[read], begins, until, number))
         return operands
-
-    def made_forms(self, operation: Operation, forms: Sequence[DistType]) -> Sequence[DistType]:
-        """The types of its results as they are made: that of a loop has its carried type."""
-        return [self.versions[operation.ins[0]][0].form] if operation.edge.renames else forms
 
     def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> V:
         """The array in a type, moved there where no version of it is.

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import jax
 
 from redistrib.programs.ir.graph import Array, Operation
-from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
+from redistrib.programs.ir.loops import CARRY, ENTRY, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.rules.equation import (
@@ -46,8 +46,8 @@ def kind_of_loop(kind: str) -> Callable[[LoopRule], LoopRule]:
     """Register how a loop of a jaxpr becomes one of the graph, by the name of its primitive.
 
     The rule takes the tracer, the equation, its operands and where it stands, and returns its results. It adds what
-    the loop carries, enters, tests, stacks and leaves to an `OpenLoop`, and the body between; no other room needs to
-    be told of the kind.
+    the loop carries, enters, tests and stacks to an `OpenLoop`, and the body between; no other room needs to be told of
+    the kind.
     """
 
     def add(rule: LoopRule) -> LoopRule:
@@ -78,9 +78,8 @@ def _scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[At
     entries = [loop.entry(*pair) for pair in zip(arrays, stacks, strict=True)]
     results = tracer.inlined(eqn.params["jaxpr"], [*fixed, *carries, *entries], source)
     ends, made = form.results(_materialized(tracer, results, [*carried, *_entries_of(left_stacks)]))
-    loop.close_carries(ends)
+    left = loop.close_carries(ends)
     stacked = [loop.stack(*pair) for pair in zip(made, left_stacks, strict=True)]
-    left: list[Atom] = [loop.leave(name) for name in carries]
     loop.end()
     return [*left, *stacked]
 
@@ -100,10 +99,9 @@ def _while(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[A
     (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*tested, *carries], source)
     loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
     results = tracer.inlined(params["body_jaxpr"], [*fixed, *carries], source)
-    loop.close_carries(_materialized(tracer, results, forms))
-    left: list[Atom] = [loop.leave(name) for name in carries]
+    left = loop.close_carries(_materialized(tracer, results, forms))
     loop.end()
-    return left
+    return [*left]
 
 
 def _entries_of(forms: Sequence[ArrayForm]) -> list[ArrayForm]:
@@ -179,15 +177,22 @@ class OpenLoop:
         return reached
 
     def carry(self, name: str, form: ArrayForm) -> str:
-        """Add a carried value with its initial value; `close_carries` adds its value at the end of a step."""
+        """Add a carried value with its initial value; `close_carries` adds its value at the end of a step, and after."""
         self.carries.append(len(self.tracer.operations))
         return self._add(CARRY, (name, name), form.shape, form.shape, form.dtype)
 
-    def close_carries(self, ends: Sequence[str]) -> None:
-        """Set the value of each carried value at the end of a step."""
-        for number, name in zip(self.carries, ends, strict=True):
+    def close_carries(self, ends: Sequence[str]) -> list[str]:
+        """Set what each carried value is at the end of a step; returns those after the last step."""
+        names = []
+        for number, end in zip(self.carries, ends, strict=True):
             operation = self.tracer.operations[number]
-            self.tracer.operations[number] = replace(operation, ins=(operation.ins[0], name))
+            (start,), (written,) = operation.outs, operation.nest.writes
+            result = replace(start, name=self.tracer.named("leave"))
+            nest = replace(operation.nest, writes=(written, replace(written, array="result")))
+            ins, outs = (operation.ins[0], end), (start, result)
+            self.tracer.operations[number] = replace(operation, nest=nest, ins=ins, outs=outs)
+            names.append(result.name)
+        return names
 
     def entry(self, name: str, form: ArrayForm) -> str:
         """The entry of a step in an array with an entry for each step."""
@@ -196,12 +201,6 @@ class OpenLoop:
     def stack(self, name: str, form: ArrayForm) -> str:
         """The array of the results of all steps."""
         return self._add(STACK, (name,), form.shape[1:], form.shape, form.dtype)
-
-    def leave(self, name: str) -> str:
-        """A carried value after the last step."""
-        arrays = (self.tracer.operations[k].outs[0] for k in self.carries)
-        array = next(array for array in arrays if array.name == name)
-        return self._add(LEAVE, (name,), array.shape, array.shape, array.dtype)
 
     def test(self, name: str) -> None:
         """Add the condition under which another step follows."""

@@ -80,16 +80,14 @@ def carry_whole(propagation: Propagation, axis: str) -> None:
     for carried in (carried for loop in propagation.graph.loops for carried in loop.carried):
         if carried.result is None or axis not in propagation.cuts[carried.number]:
             continue
-        leave = propagation.maker[carried.result][0]
-        inside = [(j, r) for j, r in propagation.readers[carried.start] if j != leave]
+        inside = propagation.readers.get(carried.start, ())
         begins_whole = propagation.where(carried.initial, axis) is None or carried.initial in propagation.constants
         is_needed = _needed_whole(propagation, carried.result, axis)
         if inside and is_needed and begins_whole and all(_reads_whole(propagation, j, r, axis) for j, r in inside):
             taken = "every step reads it whole, and so do the operations after the loop"
             name = propagation.graph.operations[carried.number].name
             propagation.choices.append(Choice(name, axis, "", f"carried whole: {taken}"))
-            for j in (carried.number, leave):
-                propagation.cuts[j].pop(axis, None)
+            propagation.cuts[carried.number].pop(axis)
 
 
 def _reads_whole(propagation: Propagation, number: int, read: int, axis: str) -> bool:

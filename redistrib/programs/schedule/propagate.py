@@ -360,8 +360,7 @@ class Propagation(GraphCuts):
         self.carries[number][axis] = 0
         while sum(self._forward(k, axis) for k in inside):
             pass
-        (result,), at_end = operation.outs, operation.ins[1]
-        reads = [k for k, _ in self.readers.get(result.name, ())]
+        at_end, reads = operation.ins[1], [k for k, _ in self.readers.get(operation.outs[0].name, ())]
         is_closed = self._is_summed(at_end, axis) and self._is_carried_by_all(at_end)
         if is_closed and all(axis in self.carries[k] for k in reads) and self._adds_summands(number, inside, axis):
             return True
@@ -399,8 +398,6 @@ class Propagation(GraphCuts):
             operation = self.graph.operations[k]
             if not any(r in group for group in operation.nest.linear):
                 return False
-            if not operation.edge.renames:  # the result of a loop is its carried value
-                result_bytes += sum(
-                    self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs
-                )
+            outs = operation.outs[: operation.edge.present]  # the result of a loop is its carried value
+            result_bytes += sum(self._bytes(array.name) * self.graph.times_of(array.name) for array in outs)
         return result_bytes <= self._bytes(name) * self.graph.times_of(name)

@@ -86,8 +86,9 @@ class Schedule(Printed):
                 "", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {propagation.mesh}"
             )
         number = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
+        named = number.keys() | {one.result for loop in propagation.graph.loops for one in loop.carried}
         for name in (*self.cuts, *self.carries):
-            if name not in number:
+            if name not in named:  # texts of earlier versions name results of loops, which are cut as they are carried
                 raise CutError(name, "", "Schedule", "there is no such operation: the schedule is of another function")
         for name, form in self.starts.items():
             if name not in propagation.arrays or propagation.arrays[name].shape != form.global_shape:
@@ -98,12 +99,16 @@ class Schedule(Printed):
                 raise CutError("", "", "Schedule", f"result {end} is another: the schedule is of another function")
         propagation.order[:] = self.mesh.names
         for name, carried in self.carries.items():
+            if name not in number:
+                continue
             operation = propagation.graph.operations[number[name]]
             if not all(0 <= group < len(operation.nest.linear) for group in carried.values()):
                 groups = ", ".join(map(str, carried.values()))
                 raise CutError(name, "", "Schedule", f"it has no linear groups {groups}").at(operation.source)
             propagation.carries[number[name]] = dict(carried)
         for name, cuts in self.cuts.items():
+            if name not in number:
+                continue
             operation = propagation.graph.operations[number[name]]
             if not set(cuts.values()) <= operation.nest.position.keys():
                 error = CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")

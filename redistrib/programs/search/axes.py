@@ -72,8 +72,6 @@ class AxesProblem:
         nodes: dict[tuple[object, ...], int] = {}
         machine = problem.machine if problem.moves.objective == "seconds" else None
         for number, colour in enumerate(self.classes.operations):
-            if graph.operations[number].edge.renames:  # results leave a loop with the types of its carried values
-                colour = self.classes.operations[makers[graph.operations[number].ins[0]][0]]
             if ("operation", colour) not in nodes:
                 self.deadline.check()
                 options = self._ways(number, machine)

@@ -24,6 +24,7 @@ from redistrib.programs.search.moves import Objective, Price
 from redistrib.programs.search.overlap import apart, clamped, variants
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.recording import PricedVersion, Recorder
+from redistrib.programs.search.works import leaving
 
 
 class Evaluation(NamedTuple):
@@ -153,9 +154,12 @@ class Walk(Lowering[PricedVersion, Option]):
                     self.versions[name][0].read_by(work)
         within = read if is_inside and operation.edge.computes else ()
         made = []
-        for array, form in zip(operation.outs, self.made_forms(operation, cut.outs), strict=True):
-            born = graph.made_at(array.name)
-            made.append(PricedVersion(form, born, born, works=makes, within=within))
+        scope = graph.scopes[number]
+        for write, (array, form) in enumerate(zip(operation.outs, cut.outs, strict=True)):
+            born, works = graph.made_at(array.name), makes
+            if scope is not None and operation.edge.makes_outside(write):
+                works = (leaving(scope), *makes)
+            made.append(PricedVersion(form, born, born, works=works, within=within))
         if operation.edge.slices and read:
             source = graph.arrays[operation.ins[0]]
             size = self.problem.machine.bytes_of(read[0].form.local_size, source.dtype)

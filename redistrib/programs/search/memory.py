@@ -52,7 +52,7 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
     operations = graph.operations
     read: dict[str, list[tuple[int, int, int]]] = {}
     for name, numbers in readers(operations).items():
-        read[name] = sorted((graph.held_until(k, r), k, r) for k, r in numbers if not operations[k].edge.renames)
+        read[name] = sorted((graph.held_until(k, r), k, r) for k, r in numbers)
     for number, name in enumerate(graph.outputs):
         read.setdefault(name, []).append((len(operations), len(operations), number))
     values = [(array.name, -1, 0) for array in graph.inputs]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redistrib.programs.ir.graph import Array
-from redistrib.programs.ir.loops import INNER
 from redistrib.programs.ir.windows import held_shape
 from redistrib.programs.lower.walk import Version
 from redistrib.programs.search.moves import Price
@@ -80,18 +79,17 @@ class Recorder:
         graph, before = self.problem.graph, tuple(dict.fromkeys(k for version in read for k in version.works))
         scope = graph.scopes[number]
         edge = graph.operations[number].edge
-        if edge.begins:  # there in each step, once the loop has begun
+        if edge.enters:  # there in each step, once the loop has begun
             if edge.carries:
                 _begin(read[0], scope)
             else:
                 read[0].read_by(len(self.works))
             self.works.append(PricedWork(number, 1, scope, 0.0, before))
             return ()
-        if edge.stacks or edge.tests:
+        if not edge.computes:
             read[0].kept()
-        if edge.leaves and scope is not None:
-            return (leaving(scope), *before)
-        self.keep_in_step(before, scope)
+        if not edge.stacks:
+            self.keep_in_step(before, scope)
         if not edge.computes or self.is_inside(number):
             return before
         for version in read:
@@ -164,19 +162,19 @@ class Recorder:
         """The buffers of all versions."""
         problem, graph = self.problem, self.problem.graph
         inputs = {array.name for array in graph.inputs}
-        left = {op.ins[0] for op in graph.operations if op.edge.renames}
+        begins = {op.outs[0].name: op for op in graph.operations if op.edge.enters}
         buffers: list[WorkBuffer] = []
         for name, versions in self.versions.items():
             if name in problem.unstored and len(versions) == 1:
                 continue
-            edge = graph.operations[graph.makers[name][0]].edge if name in graph.makers else INNER
+            begin = begins.get(name)
             for number, version in enumerate(versions):
                 if version.renames:
                     continue
                 first = number == 0
                 size, scope = self._bytes(name, version.size), graph.scope_of(name)
                 stays = version.stays or (first and name in inputs and name not in problem.donated)
-                works, is_there = version.works, name in inputs or edge.begins
+                works, is_there = version.works, name in inputs or begin is not None
                 if version.within or not (works or is_there):  # made inside the kernel that reads it first
                     works = tuple(sorted(version.readers, key=lambda work: self.works[work].place)[:1])
                     if not works:
@@ -186,10 +184,10 @@ class Recorder:
                     buffer = buffer._replace(copies=problem.folded.input_times[name])
                 elif name in inputs and problem.folded is not None and problem.copies[version.born :][:1] == (1,):
                     buffer = buffer._replace(size=problem.folded.input_times[name] * size)  # each is moved
-                if first and edge.begins:
-                    buffer = buffer._replace(edge=edge, makers=())
-                if first and edge.carries and name not in left and scope is not None:
-                    buffers.append(WorkBuffer(size, graph.loops[scope].parent, (leaving(scope),), ()))
+                if first and begin is not None:
+                    buffer = buffer._replace(edge=begin.edge, makers=())
+                    if begin.edge.carries and len(begin.outs) == 1 and scope is not None:
+                        buffers.append(WorkBuffer(size, graph.loops[scope].parent, (leaving(scope),), ()))
                 buffers.append(buffer)
         return buffers
 

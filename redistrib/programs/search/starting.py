@@ -47,13 +47,6 @@ def pinned(problem: SearchProblem, order: Sequence[str]) -> Propagation:
 
 def decided_by(problem: SearchProblem, propagation: Propagation) -> Decisions:
     """The result of propagation, with the types in which arguments begin and results end."""
-    for k, operation in enumerate(problem.graph.operations):
-        if operation.edge.renames:  # as it is carried
-            carry = problem.graph.makers[operation.ins[0]][0]
-            propagation.cuts[k], propagation.carries[k] = (
-                dict(propagation.cuts[carry]),
-                dict(propagation.carries[carry]),
-            )
     ends: dict[End, dict[str, int]] = {
         array.name: cuts_of(propagation.input_type(array.name)) for array in problem.graph.inputs
     }
@@ -124,7 +117,7 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
     for number, operation in enumerate(graph.operations):
         option = problem.decided(propagation, number)
         price += problem.times[number] * option.seconds if seconds else 0.0
-        reads = [*zip(operation.ins, option.ins, strict=True)][: operation.edge.reads]
+        reads = [*zip(operation.ins, option.ins, strict=True)][: operation.edge.present]
         ending = (graph.operations[k] for k in graph.closing.get(number, ()))
         for array, form in zip(operation.outs, option.outs, strict=True):
             first_types[array.name], forms[array.name] = form, {form}

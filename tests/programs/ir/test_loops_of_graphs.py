@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from redistrib.programs.ir.graph import Graph
-from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST
+from redistrib.programs.ir.loops import CARRY, ENTRY, INNER, STACK, TEST
 from redistrib.programs.ir.reference import run_nest
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.rules.traced import TraceOptions
@@ -111,13 +111,30 @@ def test_a_loop_of_a_graph_is_one_value() -> None:
     assert [*loop.outs] == [*graph.outputs]
     assert [graph.scope_of(name) for name in loop.outs] == [None, None]
     assert all(graph.scope_of(name) == 0 for one in loop.carried for name in (one.start, one.end))
-    assert loop.last == min(graph.makers[name][0] for name in loop.outs) - 1
+    assert loop.last == loop.stacked[0].number - 1
+
+
+def test_a_carried_value_is_one_edge() -> None:
+    """An operation makes it for each step and for after the loop; of a result that nothing reads no write is left."""
+    forms = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((4, 4), (3, 4, 4), (3, 4))]
+    graph = trace(nested, forms, ["x", "w", "b"], TraceOptions(opens_loops=True)).graph
+    read = {*graph.outputs, *graph.readers}
+    kept = [one.result is not None for loop in graph.loops for one in loop.carried]
+    assert True in kept and False in kept
+    for number, loop in enumerate(graph.loops):
+        for one in loop.carried:
+            operation = graph.operations[one.number]
+            made = [one.start] if one.result is None else [one.start, one.result]
+            assert (operation.ins, [array.name for array in operation.outs]) == ((one.initial, one.end), made)
+            assert len(operation.nest.writes) == len(made) and {*made} <= read
+            assert [graph.scope_of(name) for name in made] == [number, loop.parent][: len(made)]
+            assert [graph.made_at(name) for name in made] == [one.number + 1, loop.stop][: len(made)]
 
 
 # ------------------------------------------------------------------------------------------------------- the law
 
 MAKERS = {"rules/loops.py", "time/kernels/unmoved.py"}  # of loops from a jaxpr, and from a program
-EDGES = ("CARRY", "ENTRY", "TEST", "STACK", "LEAVE")
+EDGES = ("CARRY", "ENTRY", "TEST", "STACK")
 
 
 def _named(tree: ast.Module) -> Iterator[str]:
@@ -158,11 +175,11 @@ def test_edges_of_loops_are_told_apart_in_one_place() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a = op.edge is LEAVE",
-        "a = op.edge.kind == 'leave'",
-        "a = graph.operations[k].edge in (STACK, LEAVE)",
+        "a = op.edge is CARRY",
+        "a = op.edge.kind == 'carry'",
+        "a = graph.operations[k].edge in (STACK, CARRY)",
         "match op.edge:\n    case _: pass",
-        "a = {LEAVE: 0}.get(op.edge)",
+        "a = {CARRY: 0}.get(op.edge)",
         "a = table[op.edge.kind]",
     ],
 )
@@ -184,5 +201,13 @@ def test_operands_of_loops_are_split_in_one_place() -> None:
 
 
 def test_an_edge_computes_nothing() -> None:
-    for edge in (CARRY, ENTRY, TEST, STACK, LEAVE):
-        assert not edge.computes and not (edge.begins and edge.leaves)
+    for edge in (CARRY, ENTRY, TEST, STACK):
+        assert not edge.computes
+
+
+def test_each_edge_does_one_thing() -> None:
+    does = [
+        (edge.computes, edge.carries, edge.slices, edge.tests, edge.stacks)
+        for edge in (INNER, CARRY, ENTRY, TEST, STACK)
+    ]
+    assert does == [tuple(k == n for k in range(5)) for n in range(5)]

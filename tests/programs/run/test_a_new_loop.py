@@ -51,9 +51,8 @@ def registered() -> Iterator[None]:
         loop = OpenLoop(tracer, "trail", forms[1].shape[0], source, reverse=True)
         carried = loop.carry(start, forms[0])
         end, made = tracer.inlined(eqn.params["step"], [carried, loop.entry(rows, forms[1])], source)
-        loop.close_carries([tracer.materialized(end, forms[0])])
+        (left,) = loop.close_carries([tracer.materialized(end, forms[0])])
         stacked = loop.stack(tracer.materialized(made, entry), forms[1])
-        left = loop.leave(carried)
         loop.end()
         return [left, stacked]
 

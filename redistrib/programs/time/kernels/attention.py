@@ -195,15 +195,14 @@ class _Search:
             if operation.ins and {*operation.ins} <= self.rows and (is_loop(operation) or is_reduction(operation)):
                 self.numbers.add(k)
                 self.rows.update(array.name for array in operation.outs if array.name not in self.scores)
-            names = [*operation.ins]
-            if operation.edge.renames:  # what the last step has carried
-                names.append(operations[graph.makers[names[0]][0]].ins[1])
-            count = max((after.get(name, 0) for name in names), default=0)
+            count = max((after.get(name, 0) for name in operation.ins), default=0)
             if k in self.numbers and operation.edge.computes:
                 scope = graph.scopes[k]
                 by_pass.setdefault((count, -1 if scope is None else scope), set()).add(k)
             count += k in self.consumers
             after |= {array.name: count for array in operation.outs if count}
+            for one in (one for loop in graph.ending.get(k, ()) for one in graph.loops[loop].carried if one.result):
+                after[one.result] = max(after.get(one.start, 0), after.get(one.end, 0))
         for numbers in by_pass.values():
             for k in [*(numbers & self.consumers)]:
                 numbers.update(self._layouts_after(k))

@@ -60,16 +60,15 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
     """
     groups: list[_Group] = []
     group_of: dict[int, int] = {}
+    made_in: dict[str, int] = {}  # for arrays the groups that they come from
     readers: dict[str, list[int]] = {}  # for arrays the groups that read them
     highest = 0
 
     def placed(number: int, root: Root) -> int:
         scope = graph.scopes[number]
         makers = {name: graph.makers[name][0] for name in root.reads if name in graph.makers}
-        by = {name: group_of[maker] for name, maker in makers.items() if maker in group_of}
+        by = {name: made_in[name] for name in root.reads if name in made_in}
         level = max((groups[group].level for group in by.values()), default=0)
-        if graph.operations[number].edge.leaves:  # there when the loop is over
-            level = highest
         if root.kind == "renaming" and len(by) == 1 and all(groups[g].scope == scope for g in by.values()):
             return next(iter(by.values()))
         if root.kind in ("loop", "reduction"):
@@ -122,13 +121,17 @@ def groups_of(graph: Graph, roots: Sequence[Root | None], sizes: Mapping[str, in
         return None
 
     for number, root in enumerate(roots):
-        if root is None:
-            continue
-        group = group_of[number] = placed(number, root)
-        highest = max(highest, groups[group].level)
-        for name in root.reads:
-            if group not in readers.setdefault(name, []):
-                readers[name].append(group)
+        if root is not None:
+            group = group_of[number] = placed(number, root)
+            highest = max(highest, groups[group].level)
+            made_in |= {array.name: group for array in graph.operations[number].outs}
+            for name in root.reads:
+                if group not in readers.setdefault(name, []):
+                    readers[name].append(group)
+        for loop in graph.ending.get(number, ()):  # its results are there when it is over
+            highest += 1
+            made_in |= dict.fromkeys(graph.loops[loop].outs, len(groups))
+            groups.append(_Group("", 0, loop, highest))
     return group_of
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from redistrib.programs.ir.data import Compute, Loop, Move, ProgramData
 from redistrib.programs.ir.graph import Array, Graph, Operation
-from redistrib.programs.ir.loops import CARRY, ENTRY, LEAVE, STACK, TEST, Edge, LoopScope
+from redistrib.programs.ir.loops import CARRY, ENTRY, STACK, TEST, Edge, LoopScope
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.value import Value, fresh
 
@@ -102,12 +102,11 @@ class _Walk:
         self.run(inside, number)
         handed_on, made = form.results([self.array_of[id(inside), name] for name in inside.outputs])
         left, stacked = form.results(op.outs)
-        for k, end in zip(carries, handed_on, strict=True):
-            self.operations[k] = replace(self.operations[k], ins=(*self.operations[k].ins, end))
+        for k, end, out in zip(carries, handed_on, left, strict=True):
+            carry = self.operations[k]
+            self.operations[k] = replace(carry, ins=(*carry.ins, end), outs=(*carry.outs, self.made(program, out)))
         for end, out in zip(made, stacked, strict=True):
             self._edge(STACK, (end,), (self.made(program, out),))
-        for start, out in zip(starts, left, strict=False):
-            self._edge(LEAVE, (start.name,), (self.made(program, out),))
         self.loops[number] = replace(self.loops[number], stop=len(self.operations))
 
     def _edge(self, edge: Edge, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
