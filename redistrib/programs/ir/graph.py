@@ -308,10 +308,10 @@ class Graph:
 
 def _loop(body: LoopScope, edges: Sequence[tuple[int, Operation]]) -> GraphLoop:
     """A loop, from where its body stands and the operations at its edge."""
-    ends = ((k, *op.ins, *(array.name for array in op.outs), None) for k, op in edges if op.edge.carries)
+    carries = ((k, op.ins, [array.name for array in op.outs]) for k, op in edges if op.edge.carries)
     return GraphLoop(
         **vars(body),
-        carried=tuple(Carried(k, initial, start, end, left[0]) for k, initial, end, start, *left in ends),
+        carried=tuple(Carried(k, ins[0], outs[0], ins[1], next(iter(outs[1:]), None)) for k, ins, outs in carries),
         entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
         stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
         test=next((k for k, op in edges if op.edge.tests), None),

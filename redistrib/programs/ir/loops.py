@@ -3,14 +3,14 @@
 In a graph the body of a loop stands in the list of operations once, between operations that are data-flow edges: they
 compute nothing, and each is the identity, so that one cut holds for all that it reads and makes:
 
-=======  =========================================================  ======================================================
-edge     reads                                                      makes
-=======  =========================================================  ======================================================
-`CARRY`  the value before the loop, and that at the end of a step   that at the start of a step, and after the last step
-`ENTRY`  an array with one entry for each step along dimension 0    the entry at the start of a step
-`TEST`   the condition of a `while`, before each step               nothing
-`STACK`  the value at the end of a step                             an array of those of all steps along dimension 0
-=======  =========================================================  ======================================================
+=======  ========================================================  =====================================================
+edge     reads                                                     makes
+=======  ========================================================  =====================================================
+`CARRY`  the value before the loop, and the one at a step's end    the one at a step's start, and after the last step
+`ENTRY`  an array with one entry for each step along dimension 0   the entry of a step, at its start
+`TEST`   the condition of a `while`, before each step              nothing
+`STACK`  a value of a step, at its end                             an array of those of all steps along dimension 0
+=======  ========================================================  =====================================================
 
 A value from before a loop that an operation of the body reads is there at every step.
 

@@ -177,7 +177,7 @@ class OpenLoop:
         return reached
 
     def carry(self, name: str, form: ArrayForm) -> str:
-        """Add a carried value with its initial value; `close_carries` adds its value at the end of a step, and after."""
+        """Add a carried value with its initial value; `close_carries` adds its end and its result."""
         self.carries.append(len(self.tracer.operations))
         return self._add(CARRY, (name, name), form.shape, form.shape, form.dtype)
 

@@ -201,8 +201,9 @@ class _Search:
                 by_pass.setdefault((count, -1 if scope is None else scope), set()).add(k)
             count += k in self.consumers
             after |= {array.name: count for array in operation.outs if count}
-            for one in (one for loop in graph.ending.get(k, ()) for one in graph.loops[loop].carried if one.result):
-                after[one.result] = max(after.get(one.start, 0), after.get(one.end, 0))
+            for one in (one for loop in graph.ending.get(k, ()) for one in graph.loops[loop].carried):
+                if one.result is not None:
+                    after[one.result] = max(after.get(one.start, 0), after.get(one.end, 0))
         for numbers in by_pass.values():
             for k in [*(numbers & self.consumers)]:
                 numbers.update(self._layouts_after(k))
