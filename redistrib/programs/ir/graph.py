@@ -314,7 +314,7 @@ def _loop(body: LoopScope, edges: Sequence[tuple[int, Operation]]) -> GraphLoop:
         carried=tuple(Carried(k, ins[0], outs[0], ins[1], next(iter(outs[1:]), None)) for k, ins, outs in carries),
         entries=tuple(Stacked(k, op.ins[0], op.outs[0].name) for k, op in edges if op.edge.slices),
         stacked=tuple(Stacked(k, op.outs[0].name, op.ins[0]) for k, op in edges if op.edge.stacks),
-        test=next((k for k, op in edges if op.edge.tests), None),
+        test=next((k for k, op in edges if not op.outs), None),
         last=next((k for k, op in edges if op.edge.stacks), body.stop) - 1,
     )
 

@@ -128,11 +128,6 @@ class Edge:
         return self.leaves and not self.enters
 
     @property
-    def tests(self) -> bool:
-        """Whether another step follows only if its operand is true."""
-        return not (self.computes or self.enters or self.leaves)
-
-    @property
     def present(self) -> int | None:
         """How many operands and results, the first, are there where it stands; None for all. Others come later."""
         return None if self.computes else 1

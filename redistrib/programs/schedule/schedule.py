@@ -86,9 +86,10 @@ class Schedule(Printed):
                 "", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {propagation.mesh}"
             )
         number = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
+        # Earlier versions wrote results of loops too; they are cut as the values that are carried.
         named = number.keys() | {one.result for loop in propagation.graph.loops for one in loop.carried}
         for name in (*self.cuts, *self.carries):
-            if name not in named:  # texts of earlier versions name results of loops, which are cut as they are carried
+            if name not in named:
                 raise CutError(name, "", "Schedule", "there is no such operation: the schedule is of another function")
         for name, form in self.starts.items():
             if name not in propagation.arrays or propagation.arrays[name].shape != form.global_shape:

@@ -200,14 +200,9 @@ def test_operands_of_loops_are_split_in_one_place() -> None:
     assert (added, counted) == ({PLACE}, {"rules/equation.py"})
 
 
-def test_an_edge_computes_nothing() -> None:
-    for edge in (CARRY, ENTRY, TEST, STACK):
-        assert not edge.computes
-
-
 def test_each_edge_does_one_thing() -> None:
-    does = [
-        (edge.computes, edge.carries, edge.slices, edge.tests, edge.stacks)
-        for edge in (INNER, CARRY, ENTRY, TEST, STACK)
-    ]
-    assert does == [tuple(k == n for k in range(5)) for n in range(5)]
+    """What leads into a loop and out of it is carried; what does neither ends it."""
+    does = [[edge.computes, edge.carries, edge.slices, edge.stacks] for edge in (INNER, CARRY, ENTRY, STACK, TEST)]
+    assert does == [[k == n for k in range(4)] for n in range(5)]
+    outside = [[edge.makes_outside(write) for write in range(2)] for edge in (INNER, CARRY, ENTRY, STACK)]
+    assert outside == [[False, False], [False, True], [False, False], [True, True]]

@@ -573,7 +573,9 @@ def test_a_loop_that_begins_with_another_one() -> None:
     np.testing.assert_array_equal(g(x, start), f(x, start))
 
 
-def test_a_result_that_is_cut_otherwise_than_its_carried_value_is_moved() -> None:
+def test_a_schedule_that_cuts_a_result_of_a_loop_apart_is_read() -> None:
+    """Earlier versions wrote so; the result has the type of its carried value, and is moved for its readers."""
+
     def function(x: Any, y: Any) -> Any:
         _, last = lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))
         return last + y
