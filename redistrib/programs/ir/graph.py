@@ -159,8 +159,9 @@ class Graph:
             return None
         number, write = self.makers[name]
         scope = self.scopes[number]
-        is_outside = scope is not None and self.operations[number].edge.makes_outside(write)
-        return self.bodies[scope].parent if scope is not None and is_outside else scope
+        if scope is None or not self.operations[number].edge.makes_outside(write):
+            return scope
+        return self.bodies[scope].parent
 
     def steps_of(self, scope: int | None) -> int:
         """How often the body of a loop runs in all; 1 outside of loops."""
