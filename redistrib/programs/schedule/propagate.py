@@ -391,13 +391,10 @@ class Propagation(GraphCuts):
 
     def _is_carried_by_all(self, name: str) -> bool:
         """Whether all readers of a value are linear in it, and their results are no larger."""
-        if name in self.graph.outputs:
+        reading = [(self.graph.operations[k], r) for k, r in self.readers.get(name, ())]
+        is_linear = all(any(r in group for group in operation.nest.linear) for operation, r in reading)
+        if name in self.graph.outputs or not is_linear:
             return False
-        result_bytes = 0
-        for k, r in self.readers.get(name, ()):
-            operation = self.graph.operations[k]
-            if not any(r in group for group in operation.nest.linear):
-                return False
-            outs = operation.outs[: operation.edge.present]  # the result of a loop is its carried value
-            result_bytes += sum(self._bytes(array.name) * self.graph.times_of(array.name) for array in outs)
+        outs = (array for operation, _ in reading for array in operation.outs[: operation.edge.present])
+        result_bytes = sum(self._bytes(array.name) * self.graph.times_of(array.name) for array in outs)
         return result_bytes <= self._bytes(name) * self.graph.times_of(name)
