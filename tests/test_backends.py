@@ -114,4 +114,5 @@ def test_programs() -> None:
 def test_measured_by_jax() -> None:
     samples = on_jax.measure(jax.devices()[:2], tiles=(4096,), progress=False)
     assert {sample.kind for sample in samples} == {"allgather", "alltoall", "allpermute"}
+    assert {sample.members for sample in samples} == {2}  # of those given, and not of all
     assert all(isinstance(sample, Sample) for sample in samples)

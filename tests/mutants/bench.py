@@ -101,6 +101,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
             "tests/reshard/test_reshard_jit.py",
             "tests/sets/test_users.py",
+            "tests/test_backends.py",
         ),
     ),
     "ranks": ("backends/ranks", ("redistrib/backends/ranks", *files("tests/ranks"))),
