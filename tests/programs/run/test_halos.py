@@ -148,6 +148,12 @@ def test_poolings(kind: str, taps: int, stride: int, padding: str) -> None:
     assert found.cost.received_bytes == read_elsewhere(16, read) * 2 * 4 * 3 * 4
 
 
+def test_windows_that_begin_within_an_array_and_end_beyond_it() -> None:
+    x = -1 - jnp.abs(ints(2, 16, 4, 3))
+    found = distributed(lambda x: pooled(x, "max", 2, 1, ((0, 0), (-1, 2), (0, 0), (0, 0))), x)
+    assert cut(found, "reduce_window_max") == ["d1"]
+
+
 def test_windows_of_any_function() -> None:
     x = ints(2, 16, 4, 3)
     window = ((1, 3, 1, 1), (1, 1, 1, 1), "SAME")
