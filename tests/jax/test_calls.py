@@ -110,6 +110,7 @@ def test_equal_calls_go_on_and_leave_no_records_but_the_last() -> None:
     assert told(*[[meets(ALL), meets(ALL, "reshard b"), meets(ALL)] * 3] * 4, store=store) == [[""] * 9] * 4
     left = [key for key in store.values if "/alive/" not in key]
     assert len(left) == 5  # four records and the end of the last call
+    assert {key.partition("/")[0] for key in store.values} == {"redistrib"}  # apart from the keys of others
 
 
 @pytest.mark.parametrize(
