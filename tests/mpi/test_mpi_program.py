@@ -61,6 +61,7 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
         assert "was freed" in message[f"freed {how}"]
     assert "rank 1: the global array has shape [3, 3] where the array is [16]; pass the whole" in message["scatter"]
     assert f"no rank {ranks} among {ranks}" in message["scatter root"]
+    assert message["no room"].startswith("CommunicatorError: no shared memory is left for another result")
     assert "rank 2: the tile has shape [5]" in message["gather"]
     assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]
     assert "rank 1 gives another plan" in message["sums"]

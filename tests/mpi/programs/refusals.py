@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
 
 from redistrib.api import synthesize, to_mpi
-from redistrib.backends.mpi import gather, scatter
+from redistrib.backends.mpi import gather, scatter, shared
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
@@ -67,6 +68,13 @@ for how in ("shared", "packed", "datatypes"):
     execute(good)  # still in order after all that
     execute.free()
     refused(f"freed {how}", lambda execute=execute: execute(good))
+with to_mpi(plan, comm, transport="shared") as execute:
+    kept = execute(good)
+    room = kept.nbytes * RANKS - (rank == 1)  # for another result on every rank but one
+    with patch.object(shared, "free_shared_memory", lambda: room):
+        refused("no room", lambda: execute(good))
+    del kept
+    execute(good)
 refused("scatter", lambda: scatter(np.zeros((3, 3)) if rank == 1 else None, CUT, MESH, comm, root=1))
 refused("scatter root", lambda: scatter(None, CUT, MESH, comm, root=RANKS))
 refused("gather", lambda: gather(np.zeros(5 if rank == 2 else TILE), CUT, MESH, comm))
