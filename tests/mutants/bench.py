@@ -156,6 +156,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/uneven/test_types.py",
             "tests/test_testing.py",
             "tests/programs/time/test_command.py",
+            "tests/programs/time/test_rates.py",
             "tests/programs/search/test_use.py::test_the_command",
             "tests/mpi/test_mpi_programs.py",
         ),
