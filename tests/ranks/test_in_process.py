@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from redistrib.backends.ranks.runners import accumulator_bytes
+from redistrib.backends.stages import staged
 from redistrib.lang.types import DistType
 from redistrib.plans import reference
 from redistrib.plans.dtypes import dtype_of
@@ -81,6 +83,19 @@ def test_every_kind_of_call_is_made(dtype: str) -> None:
     for ends, calls in CASES.items():
         plan = rd.synthesize(*ends, "x=2,y=2", dtype=dtype, machine="exact")
         assert {*calls} <= require_right(plan), plan
+
+
+@pytest.mark.parametrize(
+    ("ends", "dtype", "count"),
+    [
+        (("[8, 8] sum{x,y}", "[2{x,y}8, 8]"), "int32", 0),  # adds into the tile itself
+        (("[8, 8] sum{x,y}", "[2{x,y}8, 8]"), "bfloat16", 16 * 2 * 4),  # 16 elements: a sum and a summand in float32
+        (("[8, 8] sum{x,y}", "[8, 8]"), "bfloat16", 16 * 2 * 4),  # of the part that a device reduces
+    ],
+)
+def test_an_accumulator_has_bytes_where_it_adds_in_a_wider_type(ends: tuple[str, str], dtype: str, count: int) -> None:
+    stages = staged(rd.synthesize(*ends, "x=2,y=2", dtype=dtype, machine="exact"), 0).stages
+    assert [accumulator_bytes(stage) for stage in stages] == [count]
 
 
 class FaultyPost(Post):
