@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import resource
@@ -90,6 +91,14 @@ def test_safetensors_reads_it(tmp_path: Path) -> None:
     assert read.keys() == tensors.keys()
     assert all(same_bits(read[name], tensors[name]) for name in tensors)
     assert [path.name for path in tmp_path.iterdir()] == ["all.safetensors"]
+
+
+def test_the_index_has_the_keys_that_transformers_reads(tmp_path: Path) -> None:
+    tree = {"first": np.zeros(6, np.float32), "second": np.ones((2, 4), np.int16)}
+    rd.save(tree, tmp_path, shard_bytes=24)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    first, second = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert index == {"metadata": {"total_size": 24 + 16}, "weight_map": {"first": first, "second": second}}
 
 
 def test_tied_weights_are_written_once(tmp_path: Path) -> None:
