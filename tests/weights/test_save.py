@@ -174,7 +174,10 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
             {"a": {"k": jax.random.key(0)}},
             "leaf a/k: safetensors has no keys of random numbers, key<fry>; save jax.random.key_data",
         ),
-        ({"a": jnp.zeros(2, jnp.int4)}, "safetensors has no element type int4"),
+        (
+            {"a": jnp.zeros(2, jnp.int4)},
+            "safetensors has no element type int4; convert it to one of bool, uint8, int8, .*, complex64$",
+        ),
         ({"a": gone}, "has been donated or deleted"),
     ):
         with pytest.raises(LeafError, match=message):
