@@ -48,10 +48,10 @@ class LoadPlan(Printed):
     >>> import redistrib as rd
     >>> from jax.sharding import PartitionSpec as P
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rd.save({"w": jnp.ones((8, 8))}, f"{folder}/w.safetensors")
+    ...     rd.save({"w": jnp.ones((512, 512))}, f"{folder}/w.safetensors")
     ...     plan = rd.load_plan(f"{folder}/w.safetensors", P("x"), mesh={"x": 4}, hosts=2)
     >>> plan.tensors, plan.read_bytes
-    (1, (128, 128))
+    (1, (524288, 524288))
     """
 
     tensors: int
