@@ -196,10 +196,7 @@ def touched_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64]:
     if not source.cuts:
         tile = np.maximum(np.array(source.tile, dtype=np.int64), 1)
         return low // tile, -(-high // tile)
-    edges = [
-        np.arange(count + 1) * tile if points is None else np.array(points)
-        for count, tile, points in zip(source.grid, source.tile, source.cuts, strict=True)
-    ]
+    edges = [source.edges_along(i) for i in range(source.rank)]
     first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
     stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
     return first, np.maximum(first, stop)
@@ -300,9 +297,9 @@ def lacking_by_box(
     receiver, row = np.array(receivers, dtype=np.int64)[number], np.arange(len(number))
     if len(set(receivers)) < len(receivers):
         _, first, same, _ = distinct_rows(np.concatenate([receiver[:, None], part.start, part.size], axis=1))
-        kept = np.sort(first)
-        receiver, tile, part, lacks = receiver[kept], tile[kept], part[kept], lacks[kept]
-        row = np.searchsorted(kept, first)[same]
+        once = np.sort(first)
+        receiver, tile, part, lacks = receiver[once], tile[once], part[once], lacks[once]
+        row = np.searchsorted(once, first)[same]
     sender = receiver.copy()
     amounts = [volume * itemsize for volume in part[lacks].volumes()]
     sender[lacks] = (senders or Senders()).of(source, holders, receiver[lacks], tile[lacks], amounts)

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default
 from redistrib.backends.jax.platforms import quirks_of
+from redistrib.backends.jax.rows import by_process
 from redistrib.theory.boxes import Box, boxes_of
 
 _REPLICA = "replica"
@@ -61,7 +62,7 @@ def spread(array: jax.Array, sharding: Sharding) -> jax.Array:
 def _one_of_each_process(devices: np.ndarray) -> list[Any]:
     """In the order of the line in which tensors are read, so that a gather leaves each part in its place."""
     first: dict[int, Any] = {}
-    for device in sorted(devices, key=lambda device: (device.process_index, device.id)):
+    for device in by_process(devices):
         first.setdefault(device.process_index, device)
     return list(first.values())
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from redistrib.backends.jax.rows import AXIS, line_of
+from redistrib.backends.jax.rows import AXIS, by_process, line_of
 from redistrib.cache import Cache
 from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.headers import StoredTensor
@@ -125,7 +125,7 @@ def _needed(
 
 def line_by_process(devices: Iterable[Any]) -> Mesh:
     """The devices as a line, those of a process side by side."""
-    return line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
+    return line_of(by_process(devices))
 
 
 def line_sharding(shape: tuple[int, ...], line: Mesh) -> NamedSharding:

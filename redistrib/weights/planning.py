@@ -175,8 +175,8 @@ def _moving(
     padding = padding_of(cut.stored[0].name, shape, logical, target)
     route = route_of(layout.shape, layout.sharding, target, padding)
     if route.ends is None:  # tiles stay, or are put on other devices one by one
-        held, needed = boxes_of(layout.sharding, layout.shape), boxes_of(target, logical or layout.shape)
-        lacked = sum(box.volume - box.meet(held[device]).volume for device, box in needed.items()) * itemsize_of(dtype)
+        tiles, needed = boxes_of(layout.sharding, layout.shape), boxes_of(target, logical or layout.shape)
+        lacked = sum(box.volume - box.meet(tiles[device]).volume for device, box in needed.items()) * itemsize_of(dtype)
         return lacked, lacked, 0.0
     ends = route.ends
     if hosts is not None:

@@ -23,6 +23,11 @@ def line_of(devices: Iterable[Any]) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(np.array(list(devices)), (AXIS,), axis_types=(AxisType.Auto,))
 
 
+def by_process(devices: Iterable[Any]) -> list[Any]:
+    """The devices in order, those of a process side by side."""
+    return sorted(devices, key=lambda device: (device.process_index, device.id))
+
+
 def rows_shape(devices: int, tile: Sequence[int]) -> tuple[int, ...]:
     """The shape of the array of rows of so many devices; () for scalars.
 

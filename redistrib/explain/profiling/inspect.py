@@ -240,10 +240,8 @@ def _visits(module: HloModule, name: str, times: int, exact: bool, fused: bool) 
                 continue
             trips, exact_trips = _trips(module, name, instruction) if opcode == "while" else (1, True)
             inside = fused or opcode == "fusion"
-            if (
-                opcode.endswith("-start") and _canonical(opcode) is not None
-            ):  # all-to-all-start with its own computation
-                continue
+            if opcode.endswith("-start") and _canonical(opcode) is not None:
+                continue  # all-to-all-start with its own computation
             yield from _visits(module, callee, times * trips, exact and exact_trips, inside)
 
 

@@ -161,16 +161,16 @@ class Propagation(GraphCuts):
             numbers, names = now.changed(before)
             if not numbers and not names:
                 return
-            made = (array.name for k in numbers for array in operations[k].outs)
+            results = (array.name for k in numbers for array in operations[k].outs)
             forward = self._sweep(
-                {*numbers, *self._readers_of([*names, *made])},
+                {*numbers, *self._readers_of([*names, *results])},
                 lambda k: self._forward(k, axis),
                 lambda k: self._readers_of(array.name for array in operations[k].outs),
             )
             numbers += forward
-            read = (name for k in numbers for name in operations[k].ins)
+            operands = (name for k in numbers for name in operations[k].ins)
             backward = self._sweep(
-                {*numbers, *self._makers_of([*names, *read])},
+                {*numbers, *self._makers_of([*names, *operands])},
                 lambda k: self._backward(k, axis),
                 lambda k: self._makers_of(operations[k].ins),
                 -1,

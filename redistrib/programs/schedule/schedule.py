@@ -87,9 +87,11 @@ class Schedule(Printed):
             )
         number = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
         # Earlier versions wrote results of loops too; they are cut as the values that are carried.
-        named = number.keys() | {one.result for loop in propagation.graph.loops for one in loop.carried}
-        for name in (*self.cuts, *self.carries):
-            if name not in named:
+        results = {one.result for loop in propagation.graph.loops for one in loop.carried}
+        all_cuts = {name: cuts for name, cuts in self.cuts.items() if name not in results}
+        all_carries = {name: carried for name, carried in self.carries.items() if name not in results}
+        for name in (*all_cuts, *all_carries):
+            if name not in number:
                 raise CutError(name, "", "Schedule", "there is no such operation: the schedule is of another function")
         for name, form in self.starts.items():
             if name not in propagation.arrays or propagation.arrays[name].shape != form.global_shape:
@@ -99,17 +101,13 @@ class Schedule(Printed):
             if end >= len(outputs) or propagation.arrays[outputs[end]].shape != form.global_shape:
                 raise CutError("", "", "Schedule", f"result {end} is another: the schedule is of another function")
         propagation.order[:] = self.mesh.names
-        for name, carried in self.carries.items():
-            if name not in number:
-                continue
+        for name, carried in all_carries.items():
             operation = propagation.graph.operations[number[name]]
             if not all(0 <= group < len(operation.nest.linear) for group in carried.values()):
                 groups = ", ".join(map(str, carried.values()))
                 raise CutError(name, "", "Schedule", f"it has no linear groups {groups}").at(operation.source)
             propagation.carries[number[name]] = dict(carried)
-        for name, cuts in self.cuts.items():
-            if name not in number:
-                continue
+        for name, cuts in all_cuts.items():
             operation = propagation.graph.operations[number[name]]
             if not set(cuts.values()) <= operation.nest.position.keys():
                 error = CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")

@@ -81,8 +81,7 @@ class Elimination:
             return None
         factors = [CostFactor((n,), self._node(n, kept_options)) for n, kept_options in options.items()]
         factors += [self._restricted(k, options, choice) for k in touched]
-        shrunk = Shrunk.of(factors, order, self.deadline)
-        taken_options = shrunk.completed({})
+        taken_options = Shrunk.of(factors, order, self.deadline).completed({})
         return single | {node: options[node][taken] for node, taken in taken_options.items()}
 
     def shrunk(self, largest: int, merged: int) -> tuple[Shrunk, list[ReshardEdge]]:
@@ -97,9 +96,9 @@ class Elimination:
         for edge in self.choices.edges:
             is_small = math.prod(self.sizes[node] for node in edge.nodes) <= largest
             (small if is_small else wide).append(edge)
-        held = {node for edge in wide for node in edge.nodes}
+        staying = {node for edge in wide for node in edge.nodes}
         sizes = dict(enumerate(self.sizes))
-        order = self._order(sizes, sizes.keys() - held, merged)
+        order = self._order(sizes, sizes.keys() - staying, merged)
         factors = [CostFactor((n,), np.array(node.prices)) for n, node in enumerate(self.choices.nodes)]
         factors += [CostFactor(edge.nodes, self.choices.table(edge)) for edge in small]
         return Shrunk.of(factors, order, self.deadline), wide
@@ -113,15 +112,11 @@ class Elimination:
     def surroundings(self, nodes: Sequence[int], choice: Sequence[int]) -> tuple[object, ...]:
         """The same for nodes that cost the same with the same options, where those around them are as they are."""
         place, (node_kinds, edge_kinds) = {node: k for k, node in enumerate(nodes)}, self._kinds
-        edges = dict.fromkeys(k for node in nodes for k in self.touching[node])
-        ends = (
-            (
-                edge_kinds[k],
-                *[place[node] if node in place else -1 - choice[node] for node in self.choices.edges[k].nodes],
-            )
-            for k in edges
-        )
-        return (*[(node_kinds[node], choice[node]) for node in nodes], *ends)
+        edges: list[tuple[int, ...]] = []
+        for k in dict.fromkeys(k for node in nodes for k in self.touching[node]):
+            ends = self.choices.edges[k].nodes
+            edges.append((edge_kinds[k], *[place[node] if node in place else -1 - choice[node] for node in ends]))
+        return (*[(node_kinds[node], choice[node]) for node in nodes], *edges)
 
     @cached_property
     def _kinds(self) -> tuple[list[int], list[int]]:
@@ -225,18 +220,18 @@ class Shrunk(NamedTuple):
 
         for factor in factors:
             add(factor)
-        for node in order:
+        for k, node in enumerate(order):
             deadline.check()
-            scope, table = _sum(at.pop(place[node]))
-            axis, rest = scope.index(node), tuple(n for n in scope if n != node)
-            decided.append((node, rest, table.argmin(axis)))
-            add(CostFactor(rest, table.min(axis)))
+            scope, table = _sum(at.pop(k))
+            axis, around = scope.index(node), tuple(n for n in scope if n != node)
+            decided.append((node, around, table.argmin(axis)))
+            add(CostFactor(around, table.min(axis)))
         return Shrunk(tables, decided)
 
     def completed(self, taken: dict[int, int]) -> dict[int, int]:
         """An option for every node, from one for each that stays."""
-        for node, rest, best in reversed(self.decided):
-            taken[node] = int(best[tuple(taken[n] for n in rest)])
+        for node, around, best in reversed(self.decided):
+            taken[node] = int(best[tuple(taken[n] for n in around)])
         return taken
 
 

@@ -142,11 +142,13 @@ def _neighbourhood_search(tables: Elimination, choice: tuple[int, ...]) -> tuple
             for centre in nodes:
                 if centre not in waiting:
                     continue
-                changed = list[int]()
-                if (around := tables.surroundings(nodes[centre], current)) not in settled:
-                    changed = _improved(tables, current, nodes[centre])
-                    if not changed:
-                        settled.add(around)
+                waiting.discard(centre)
+                around = tables.surroundings(nodes[centre], current)
+                if around in settled:
+                    continue
+                changed = _improved(tables, current, nodes[centre])
+                if not changed:
+                    settled.add(around)
                 waiting = waiting.union(*(centres_near[node] for node in changed)) - {centre}
     return tuple(current)
 

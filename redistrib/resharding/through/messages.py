@@ -166,12 +166,12 @@ def scheduled(
         process: of each device; a device receives from others of its process what they hold.
     """
     needed: dict[tuple[int, _Way, str], dict[tuple[int, Box], list[_Part]]] = defaultdict(dict)
-    wanted: dict[int, dict[Fetch, tuple[int, str, list[_Part]]]] = {receiver: {} for receiver in forms}
+    fetched_by: dict[int, dict[Fetch, tuple[int, str, list[_Part]]]] = {receiver: {} for receiver in forms}
     for receiver, results in forms.items():
         for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
             early, dtype = early_steps(fetch.steps if fetch.leaf < len(inputs) else (), dtypes[fetch.leaf])
             parts = needed[fetch.leaf, fetch.steps[:early], dtype].setdefault((receiver, fetch.box), [])
-            wanted[receiver][fetch] = early, dtype, parts
+            fetched_by[receiver][fetch] = early, dtype, parts
     senders = Senders(process)
     sent: list[SentLeaf] = []
     moving: list[tuple[list[_Part], _Row, Box]] = []
@@ -203,7 +203,7 @@ def scheduled(
     ]
     arrivals = {
         receiver: {fetch: Arrival(early, dtype, tuple(parts)) for fetch, (early, dtype, parts) in fetched.items()}
-        for receiver, fetched in wanted.items()
+        for receiver, fetched in fetched_by.items()
     }
     return sent, rounds, from_host, arrivals
 

@@ -12,6 +12,7 @@ from typing import Any
 from jax.sharding import Sharding
 
 from redistrib.backends.jax.memory_kinds import in_default, kind_of
+from redistrib.backends.jax.rows import by_process
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import ThroughError
@@ -264,12 +265,12 @@ def _bucket(
 ) -> ThroughBucket:
     """A bucket of some results."""
     chosen = [results[k] for k in numbers]
-    receivers = sorted(chosen[0].boxes, key=_place)
+    receivers = by_process(chosen[0].boxes)
     used = _in_order_of_use(result.forms[device] for result in chosen for device in receivers)
     reads, constants = tuple(k for k in used if k < len(sources)), tuple(k for k in used if k >= len(sources))
     read = [sources[k] for k in reads]
-    senders = sorted(read[0].boxes, key=_place) if read else []
-    devices = sorted({*senders, *receivers}, key=_place)
+    senders = by_process(read[0].boxes) if read else []
+    devices = by_process({*senders, *receivers})
     number = {device: k for k, device in enumerate(devices)}
     tiles = [{number[device]: array.boxes[device] for device in senders} for array in read]
     forms = {
@@ -317,10 +318,6 @@ def _program(
         devices, source, target, tiles, sent, rounds, constants, arrivals, forms, {k: dtypes[k] for k in scalars}
     )
     return tuple(sent), tuple(rounds), program
-
-
-def _place(device: Any) -> tuple[int, int]:
-    return device.process_index, device.id
 
 
 def _bound(results: Sequence[_Result], sources: Sequence[_Array]) -> int:
