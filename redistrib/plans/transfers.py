@@ -196,7 +196,8 @@ def touched_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64]:
     if not source.cuts:
         tile = np.maximum(np.array(source.tile, dtype=np.int64), 1)
         return low // tile, -(-high // tile)
-    edges = [source.edges_along(i) for i in range(source.rank)]
+    along = np.eye(source.rank, dtype=np.int64)
+    edges = [source.edges(np.arange(count + 1)[:, None] * along[i])[:, i] for i, count in enumerate(source.grid)]
     first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
     stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
     return first, np.maximum(first, stop)

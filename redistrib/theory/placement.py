@@ -268,13 +268,8 @@ class Placement:
         edges: Int64 = index * np.array(self.tile, dtype=np.int64)
         for i, points in enumerate(self.cuts):
             if points is not None:
-                edges[..., i] = self.edges_along(i)[index[..., i]]
+                edges[..., i] = np.array(points, dtype=np.int64)[index[..., i]]
         return edges
-
-    def edges_along(self, dim: int) -> Int64:
-        """First elements of the tiles along one dimension, and the end of the last, ascending."""
-        points = self.cuts[dim] if self.cuts else None
-        return np.arange(self.grid[dim] + 1) * self.tile[dim] if points is None else np.array(points, dtype=np.int64)
 
     @cached_property
     def boxes(self) -> Boxes:
