@@ -14,6 +14,8 @@ from torch.distributed.tensor import DTensor, Replicate
 
 from redistrib.backends.torch.dtypes import can_plan
 from redistrib.backends.torch.private import shard_order_of, spec_for, spec_of, strided_shard
+from redistrib.backends.torch.world import OfWorld
+from redistrib.cache import Cache
 from redistrib.errors import RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.placements import (
@@ -165,6 +167,9 @@ class RedistributeSpec:
 
     def local_shape(self, layout: DTensorLayout) -> tuple[int, ...] | None:
         """The shape of the local tensor of this rank in a layout; None if it holds nothing, or plans cannot tell."""
+        return _SHAPES.get().get((layout, self.members, self.shape), lambda: self._local_shape(layout))
+
+    def _local_shape(self, layout: DTensorLayout) -> tuple[int, ...] | None:
         rank = dist.get_rank()
         if rank not in layout.ranks:
             return None
@@ -185,6 +190,10 @@ class RedistributeSpec:
             f"the local tensor has shape {list(local.shape)} where {self.source} of {list(self.shape)} has "
             f"{list(shape)}; give DTensor.from_local the global shape= and stride="
         )
+
+
+# Shapes of local tensors of this rank, by layout, ranks of the move and global shape.
+_SHAPES: OfWorld[Cache[tuple[int, ...] | None]] = OfWorld(lambda: Cache(1 << 12))
 
 
 def layout_of(x: DTensor) -> DTensorLayout:

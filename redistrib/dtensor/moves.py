@@ -25,7 +25,7 @@ from redistrib.backends.torch.world import OfWorld
 from redistrib.cache import Cache
 from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
 from redistrib.errors import DTensorError, DtypeError, RedistribError, ReductionError, TypeFormError
-from redistrib.lang.placements import kind_of, reduction_of
+from redistrib.lang.placements import kind_of, reduction_of, sizes_of
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.topology import Topology
@@ -111,7 +111,7 @@ def _reduced(spec: RedistributeSpec) -> DTensorLayout | None:
         raise DTensorError("partial target", value=spec.target.placements[spec.target.partial[0]])
     if spec.typed_placement(source).cuts:
         return None
-    parts = prod(int(source.mesh.mesh.shape[k]) for k in source.partial)
+    parts = prod(sizes_of(source.mesh)[k] for k in source.partial)
     tile = spec.typed_placement(source).tile
     for dim in sorted(range(len(tile)), key=lambda dim: -tile[dim]):
         # A shard of a later mesh dimension would cut first.
@@ -176,7 +176,7 @@ class PreparedRedistribute:
         if spec.source.can_plan:
             reduced = [k for k in spec.source.partial if k not in spec.target.partial]
             averaged = [k for k in reduced if spec.source.placements[k].reduce_op == "avg"]
-            self._divisor = prod(int(spec.source.mesh.mesh.shape[k]) for k in averaged)
+            self._divisor = prod(sizes_of(spec.source.mesh)[k] for k in averaged)
 
     @property
     def plans(self) -> list[Plan]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,7 +30,7 @@ _KINDS: dict[str, PlacementKind] = {
 
 def is_device_mesh(value: Any) -> bool:
     """Whether a value is a `torch.distributed.device_mesh.DeviceMesh`."""
-    return hasattr(value, "mesh_dim_names") and hasattr(value, "mesh")
+    return hasattr(value, "mesh_dim_names") and (hasattr(type(value), "mesh") or hasattr(value, "mesh"))
 
 
 def are_placements(value: Any) -> bool:
@@ -56,9 +57,28 @@ def kind_of(placement: Any) -> PlacementKind:
     return kind
 
 
+# PyTorch makes the tensor of a device mesh anew at each look, which takes as long as planning a small leaf of a tree.
+_GRIDS: WeakKeyDictionary[Any, tuple[tuple[int, ...], tuple[int, ...]]] = WeakKeyDictionary()
+
+
+def _grid(device_mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The sizes of a device mesh, and its ranks, row-major."""
+    grid = _GRIDS.get(device_mesh)
+    if grid is None:
+        ranks = device_mesh.mesh
+        grid = tuple(map(int, ranks.shape)), tuple(map(int, ranks.flatten().tolist()))
+        _GRIDS[device_mesh] = grid
+    return grid
+
+
+def sizes_of(device_mesh: Any) -> tuple[int, ...]:
+    """The sizes of the dimensions of a device mesh, in devices."""
+    return _grid(device_mesh)[0]
+
+
 def ranks_of(device_mesh: Any) -> tuple[int, ...]:
     """The ranks of a device mesh, row-major."""
-    return tuple(int(rank) for rank in device_mesh.mesh.flatten().tolist())
+    return _grid(device_mesh)[1]
 
 
 def from_device_mesh(device_mesh: Any, number: Mapping[int, int] | None = None) -> Mesh:
@@ -68,9 +88,8 @@ def from_device_mesh(device_mesh: Any, number: Mapping[int, int] | None = None) 
         device_mesh: a `torch.distributed.device_mesh.DeviceMesh`.
         number: the device number of each rank; by default the rank itself.
     """
-    sizes = tuple(int(size) for size in device_mesh.mesh.shape)
+    sizes, ranks = _grid(device_mesh)
     names = device_mesh.mesh_dim_names or tuple(f"dim{k}" for k in range(len(sizes)))
-    ranks = ranks_of(device_mesh)
     devices = ranks if number is None else tuple(number[rank] for rank in ranks)
     return Mesh(tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)), devices)
 
