@@ -41,3 +41,8 @@ def test_launches_that_differ_between_ranks_are_refused(ranks: Ranks) -> None:
     said = ranks.run("trees.other_bytes_stay", longest=60.0)
     assert all(one == said[0] for one in said)
     assert said[0].startswith("rank 3 gives another plan than rank 0 for reshard of 3 tensors in 2 launches"), said[0]
+
+
+def test_a_call_that_is_known_looks_at_no_tensor_of_a_mesh(ranks: Ranks) -> None:
+    """PyTorch makes it anew at each look, which takes longer than all else that a small leaf needs."""
+    assert ranks.run("trees.looks") == [[0, 0]] * 8

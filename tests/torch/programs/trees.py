@@ -8,15 +8,18 @@ from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.utils._pytree import register_dataclass, register_pytree_node
 
 import redistrib as rd
 from programs.dtensors import hold, make, mesh_of, whole_of
 from programs.refusals import errors_of
+from redistrib.lang.placements import ranks_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex128, torch.float8_e4m3fn]
 
@@ -249,3 +252,33 @@ def other_bytes_stay() -> str:
     except rd.errors.CommunicatorError as error:
         return str(error)
     return "no error"
+
+
+def looks() -> list[int]:
+    """How often calls look at the tensor of a mesh that they know, and which ranks they find in meshes alike."""
+    mesh = mesh_of(tuple(range(8)), (2, 4))
+    whole = torch.arange(64.0).reshape(8, 8)
+    state = {name: make(whole, mesh, [Shard(0), Shard(0)]) for name in "abc"}
+    x = state["a"]
+    counts, tensor_of = [0], DeviceMesh.mesh
+
+    def counted(self: DeviceMesh) -> Any:
+        counts[-1] += 1
+        return tensor_of.fget(self)
+
+    for call in (
+        lambda: rd.torch.reshard(state, [Replicate(), Shard(1)]),
+        lambda: rd.torch.redistribute(x, placements=[Replicate(), Shard(1)]),
+    ):
+        call()
+        counts.append(0)
+        with patch.object(DeviceMesh, "mesh", property(counted)):
+            call()
+    orders = [tuple(range(8)), tuple(range(8))[::-1], tuple(range(8))]
+    for order in orders:  # meshes that end, one of which is equal to the first
+        again = DeviceMesh("cpu", torch.tensor(order).reshape(2, 4), mesh_dim_names=("a", "b"))
+        assert ranks_of(again) == order, order
+        moved = rd.torch.reshard({"w": x}, {"w": (again, [Shard(1), Replicate()])})["w"]
+        hold(moved, whole, again, [Shard(1), Replicate()], str(order))
+    assert ranks_of(mesh) == orders[0]
+    return counts[1:]
