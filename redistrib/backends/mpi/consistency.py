@@ -10,13 +10,12 @@ from mpi4py import MPI
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import selection
-from redistrib.backends.ranks.arguments import compared_arguments
+from redistrib.backends.ranks.arguments import compared_arguments, require_rank_each
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, RedistribError
 from redistrib.launches.agreement import agree, of_ranks
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.report import counted
 
 
 def check(
@@ -31,12 +30,8 @@ def check(
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
     options = require_equal("plan", plan, Plan, digest_of, comm, limit, machine, transport)
-    if comm.size != plan.devices:
-        raise CommunicatorError(
-            f"the plan is for {plan.devices} devices and the communicator has "
-            f"{counted(comm.size, 'rank', 'ranks')}; give it one rank per "
-            f"device, for example with mpiexec -n {plan.devices} or comm.Split"
-        )
+    way_out = f"mpiexec -n {plan.devices} or comm.Split"
+    require_rank_each("the plan is for", plan.devices, "the communicator", comm.size, way_out)
     return options
 
 

@@ -13,15 +13,15 @@ from mpi4py import MPI
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.consistency import require_communicator, require_root
 from redistrib.backends.mpi.datatypes import run_type, strided_type
+from redistrib.backends.ranks.arguments import require_rank_each
 from redistrib.digests import digest_of_parts
-from redistrib.errors import CommunicatorError, RedistribError, TilesError
+from redistrib.errors import RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.launches.agreement import agree
 from redistrib.plans.dtypes import default_accumulation, require_reduction
 from redistrib.plans.reduction import Accumulator, identity
 from redistrib.plans.strided import runs_in
-from redistrib.report import counted
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement, placement_of
 
@@ -256,11 +256,6 @@ def _facts(placement: Placement) -> tuple[object, ...]:
 
 def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int) -> Placement:
     placement = placement_of(DistType.of(dist_type), Mesh.of(mesh))
-    if comm.size != placement.devices:
-        raise CommunicatorError(
-            f"the mesh has {placement.devices} devices and the communicator has "
-            f"{counted(comm.size, 'rank', 'ranks')}; give it one rank "
-            f"per device, for example with comm.Split"
-        )
+    require_rank_each("the mesh has", placement.devices, "the communicator", comm.size, "comm.Split")
     require_root(comm, root)
     return placement

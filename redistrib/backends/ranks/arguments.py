@@ -7,6 +7,7 @@ from typing import Any
 
 from redistrib.errors import CommunicatorError
 from redistrib.errors.base import shown
+from redistrib.report import counted
 from redistrib.sizes import parse_size
 
 
@@ -32,3 +33,23 @@ def compared_arguments(
     if not is_one:
         raise CommunicatorError(f"{shown(runnable)} is no {kind}; give one, for example from its JSON or text")
     return digest(runnable), None if limit is None else parse_size(limit)
+
+
+def require_rank_each(what: str, devices: int, where: str, ranks: int, way_out: str) -> None:
+    """Refuse processes of which there is not one for each device.
+
+    Args:
+        what: the words before the number of devices, such as "the mesh has".
+        devices: number of devices.
+        where: what has `ranks` ranks, for the message.
+        ranks: number of processes.
+        way_out: what gives as many ranks.
+
+    Raises:
+        CommunicatorError: names both numbers.
+    """
+    if ranks != devices:
+        raise CommunicatorError(
+            f"{what} {counted(devices, 'device', 'devices')} and {where} has {counted(ranks, 'rank', 'ranks')}; "
+            f"give it one rank per device, for example with {way_out}"
+        )

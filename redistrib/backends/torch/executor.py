@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from redistrib.backends.digests import digest_of
-from redistrib.backends.ranks.arguments import compared_arguments
+from redistrib.backends.ranks.arguments import compared_arguments, require_rank_each
 from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import runner_of
 from redistrib.backends.stages import staged
@@ -22,7 +22,6 @@ from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from redistrib.report import counted
 
 # An executor keeps staging memory of at most so many bytes between calls.
 _STAYS = 1 << 16
@@ -60,7 +59,8 @@ def to_torch(
     try:
         digest, limit = compared_arguments("plan", plan, PlanData, digest_of, memory_limit)
         require(plan)
-        _require_size(plan, links)
+        way_out = f"torchrun --nproc-per-node {plan.devices} or dist.new_group"
+        require_rank_each("the plan is for", plan.devices, "the process group", links.size, way_out)
         text = f"{digest}|{limit}|{check}"
     except RedistribError as error:
         problem = error
@@ -211,16 +211,6 @@ class TorchExecutor:
             )
         if value.layout != torch.strided:
             raise TilesError(f"{name} has the layout {value.layout}; pass a dense tensor, value.to_dense() for example")
-
-
-def _require_size(plan: Plan, links: Links) -> None:
-    """Refuse a group that does not have one rank for each device of a plan."""
-    if links.size != plan.devices:
-        raise CommunicatorError(
-            f"the plan is for {plan.devices} devices and the process group has "
-            f"{counted(links.size, 'rank', 'ranks')}; give it one rank "
-            f"per device, for example with torchrun --nproc-per-node {plan.devices} or dist.new_group"
-        )
 
 
 def _words(plan: Plan) -> str:
