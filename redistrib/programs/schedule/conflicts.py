@@ -72,22 +72,28 @@ def _cut_entries(propagation: Propagation, name: str, axis: str, at: int) -> int
 
 
 def carry_whole(propagation: Propagation, axis: str) -> None:
-    """Carry a value whole if every step reads it whole, it begins whole, and it is needed whole after the loop.
+    """Carry a value whole that every step reads whole, if no step then gathers more than before.
 
-    It is then gathered at the end of a step, and not at the start of the next, and not once more after the loop.
-    Nothing may be spread along the axis afterwards.
+    That is so where a step makes it whole too, and where it begins whole and is needed whole after the loop: it is then
+    gathered at the end of a step, and not at the start of the next, and not once more after the loop. Nothing may be
+    spread along the axis afterwards.
     """
     for carried in (carried for loop in propagation.graph.loops for carried in loop.carried):
-        if carried.result is None or axis not in propagation.cuts[carried.number]:
-            continue
         inside = propagation.readers.get(carried.start, ())
+        if axis not in propagation.cuts[carried.number] or not inside:
+            continue
+        if not all(_reads_whole(propagation, j, r, axis) for j, r in inside):
+            continue
         begins_whole = propagation.where(carried.initial, axis) is None or carried.initial in propagation.constants
-        is_needed = _needed_whole(propagation, carried.result, axis)
-        if inside and is_needed and begins_whole and all(_reads_whole(propagation, j, r, axis) for j, r in inside):
-            taken = "every step reads it whole, and so do the operations after the loop"
-            name = propagation.graph.operations[carried.number].name
-            propagation.choices.append(Choice(name, axis, "", f"carried whole: {taken}"))
-            propagation.cuts[carried.number].pop(axis)
+        if propagation.where(carried.end, axis) is None and not propagation.is_summed(carried.end, axis):
+            why = "every step makes it whole, and reads it so"
+        elif carried.result is not None and begins_whole and _needed_whole(propagation, carried.result, axis):
+            why = "every step reads it whole, and so do the operations after the loop"
+        else:
+            continue
+        name = propagation.graph.operations[carried.number].name
+        propagation.choices.append(Choice(name, axis, "", f"carried whole: {why}"))
+        propagation.cuts[carried.number].pop(axis)
 
 
 def _reads_whole(propagation: Propagation, number: int, read: int, axis: str) -> bool:

@@ -69,11 +69,11 @@ class _SummandPropagation(Propagation):
         along = super().along(axis)
         return along._replace(ends=along.ends | dict.fromkeys(self.begins))
 
-    def _is_summed(self, name: str, axis: str) -> bool:
-        return name in self.begins or super()._is_summed(name, axis)
+    def is_summed(self, name: str, axis: str) -> bool:
+        return name in self.begins or super().is_summed(name, axis)
 
     def _may_be_summed(self, name: str, axis: str) -> bool:
-        return self._is_summed(name, axis) or _is_zero(self, name)
+        return self.is_summed(name, axis) or _is_zero(self, name)
 
     def _is_carried_by_all(self, name: str) -> bool:
         """Whether all readers of a value are linear in it: where nothing moves, summands pass whatever their size."""

@@ -320,7 +320,7 @@ class Propagation(GraphCuts):
         if operation.edge.stacks:  # they are added, or scattered, in the step that makes them
             return False
         groups = [
-            group for group in operation.nest.linear if any(self._is_summed(operation.ins[r], axis) for r in group)
+            group for group in operation.nest.linear if any(self.is_summed(operation.ins[r], axis) for r in group)
         ]
         if len(groups) != 1:
             return False
@@ -337,7 +337,7 @@ class Propagation(GraphCuts):
 
     def _may_be_summed(self, name: str, axis: str) -> bool:
         """Whether a value is summands beside others that are."""
-        return self._is_summed(name, axis)
+        return self.is_summed(name, axis)
 
     def _has_halo(self, number: int, read: int) -> bool:
         """Whether devices read an array beyond their tiles."""
@@ -361,7 +361,7 @@ class Propagation(GraphCuts):
         while sum(self._forward(k, axis) for k in inside):
             pass
         at_end, reads = operation.ins[1], [k for k, _ in self.readers.get(operation.outs[0].name, ())]
-        is_closed = self._is_summed(at_end, axis) and self._is_carried_by_all(at_end)
+        is_closed = self.is_summed(at_end, axis) and self._is_carried_by_all(at_end)
         if is_closed and all(axis in self.carries[k] for k in reads) and self._adds_summands(number, inside, axis):
             return True
         for k in inside:
@@ -377,9 +377,9 @@ class Propagation(GraphCuts):
         for k in carried - {number}:
             operation = self.graph.operations[k]
             sources += [operation.ins[r] for r in operation.nest.linear[self.carries[k][axis]]]
-        return any(self._is_summed(name, axis) and self.maker[name][0] not in carried for name in sources)
+        return any(self.is_summed(name, axis) and self.maker[name][0] not in carried for name in sources)
 
-    def _is_summed(self, name: str, axis: str) -> bool:
+    def is_summed(self, name: str, axis: str) -> bool:
         """Whether a value is made as summands along an axis that a sum makes whole."""
         if name not in self.maker:
             return False

@@ -427,6 +427,22 @@ def test_what_every_step_and_the_result_read_whole_is_carried_whole() -> None:
         same(f, powers, *args)
 
 
+@pytest.mark.parametrize("begins", ["constant", "cut"])
+def test_what_every_step_makes_and_reads_whole_is_carried_whole(begins: str) -> None:
+    """Readers after the loop take their parts of the whole result; no step gathers what a step before made whole."""
+
+    def sorted_often(v: Any, y: Any) -> Any:
+        v = 64 - lax.broadcasted_iota(v.dtype, v.shape, 1) if begins == "constant" else v
+        return lax.fori_loop(0, 10, lambda _, v: lax.sort(v, dimension=1), v) * y
+
+    args = (whole(1, 64) % 5, whole(1, 64) % 3)
+    f = rd.distribute(sorted_often, args, {"d": 8}, schedule=[rd.along("d", {"v": 1, "y": 1})], machine="exact")
+    (choice,) = (choice for choice in f.choices if choice.why.startswith("carried whole"))
+    assert choice.why == "carried whole: every step makes it whole, and reads it so"
+    assert f.program.received_bytes == (0 if begins == "constant" else 7 * 64 * 4)
+    same(f, sorted_often, *args)
+
+
 def test_weights_are_gathered_one_step_ahead_where_asked() -> None:
     """What a step gathers is not read in it, and nothing that it gathers is computed in it."""
     args, function = arguments(), jax.value_and_grad(loss)
