@@ -34,6 +34,12 @@ def test_errors_are_the_same_on_every_rank(ranks: Ranks) -> None:
         assert word in text
 
 
+def test_a_memory_limit_counts_wide_accumulators(ranks: Ranks) -> None:
+    for added, needed, (below, at) in ranks.run("plans.wide_sums"):
+        assert added == 2 * 4 * 8  # a sum and a partial sum of 8 elements
+        assert at == "no error" and below.startswith("MemoryLimitError") and f"{needed:,} bytes" in below
+
+
 def test_a_table_of_disagreements(ranks: Ranks) -> None:
     """Each is the same library error on all ranks within seconds."""
     answers = ranks.run("plans.disagreements")

@@ -79,7 +79,7 @@ class Executor(CommunicatorOwner):
         steps: its steps that move data; or one exchange from source to target, where the memory limit has no room for
             tiles between.
         transports: the transport of each of these steps.
-        scratch_bytes: bytes of staging memory on this rank, besides source, target and `middle_bytes`.
+        scratch_bytes: bytes of staging memory and accumulators on this rank, besides source, target and `middle_bytes`.
         staging_bytes: bytes of the part of it that all steps use in turn.
         middle_bytes: bytes of the tiles between source and target.
         sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one call.
@@ -118,8 +118,7 @@ class Executor(CommunicatorOwner):
         self._move = RankMove(self._staged, comm.rank, runners, self._memory, plan.itemsize)
         self.staging_bytes = self._move.staging
         self.bind(np.empty(self.staging_bytes, np.uint8))
-        self.scratch_bytes = self.staging_bytes + self._move.beside
-        self.middle_bytes = self._move.middle_bytes
+        self.scratch_bytes, self.middle_bytes = self._move.scratch_bytes, self._move.middle_bytes
         self.sent_bytes, self.received_bytes = self._move.sent_bytes, self._move.received_bytes
 
     @property

@@ -20,7 +20,7 @@ class RankMove:
         runners: one for each step that moves data, in order.
         transports: the transport of each.
         staging: words of memory that all runners use in turn.
-        beside: bytes that runners allocate themselves.
+        scratch_bytes: bytes of it, and of what runners allocate themselves, as accumulators.
         middle_bytes: bytes of the tiles between source and target.
         sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one run.
     """
@@ -31,7 +31,7 @@ class RankMove:
         self.plan, self.runners, self._memory = plan, runners, memory
         self.transports = [runner.name for runner in runners]
         self.staging = max((runner.scratch for runner in runners), default=0)
-        self.beside = sum(runner.beside for runner in runners)
+        self.scratch_bytes = self.staging * memory.word + sum(runner.beside for runner in runners)
         self.middle_bytes = sum(plan.middle)
         self.sent_bytes = sum(stage.sent_bytes for stage in plan.stages)
         self.received_bytes = sum(stage.received_bytes for stage in plan.stages)

@@ -89,7 +89,7 @@ class TorchExecutor:
     Attributes:
         plan: the plan.
         transports: the transport of each step that moves data, in order.
-        scratch_bytes: bytes of staging memory on this rank, besides source, target and `middle_bytes`.
+        scratch_bytes: bytes of staging memory and accumulators on this rank, besides source, target and `middle_bytes`.
         middle_bytes: bytes of the tiles between source and target.
         sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one call.
     """
@@ -111,8 +111,8 @@ class TorchExecutor:
         stages, memory, wire = staged(plan, links.rank), TensorMemory(dtype_of(plan.dtype)), TensorWire(links)
         runners = [runner_of(stage, wire, memory) for stage in stages.stages]
         self._move = RankMove(stages, links.rank, runners, memory, plan.itemsize)
-        self.transports, self.middle_bytes = self._move.transports, self._move.middle_bytes
-        self.scratch_bytes = self._move.staging * memory.word
+        self.transports = self._move.transports
+        self.scratch_bytes, self.middle_bytes = self._move.scratch_bytes, self._move.middle_bytes
         self.sent_bytes, self.received_bytes = self._move.sent_bytes, self._move.received_bytes
         self._staging: torch.Tensor | None = None
 
@@ -169,7 +169,7 @@ class TorchExecutor:
         if self._staging is not None and self._staging.device == device:
             return self._staging
         staging = torch.empty(self._move.staging, dtype=self._word, device=device)
-        if self.scratch_bytes <= _STAYS:
+        if staging.nbytes <= _STAYS:
             self._staging = staging
         return staging
 

@@ -204,6 +204,17 @@ def refusals() -> list[str]:
     return errors
 
 
+def wide_sums() -> tuple[int, int, list[str]]:
+    """Bytes that accumulators of float32 add to a sum of bfloat16; what it needs, and what the limits around it say."""
+    plain, wide = (
+        rd.to_torch(rd.synthesize("[64] sum{x}", "[8{x}64]", "x=8", dtype="bfloat16", order="fixed", accumulate=name))
+        for name in ("bfloat16", "float32")
+    )
+    needed = 2 * (64 + 8) + wide.middle_bytes + wide.scratch_bytes
+    said = [told(lambda limit=limit: rd.to_torch(wide.plan, memory_limit=limit)) for limit in (needed - 1, needed)]
+    return wide.scratch_bytes - plain.scratch_bytes, needed, said
+
+
 def disagreements() -> list[tuple[str, str, float]]:
     """One rank of 8 prepares or runs another call: for each pair what each rank is told, and when."""
     rank = dist.get_rank()
