@@ -153,8 +153,7 @@ def plan_tree(
     groups: list[tuple[tuple[int, ...], Bucket | None]] = []
     summaries: list[LaunchGroup] = []
     rank = dist.get_rank()
-    while queue:
-        taken, peak = _taken(queue, load_of, alive, limit)
+    for taken, peak in _batches(queue, load_of, alive, donate, limit):
         first = load_of[taken[0]]
         plans = [plan for k in taken for plan in load_of[k].plans]
         mover = None
@@ -165,9 +164,6 @@ def plan_tree(
         received = sum(sum(plan.received) * plan.itemsize for plan in plans)
         groups.append((tuple(taken), mover))
         summaries.append(LaunchGroup(tuple(leaves[k].path for k in taken), number, received, peak))
-        for k in taken:
-            alive = alive + load_of[k].after - (load_of[k].before if donate else 0)
-            queue.remove(k)
     bound = sum(load.least_received for load in load_of.values())
     staying = tuple(leaf.path for leaf in leaves if leaf.spec is None)
     plan = StatePlan(tuple(summaries), staying, bound, start, limit, donate)
@@ -204,16 +200,53 @@ class _Load:
             moved = np.array(plan.received, dtype=np.int64) + np.array(plan.sent, dtype=np.int64)
             self.added[numbers] += (moved + sum(inner.after.tile_size for inner in plan.steps[:-1])) * plan.itemsize
 
+    def left(self, donate: bool) -> Any:
+        """`[ranks]` bytes that it leaves behind."""
+        return self.after - self.before * donate
+
     def order(self, donate: bool) -> tuple[int, int]:
         """The sort key of least peak, by the ranks that need most."""
-        return least_peak(int((self.after - self.before * donate).max()), int(self.added.max()))
+        return least_peak(int(self.left(donate).max()), int(self.added.max()))
+
+
+def _batches(
+    queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, donate: bool, limit: int | None
+) -> list[tuple[list[int], int]]:
+    """Tensors that travel together, and their peak bytes, in order.
+
+    Raises:
+        MemoryLimitError: if they do not even fit one by one.
+    """
+    result, rest, now = [], list(queue), alive
+    while rest:
+        taken, peak = _taken(rest, load_of, now, limit)
+        if not taken and limit is not None:
+            return _one_by_one(queue, load_of, alive, donate, limit)
+        result.append((taken, peak))
+        for k in taken:
+            now = now + load_of[k].left(donate)
+            rest.remove(k)
+    return result
+
+
+def _one_by_one(
+    queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, donate: bool, limit: int
+) -> list[tuple[list[int], int]]:
+    """Each tensor alone, where one has no room behind later ones that joined a launch before it."""
+    result = []
+    for k in queue:
+        result.append(([k], int((alive + load_of[k].added).max())))
+        alive = alive + load_of[k].left(donate)
+    least = max(peak for _, peak in result)
+    if least > limit:
+        raise MemoryLimitError(limit, least)
+    return result
 
 
 def _taken(queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, limit: int | None) -> tuple[list[int], int]:
     """The next tensors that travel together, as many, in order, as fit a launch and the limit; and their peak bytes.
 
-    Raises:
-        MemoryLimitError: if the first does not fit alone.
+    There are none if the first does not fit alone.
     """
     first = load_of[queue[0]]
     taken: list[int] = []
@@ -229,7 +262,7 @@ def _taken(queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, limit
             taken.append(k)
             size, total = size + more, total + load.added
         elif not taken:
-            raise MemoryLimitError(limit, needed)
+            break
     return taken, int(total.max())
 
 

@@ -43,6 +43,13 @@ def test_launches_that_differ_between_ranks_are_refused(ranks: Ranks) -> None:
     assert said[0].startswith("rank 3 gives another plan than rank 0 for reshard of 3 tensors in 2 launches"), said[0]
 
 
+def test_an_error_names_the_least_limit_of_the_whole_tree(ranks: Ranks) -> None:
+    """A later tensor needs more than the first, and has no room once one behind it went before."""
+    for told in ranks.run("trees.least_limits"):
+        assert [least for least, _ in told] == [1384, 1216]  # the first need 1216 and 600
+        assert all(f"is {least:,} bytes" in below for least, below in told)
+
+
 def test_a_call_that_is_known_looks_at_no_tensor_of_a_mesh(ranks: Ranks) -> None:
     """PyTorch makes it anew at each look, which takes longer than all else that a small leaf needs."""
     assert ranks.run("trees.looks") == [[0, 0]] * 8

@@ -6,7 +6,7 @@ import random
 import weakref
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -252,6 +252,26 @@ def other_bytes_stay() -> str:
     except rd.errors.CommunicatorError as error:
         return str(error)
     return "no error"
+
+
+def least_limits() -> list[tuple[int, str]]:
+    """The limit that an error names, which is kept, and what one byte less says."""
+    mesh = mesh_of(tuple(range(8)), (8,))
+    wholes = {name: torch.arange(64.0 * size).reshape(8 * size, 8) for name, size in (("a", 8), ("b", 7), ("c", 1))}
+    told = []
+    for donate in (False, True):
+        state: dict[str, Any] = {name: make(whole, mesh, [Shard(0)]) for name, whole in wholes.items()}
+        try:
+            rd.torch.reshard(state, [Shard(1)], donate=donate, memory_limit=1)
+        except rd.errors.MemoryLimitError as error:
+            least = error.least
+        (below,) = errors_of([partial(rd.torch.reshard, state, [Shard(1)], donate=donate, memory_limit=least - 1)])
+        assert rd.torch.reshard_plan(state, [Shard(1)], donate=donate, memory_limit=least).peak_bytes <= least
+        result = rd.torch.reshard(state, [Shard(1)], donate=donate, memory_limit=least)
+        for name, whole in wholes.items():
+            hold(result[name], whole, mesh, [Shard(1)], (name, donate))
+        told.append((least, below))
+    return told
 
 
 def looks() -> list[int]:
