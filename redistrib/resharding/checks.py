@@ -28,18 +28,22 @@ _GONE = (
 def check(leaf: Leaf) -> None:
     """Refuse a leaf that is no array, or an array that cannot be moved."""
     value = leaf.value
-    if isinstance(value, jax.Array):
-        if value.is_deleted():
-            raise LeafError(leaf.path, _GONE)
-    elif isinstance(value, jax.ShapeDtypeStruct):
-        if value.sharding is None:
-            raise LeafError(leaf.path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
+    if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
+        check_array(leaf.path, value)
     elif not isinstance(value, HostValue):
         raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
     else:
         check_host_value(leaf.path, value)
-    for sharding in (leaf.target, getattr(value, "sharding", None)):
-        check_devices(leaf.path, sharding)
+    check_devices(leaf.path, leaf.target)
+
+
+def check_array(path: str, array: jax.Array | jax.ShapeDtypeStruct) -> None:
+    """Refuse an array that has been deleted, or is on no devices."""
+    if isinstance(array, jax.Array) and array.is_deleted():
+        raise LeafError(path, _GONE)
+    if array.sharding is None:
+        raise LeafError(path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
+    check_devices(path, array.sharding)
 
 
 def check_devices(path: str, sharding: Any) -> None:
@@ -74,10 +78,10 @@ def check_host_value(path: str, value: Any) -> None:
         ) from None
 
 
-def check_there(leaf: Leaf) -> None:
-    """Refuse a leaf that describes an array without values."""
-    if isinstance(leaf.value, jax.ShapeDtypeStruct):
-        raise LeafError(leaf.path, "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
+def check_there(path: str, value: Any) -> None:
+    """Refuse a value that describes an array of this process without values."""
+    if isinstance(value, jax.ShapeDtypeStruct) and value.sharding.addressable_devices:
+        raise LeafError(path, "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
 
 
 def check_processes(leaves: Sequence[Leaf], devices: Sequence[Sequence[Any]]) -> None:
@@ -100,22 +104,25 @@ def check_processes(leaves: Sequence[Leaf], devices: Sequence[Sequence[Any]]) ->
             )
 
 
-def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
+def shared(leaves: Sequence[tuple[str, Any]]) -> SharedBuffers:
     """The leaves that share buffers, as tied weights do, with each other or with arrays outside the tree.
+
+    Args:
+        leaves: the path and the value of each.
 
     Raises:
         LeafError: if a buffer of an array has been deleted.
     """
     shared_buffers = []
     with SignalsPutOff() as pause:
-        for leaf in leaves:
+        for path, value in leaves:
             try:
-                shared_buffers.append(buffers(leaf.value) if isinstance(leaf.value, jax.Array) else [])
+                shared_buffers.append(buffers(value) if isinstance(value, jax.Array) else [])
             except RuntimeError:
-                raise LeafError(leaf.path, _GONE) from None
+                raise LeafError(path, _GONE) from None
             pause()
-    inside = {id(leaf.value) for leaf in leaves}
-    outside = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
+    inside = {id(value) for _, value in leaves}
+    outside = {k for k, (_, value) in enumerate(leaves) if belongs_to_others(value, inside)}
     return SharedBuffers(grouped_by_buffer(shared_buffers), frozenset(outside))
 
 

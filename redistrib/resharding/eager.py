@@ -83,7 +83,7 @@ class PreparedReshard:
         for leaf in leaves:
             check(leaf)
         self._leaves, self._memory_limit = leaves, memory_limit
-        common = shared(leaves) if donate else SharedBuffers()
+        common = shared([(leaf.path, leaf.value) for leaf in leaves]) if donate else SharedBuffers()
         via = via if memory_limit is None else "collectives"
         key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key, via)
         self._prepared: _PreparedTree = TREES.get(
@@ -95,7 +95,7 @@ class PreparedReshard:
     def require_values(self) -> None:
         """Refuse leaves that describe arrays without values."""
         for leaf in self._leaves:
-            check_there(leaf)
+            check_there(leaf.path, leaf.value)
 
     def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None], agreed: bool) -> None:
         """Move all leaves.

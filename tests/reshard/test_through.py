@@ -20,6 +20,9 @@ import redistrib as rd
 from redistrib.errors import LeafError, MemoryLimitError, SpecError, ThroughError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.resharding.through import planning, prepared
+from tests.messages import exactly
+
+from .arrays import DELETED
 
 
 def line(first: int, count: int, name: str = "x") -> Mesh:
@@ -151,6 +154,8 @@ def test_donation_gives_up_what_has_moved() -> None:
 
 def test_limits_and_bad_input() -> None:
     before, target = tree(), NamedSharding(TARGET, P())
+    nowhere, gone = NamedSharding(TARGET.abstract_mesh, P()), jnp.ones(8) * 2
+    gone.delete()
     plan = rd.reshard_plan(before, target, through=lambda t: t["q"])
     rd.reshard(before, target, through=lambda t: t["q"], memory_limit=plan.peak_bytes)
     with pytest.raises(MemoryLimitError) as caught:
@@ -159,6 +164,10 @@ def test_limits_and_bad_input() -> None:
     for values, error, message in (
         (np.ones(3), LeafError, "ndarray is no array on devices"),
         (jax.random.key(0), LeafError, "elements of key<fry> go through no function"),
+        ([gone], LeafError, exactly(f"leaf 0: {DELETED}")),
+        ([jax.ShapeDtypeStruct((8,), "float32")], LeafError, "leaf 0: a ShapeDtypeStruct must say where its array is"),
+        ([jax.ShapeDtypeStruct((8,), "float32", sharding=target)], LeafError, "leaf 0: a ShapeDtypeStruct has no"),
+        ([jax.ShapeDtypeStruct((8,), "float32", sharding=nowhere)], LeafError, "leaf 0: .* names no devices"),
     ):
         with pytest.raises(error, match=message):
             rd.reshard(values, target, through=lambda value: value)

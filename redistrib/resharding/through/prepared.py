@@ -19,10 +19,10 @@ from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.resharding.checks import check_array, check_there, shared
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.progress import bytes_bar
-from redistrib.resharding.sharing import belongs_to_others, buffers
 from redistrib.resharding.through.function import TracedFunction, abstract
 from redistrib.resharding.through.planning import plan_of
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
@@ -51,7 +51,10 @@ class PreparedThrough:
         donate: bool = False,
         memory_limit: int | None = None,
     ) -> None:
-        self._inputs = _inputs(tree)
+        self._named = [(path_text(path), value) for path, value in tree_flatten_with_path(tree)[0]]
+        for path, value in self._named:
+            _check(path, value)
+        self._inputs = [value for _, value in self._named]
         shapes = jax.tree.unflatten(jax.tree.structure(tree), list(map(abstract, map(jax.typeof, self._inputs))))
         closed, shapes_after = jax.make_jaxpr(function, return_shape=True)(shapes)
         self._function = TracedFunction(closed)
@@ -118,14 +121,14 @@ class PreparedThrough:
 
     def require_values(self) -> None:
         """Refuse inputs that describe arrays without values."""
-        for array in self._inputs:
-            if isinstance(array, jax.ShapeDtypeStruct) and array.sharding.addressable_devices:
-                raise LeafError("", "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
+        for path, value in self._named:
+            check_there(path, value)
 
     def _move(self, inputs: list[Any], leaves: list[Any], progress: bool | None, meeting: Meeting) -> Any:
         results: list[Any] = [None] * len(self.plan.names)
         partial = (lambda: self._rebuild(results)) if self._donate else None
-        stays = self._shared() if self._donate else set()
+        captured = [("", array) for array in inputs[len(self._named) :]]
+        stays = shared([*self._named, *captured]).members if self._donate else set()
         total = sum(map(self._bytes_of, self.plan.buckets))
         with (
             SignalsPutOff(partial) as pause,  # the others end while signals wait
@@ -164,36 +167,17 @@ class PreparedThrough:
         """Bytes of a bucket's results."""
         return sum(math.prod(self.plan.shapes[k]) * itemsize_of(self.plan.dtypes[k]) for k in bucket.results)
 
-    def _shared(self) -> set[int]:
-        """Inputs that have buffers of other arrays, or of each other: they are not given up."""
-        seen: dict[Any, int] = {}
-        stays: set[int] = set()
-        for k, array in enumerate([*self._inputs, *(self._function.captured[k].value for k in self.plan.moving)]):
-            if belongs_to_others(array, set()):
-                stays.add(k)
-            for buffer in buffers(array) if isinstance(array, jax.Array) else ():
-                if seen.setdefault(buffer, k) != k:
-                    stays |= {k, seen[buffer]}
-        return stays
 
-
-def _inputs(tree: Any) -> list[Any]:
-    """The leaves of a tree, each an array or a placeholder."""
-    pairs = tree_flatten_with_path(tree)[0]
-    for path, value in pairs:
-        name = path_text(path)
-        if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | jax.ShapeDtypeStruct):
-            raise LeafError(name, f"{type(value).__name__} is no array on devices; place it first, outside jit")
-        if isinstance(value, jax.Array) and value.is_deleted():
-            raise LeafError(name, "the array has been donated or deleted; pass one that is alive")
-        if is_wide(value):
-            raise LeafError(
-                name, f"a function computes no {value.dtype} while jax_enable_x64 is off; set it, or cast the array"
-            )
-        if value.sharding is None:
-            raise LeafError(name, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
-        if getattr(getattr(value.sharding, "spec", None), "unreduced", None):
-            raise LeafError(name, "its tiles are partial sums; reshard it without through= first")
-        if jnp.issubdtype(value.dtype, jax.dtypes.extended) or is_packed(value.dtype):
-            raise LeafError(name, f"elements of {value.dtype} go through no function on their way; reshard it alone")
-    return [value for _, value in pairs]
+def _check(path: str, value: Any) -> None:
+    """Refuse an input that goes through no function."""
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | jax.ShapeDtypeStruct):
+        raise LeafError(path, f"{type(value).__name__} is no array on devices; place it first, outside jit")
+    check_array(path, value)
+    if is_wide(value):
+        raise LeafError(
+            path, f"a function computes no {value.dtype} while jax_enable_x64 is off; set it, or cast the array"
+        )
+    if getattr(getattr(value.sharding, "spec", None), "unreduced", None):
+        raise LeafError(path, "its tiles are partial sums; reshard it without through= first")
+    if jnp.issubdtype(value.dtype, jax.dtypes.extended) or is_packed(value.dtype):
+        raise LeafError(path, f"elements of {value.dtype} go through no function on their way; reshard it alone")
