@@ -26,7 +26,7 @@ class Packable(Protocol):
     def devices(self) -> Hashable: ...
 
     @property
-    def donated(self) -> bool: ...
+    def gives_up_source(self) -> bool: ...
 
     @property
     def source_bytes(self) -> int: ...
@@ -71,10 +71,10 @@ def leaves_of(bucket: Sequence[Sequence[Any]]) -> int:
 
 def program_key(bucket: Bucket) -> Hashable:
     """A key that is equal for buckets that share a program."""
-    return tuple((group[0].spec, group[0].donated, reusable(group), len(group)) for group in bucket)
+    return tuple((group[0].spec, group[0].gives_up_source, reused(group), len(group)) for group in bucket)
 
 
-def reusable(group: Group) -> bool:
+def reused(group: Group) -> bool:
     """Whether a program may overwrite the sources of a group."""
     return all(item.frees_source for item in group)
 
@@ -142,7 +142,7 @@ def by_spec(items: Iterable[Item]) -> list[list[Item]]:
     """Leaves that may share an executable, in the order in which specs first appear."""
     specs: dict[tuple[Hashable, bool], list[Item]] = {}
     for item in items:
-        specs.setdefault((item.spec, item.donated), []).append(item)
+        specs.setdefault((item.spec, item.gives_up_source), []).append(item)
     return list(specs.values())
 
 

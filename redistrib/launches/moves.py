@@ -35,20 +35,20 @@ class LeafMove:
         path: its path in the tree.
         spec: leaves of one spec share a plan and an executable.
         devices: ids of the devices of its program.
-        donated: whether its source in the devices' memory is deleted after it has travelled, unless other arrays share
-            its buffers.
+        gives_up_source: whether its source in the devices' memory is deleted after it has travelled, unless other
+            arrays share its buffers: a donated leaf, or the copy that a launch loads from other memory.
         without_source, without_target: ids of the devices without a tile of the source, or of the target. They have a
             tile of zeros while the program runs.
         parts: number of parts in which it travels, one after the other; devices without data have tiles of one part.
-        shares_buffers: whether other arrays in this process share buffers of a donated source, which then stays for
-            now. Processes may differ in this, and must make equal launches, so no launch depends on it.
+        shares_buffers: whether other arrays in this process share buffers of a source that is given up, which then
+            stays for now. Processes may differ in this, and must make equal launches, so no launch depends on it.
     """
 
     index: int
     path: str
     spec: MoveSpec
     devices: tuple[int, ...]
-    donated: bool = False
+    gives_up_source: bool = False
     without_source: tuple[int, ...] = ()
     without_target: tuple[int, ...] = ()
     parts: int = 1
@@ -57,7 +57,7 @@ class LeafMove:
     @property
     def frees_source(self) -> bool:
         """Whether its source in the devices' memory is deleted as soon as it has travelled."""
-        return self.donated and not self.shares_buffers
+        return self.gives_up_source and not self.shares_buffers
 
     @property
     def loads(self) -> bool:
@@ -110,7 +110,7 @@ class PlanEntry:
         count: number of arrays.
         stacked: whether their tiles are stacked for shared collectives: fewer collectives, two more copies. Whole tiles
             between the same devices are stacked with those of other entries, of any shapes.
-        reuses: whether outputs overwrite inputs, which are then deleted; needs tiles of one shape.
+        reused: whether outputs overwrite inputs, which are then deleted; needs tiles of one shape.
         schedule: of rounds, see `redistrib.backends.jax.lowering`; None for that of the plan's memory limit.
         times: how often the plan runs for an array: once, or for each of its parts.
     """
@@ -119,7 +119,7 @@ class PlanEntry:
     dtype: Any
     count: int = 1
     stacked: bool = False
-    reuses: bool = False
+    reused: bool = False
     schedule: Schedule | None = None
     times: int = 1
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from redistrib.errors import MemoryLimitError
-from redistrib.launches.buckets import Bucket, even_groups
+from redistrib.launches.buckets import Bucket, by_spec, even_groups
 from redistrib.launches.ledger import MemoryLedger
 from redistrib.launches.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
 from redistrib.plans.data import Short
@@ -81,7 +81,7 @@ def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
 def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
     """The sort key of least peak of the leaves of one launch."""
     needs = sum(item.target_bytes + item.loaded_bytes for item in items)
-    net = sum(item.resulting_bytes - (item.freed_bytes if item.donated else 0) for item in items)
+    net = sum(item.resulting_bytes - (item.freed_bytes if item.gives_up_source else 0) for item in items)
     needs += sum(map(_scratch, items)) if scratch is None else scratch
     return least_peak(net, needs)
 
@@ -148,7 +148,7 @@ def _in_order(
         return Short(alive.fullest())
     while queue:
         first = queue[0]
-        group = even_groups([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
+        group = even_groups(by_spec(queue)[0])[0]
         room = memory_limit - _fullest((group,), alive)
         launch: BucketProgram | None = None
         if len(group) > 1 and len(group) * first.target_bytes <= room:
@@ -175,8 +175,8 @@ def _ordered(items: Sequence[LeafMove], scratch: dict[MoveSpec, int]) -> list[Le
     """Leaves in the order of least peak, those of one spec next to one another."""
     number: dict[tuple[MoveSpec, bool], int] = {}
     for item in items:
-        number.setdefault((item.spec, item.donated), len(number))
-    return sorted(items, key=lambda item: (*order([item], scratch[item.spec]), number[item.spec, item.donated]))
+        number.setdefault((item.spec, item.gives_up_source), len(number))
+    return sorted(items, key=lambda item: (*order([item], scratch[item.spec]), number[item.spec, item.gives_up_source]))
 
 
 def _least_limit(queue: Sequence[LeafMove], alive: MemoryLedger, added: dict[MoveSpec, int]) -> int:

@@ -324,12 +324,12 @@ class _Planning:
             planned = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
         sides: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
         before, after = (tuple(device.id for device in planned[0].devices if device not in side) for side in sides)
-        donated, shares_buffers = self._donated[index], False
+        gives_up, shares_buffers = self._donated[index], False
         if self._donate and len({device.process_index for device in planned[0].devices}) > 1:
-            donated, shares_buffers = True, not donated
+            gives_up, shares_buffers = True, not gives_up
         if planned[0].kinds[0] is not None:  # the copy of its source
-            donated, shares_buffers = True, False
-        return LeafMove(index, leaf.path, *planned, donated, before, after, planned[0].parts.count, shares_buffers)
+            gives_up, shares_buffers = True, False
+        return LeafMove(index, leaf.path, *planned, gives_up, before, after, planned[0].parts.count, shares_buffers)
 
     def _batches(self, items: list[LeafMove]) -> tuple[list[LeafBatch], int]:
         """The compiled launches, and the bytes on the fullest device before them."""

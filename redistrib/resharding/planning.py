@@ -168,10 +168,10 @@ class Planner:
         """The entry of a program for leaves of one spec, and its key."""
         spec, count = leaf_spec(group[0]), len(group)
         plan = spec.plan if plan_limit is None else self.plan(spec.ends, spec.dtype, spec.platform, plan_limit)
-        reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
+        reused = buckets.reused(group) and not stacked and plan.source.local_shape == plan.target.local_shape
         planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
-        key = (spec.launched, *planner_key, plan_limit, schedule, count, stacked, reuses)
-        return key, PlanEntry(plan, dtype, count, stacked, reuses, schedule)
+        key = (spec.launched, *planner_key, plan_limit, schedule, count, stacked, reused)
+        return key, PlanEntry(plan, dtype, count, stacked, reused, schedule)
 
     def _program(self, first: LeafMove, keyed: list[tuple[Hashable, PlanEntry]], numbered: bool) -> CompiledBucket:
         spec, entries = leaf_spec(first), [entry for _, entry in keyed]
@@ -326,7 +326,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     """For each group of a bucket whether its leaves travel side by side, in fewer collectives with two more copies."""
     quirks = leaf_spec(groups[0][0]).quirks
     keys = [  # equal for leaves that may travel side by side: tiles that can be coalesced, or one spec
-        coalescing_key(group[0].plan, dtype, quirks) or (group[0].spec, group[0].donated)
+        coalescing_key(group[0].plan, dtype, quirks) or (group[0].spec, group[0].gives_up_source)
         for group, dtype in zip(groups, dtypes, strict=True)
     ]
     small = [
@@ -342,7 +342,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
 
 def _part_of(item: LeafMove) -> LeafMove:
     """A part of a large leaf as a leaf whose source is deleted."""
-    return replace(item, spec=leaf_spec(item).part, donated=True, shares_buffers=False, parts=1)
+    return replace(item, spec=leaf_spec(item).part, gives_up_source=True, shares_buffers=False, parts=1)
 
 
 def leaf_spec(item: LeafMove) -> LeafSpec:

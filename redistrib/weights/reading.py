@@ -132,7 +132,7 @@ class PieceReader:
         if memory_limit is not None and largest > memory_limit:
             raise MemoryLimitError(memory_limit, largest)
         self._weights, self._pieces = weights, pieces
-        self._room = max(AHEAD_BYTES if memory_limit is None else memory_limit, largest)
+        self._most_bytes = max(AHEAD_BYTES if memory_limit is None else memory_limit, largest)
         self._used = 0
         self._changed = threading.Condition()
         self._stopped = False
@@ -209,7 +209,7 @@ class PieceReader:
     def _reserve(self, size: int) -> bool:
         """Wait until there is room for so many bytes; False if reading was stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._used + size <= self._room)
+            self._changed.wait_for(lambda: self._stopped or self._used + size <= self._most_bytes)
             self._used += size
             return not self._stopped
 

@@ -86,8 +86,9 @@ def test_every_leaf_travels_once_in_a_launch_that_is_not_too_large(
     launches = pack_into_buckets(items, least)
     assert sorted(item.index for launch in launches for group in launch for item in group) == list(range(len(items)))
     for launch in launches:
-        assert len({(item.spec, item.donated) for group in launch for item in group}) == len(launch)
-        assert all((item.spec, item.donated) == (group[0].spec, group[0].donated) for group in launch for item in group)
+        kinds_of = [{(item.spec, item.gives_up_source) for item in group} for group in launch]
+        assert all(len(found) == 1 for found in kinds_of)
+        assert len(set[Any]().union(*kinds_of)) == len(launch)
         number = sum(map(len, launch))
         assert number == 1 or (number <= BUCKET_LEAVES and size(launch) <= BUCKET_BYTES)
 
@@ -173,11 +174,11 @@ def test_what_frees_memory_travels_first() -> None:
     )
     even = Moving(PLANS[256])
     items = [
-        LeafMove(0, "grow", grow, DEVICES, donated=True),
+        LeafMove(0, "grow", grow, DEVICES, gives_up_source=True),
         LeafMove(1, "undonated", shrink, DEVICES),
-        LeafMove(2, "large", large, DEVICES, donated=True),
-        LeafMove(3, "even", even, DEVICES, donated=True),
-        LeafMove(4, "shrink", shrink, DEVICES, donated=True),
+        LeafMove(2, "large", large, DEVICES, gives_up_source=True),
+        LeafMove(3, "even", even, DEVICES, gives_up_source=True),
+        LeafMove(4, "shrink", shrink, DEVICES, gives_up_source=True),
     ]
     for several in itertools.permutations(items):
         alive = MemoryLedger()
@@ -190,7 +191,7 @@ def test_what_frees_memory_travels_first() -> None:
         for batch in batches:
             (item,) = batch.items
             expected.append(before + 10**6)
-            before += item.target_bytes - item.source_bytes * item.donated
+            before += item.target_bytes - item.source_bytes * item.gives_up_source
         assert [batch.peak_bytes for batch in batches] == expected
 
 
@@ -214,7 +215,7 @@ def test_a_limit_that_the_fastest_programs_do_not_keep_within_has_leaves_travel_
 ):
     """By what the fastest take, `first` goes first, and does not fit; `second` frees room for it."""
     first, second = Costly(100, 50, fast=10, frugal=10), Costly(100, 40, fast=40, frugal=0)
-    items = [LeafMove(k, str(k), spec, DEVICES, donated=True) for k, spec in enumerate((first, second))]
+    items = [LeafMove(k, str(k), spec, DEVICES, gives_up_source=True) for k, spec in enumerate((first, second))]
 
     def within(item: LeafMove, room: int) -> Program | Short:
         spec = item.spec

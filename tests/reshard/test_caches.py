@@ -164,7 +164,7 @@ def test_no_plan_is_remembered_for_another_tree() -> None:
 def loads_of(plan: Any) -> list[Any]:
     """All that the programs of a tree's plan do."""
     return [
-        (entry.plan.to_json(), entry.dtype, entry.count, entry.stacked, entry.reuses)
+        (entry.plan.to_json(), entry.dtype, entry.count, entry.stacked, entry.reused)
         for batch in plan.batches
         for entry in batch.program.entries
     ]

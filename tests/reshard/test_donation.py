@@ -194,11 +194,9 @@ def test_launches_of_tied_and_of_donated_leaves_have_programs_of_their_own() -> 
         leaves = [jax.device_put(np.asarray(leaf), ROWS) if leaf is single else tied for leaf in leaves]
         plan = rd.reshard_plan(leaves, TURNED_ROWS, donate=True)
         assert len({id(batch.program) for batch in plan.batches}) == 2
-        assert {entry.reuses for batch in plan.batches for entry in batch.program.entries} == {False, True}
-        for reuses, donated in [
-            (entry.reuses, item.donated) for batch in plan.batches for group, entry in batch.parts for item in group
-        ]:
-            assert reuses == donated
+        assert {entry.reused for batch in plan.batches for entry in batch.program.entries} == {False, True}
+        for group, entry in (part for batch in plan.batches for part in batch.parts):
+            assert {item.gives_up_source for item in group} == {entry.reused}
 
 
 @pytest.mark.parametrize("limit", [None, "1MiB"])
@@ -220,7 +218,8 @@ def test_what_stays_where_it_is_outlives_its_source() -> None:
     moved = rd.reshard(source, TURNED_ROWS, donate=True)
     assert alive(kept)
     assert alive(moved)
-    assert rd.reshard_plan(kept, TURNED_ROWS, donate=True).batches[0].items[0].donated  # its source was given up
+    (batch,) = rd.reshard_plan(kept, TURNED_ROWS, donate=True).batches
+    assert batch.items[0].gives_up_source  # its source was given up before
     again = rd.reshard(kept, TURNED_ROWS, donate=True)
     assert kept.is_deleted()
     assert alive(again)

@@ -56,11 +56,11 @@ def require_equal(
 ) -> tuple[LatencyBandwidth | None, int | None]:
     """Refuse arguments that differ between ranks, and return the profile and the limit."""
     require_communicator(comm)
-    model, room, problem, call = None, None, None, dict[str, str]()
+    model, limit_bytes, problem, call = None, None, None, dict[str, str]()
     try:
         model = None if machine is None else selection.profile_of_transports(machine)
-        digest, room = compared_arguments(kind, runnable, sort, digest_of, limit)
-        call = {kind: digest, "memory_limit": repr(room), "machine": repr(model), "transport": repr(transport)}
+        digest, limit_bytes = compared_arguments(kind, runnable, sort, digest_of, limit)
+        call = {kind: digest, "memory_limit": repr(limit_bytes), "machine": repr(model), "transport": repr(transport)}
     except RedistribError as error:
         problem = error
     agree(comm.allgather, comm.rank, problem, call, way_out=", a plan for example by comm.bcast(plan.to_json())")
@@ -68,7 +68,7 @@ def require_equal(
         raise CommunicatorError(
             f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
         )
-    return model, room
+    return model, limit_bytes
 
 
 def require_communicator(comm: Any) -> None:

@@ -215,10 +215,10 @@ class Executor(CommunicatorOwner):
         # Pages of another rank that a rank writes count as its resident memory, and so does the shared block behind a
         # private `out`.
         behind = self._target_bytes
-        room = shared.free_shared_memory()
+        free_bytes = shared.free_shared_memory()
         in_staging = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
         needed = self._groups.host.size * (2 * self._target_bytes + middle + in_staging) if stages else 0
-        fits = self._lasting and self.comm.allreduce(room is None or needed * 1.1 < room, MPI.LAND)
+        fits = self._lasting and self.comm.allreduce(free_bytes is None or needed * 1.1 < free_bytes, MPI.LAND)
         rows = np.zeros((len(stages), 6), np.int64)
         for k, stage in enumerate(stages):
             partners = stage.partners
@@ -273,8 +273,8 @@ class Executor(CommunicatorOwner):
             self._new_block()
 
     def _new_block(self) -> SharedTile:
-        room = shared.free_shared_memory()
-        short = room is not None and room < self._groups.host.size * self._target_bytes
+        free_bytes = shared.free_shared_memory()
+        short = free_bytes is not None and free_bytes < self._groups.host.size * self._target_bytes
         if self.comm.allreduce(short or len(self._blocks) >= _ACCEPTS, MPI.LOR):
             raise CommunicatorError(
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "

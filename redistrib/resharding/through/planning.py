@@ -201,7 +201,7 @@ class _Item:
     devices: Hashable
     source_bytes: int
     target_bytes: int
-    donated: bool = False
+    gives_up_source: bool = False
 
 
 def _items(results: Sequence[_Result], sources: Sequence[_Array], dtypes: Sequence[str]) -> list[_Item]:

@@ -111,7 +111,7 @@ class CompiledBucket:
     def _lower(self, movers: Sequence[_Placed]) -> CompiledMove:
         count = len(self._numbers)
         scalars = [rows(self.devices, (), np.int32)] * count
-        reused = [count + k for k, entry in enumerate(self._entries()) if entry.reuses]
+        reused = [count + k for k, entry in enumerate(self._entries()) if entry.reused]
         return CompiledMove(_moving(movers, count), self.devices, [*scalars, *self._rows], tuple(self._rows), reused)
 
     def _entries(self) -> Iterator[PlanEntry]:

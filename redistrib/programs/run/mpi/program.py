@@ -263,12 +263,12 @@ class ProgramExecutor(CommunicatorOwner):
         if group is None:
             return None
         limit, model, transport = self._options
-        room = None if limit is None else limit - beside
-        key = (digest_of(plan), members, room)
+        plan_limit = None if limit is None else limit - beside
+        key = (digest_of(plan), members, plan_limit)
         if key not in self._plans:
             try:
                 self._plans[key] = Executor(
-                    plan, group, memory_limit=room, machine=model, transport=transport, lasting=limit is None
+                    plan, group, memory_limit=plan_limit, machine=model, transport=transport, lasting=limit is None
                 )
             except MemoryLimitError as error:
                 raise _too_little(limit or 0, error.least + beside) from None
