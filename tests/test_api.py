@@ -174,7 +174,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ("[2{x}8]", "[8]", {"x": 4}),
         {"machine": "fast"},
         errors.ChoiceError,
-        "no machine 'fast'; give a cost model, the path of a profile, or one of the names 'paper', 'exact', 'tpu', "
+        "no machine 'fast'; give a CostModel, the path of a profile, or one of the names 'paper', 'exact', 'tpu', "
         "'gpu', 'cpu', 'gloo', 'v100', 'a100', 'h100', 'h200', 'b200', 'gb200', 'mi300x', 'v4', 'v5e', 'v5p' and 2 "
         "more",
     ),

@@ -38,7 +38,7 @@ def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
     plan = rd.synthesize(*SWAP, machine="paper", algorithm="paper")
     lines = explain(plan).splitlines()
     assert lines[-1] == (
-        "The plan receives 264 elements, 2.13 times the lower bound of 124; the cost model 'paper' prices fewer or "
+        "The plan receives 264 elements, 2.13 times the lower bound of 124; machine='paper' prices fewer or "
         "larger collectives below the difference."
     )
     assert (

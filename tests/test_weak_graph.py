@@ -63,7 +63,7 @@ def test_an_edge_says_what_it_does() -> None:
 
 def test_a_model_of_ones_own_must_be_given() -> None:
     plan = rd.synthesize(*SWAP, machine=PaperCost(name="mine"))
-    with pytest.raises(ChoiceError, match=r"^no machine 'mine'; give a cost model, the path of a profile, or one of"):
+    with pytest.raises(ChoiceError, match=r"^no machine 'mine'; give a CostModel, the path of a profile, or one of"):
         weak_graph(plan)
     assert len(weak_graph(plan, PaperCost())) == len(weak_graph(plan, "exact"))
 

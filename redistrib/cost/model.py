@@ -136,7 +136,7 @@ class Prices(ABC):
 
 def no_price(model: CostModel) -> ProfileError:
     """The error for a model under which plans cannot be compared."""
-    return ProfileError(f"the cost model {model.name!r} gives no plan a finite cost; every price must be a number")
+    return ProfileError(f"machine={model.name!r} gives no plan a finite cost; every price must be a number")
 
 
 @dataclass(frozen=True)

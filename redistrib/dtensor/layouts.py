@@ -73,12 +73,12 @@ class Options:
 
     Attributes:
         memory_limit: bytes per rank for source, target and all memory between; None for no limit.
-        cost_model: as for `redistrib.synthesize`; None for the preset of the mesh's devices.
+        machine: as for `redistrib.synthesize`; None for the preset of the mesh's devices.
         topology: the host of every rank of the default group, as numbers or names; None if unknown.
     """
 
     memory_limit: int | None = None
-    cost_model: Any = None
+    machine: Any = None
     topology: tuple[Hashable, ...] | None = None
 
 

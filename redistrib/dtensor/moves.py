@@ -126,7 +126,7 @@ def _reduced(spec: RedistributeSpec) -> DTensorLayout | None:
 
 def _planned(spec: RedistributeSpec) -> Planned:
     (source_type, source_mesh), (target_type, target_mesh) = spec.typed(spec.source), spec.typed(spec.target)
-    model = spec.options.cost_model
+    model = spec.options.machine
     if model is None:
         model = "gloo" if spec.source.mesh.device_type == "cpu" else "gpu"
     hosts = spec.options.topology

@@ -16,13 +16,13 @@ class ChoiceError(RuleBroken):
     >>> rd.synthesize("[8]", "[8]", "x=2", machine="warp")
     Traceback (most recent call last):
         ...
-    redistrib.errors.ChoiceError: no machine 'warp'; give a cost model, the path of a profile, or one of the names \
+    redistrib.errors.ChoiceError: no machine 'warp'; give a CostModel, the path of a profile, or one of the names \
 'paper', 'exact', 'tpu', 'gpu', 'cpu', 'gloo', 'v100', 'a100', 'h100', 'h200', 'b200', 'gb200', 'mi300x', 'v4', 'v5e', \
 'v5p' and 2 more
     """
 
     wordings: ClassVar = {
-        "unknown machine": "no machine {value!v}; give a cost model, the path of a profile, or one of the names "
+        "unknown machine": "no machine {value!v}; give a CostModel, the path of a profile, or one of the names "
         "{known!l}",
         "unknown objective": "no objective {value!v}; give one of {known!l}",
         "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",

@@ -108,8 +108,8 @@ def explain(plan: Plan) -> str:
         verdict = "The plan receives exactly the lower bound: no plan can receive less."
     else:
         verdict = (
-            f"The plan receives {received:,} elements, {received / bound:.2f} times the lower bound of {bound:,}; the "
-            f"cost model {plan.cost_model!r} prices fewer or larger collectives below the difference."
+            f"The plan receives {received:,} elements, {received / bound:.2f} times the lower bound of {bound:,}; "
+            f"machine={plan.cost_model!r} prices fewer or larger collectives below the difference."
             if bound
             else f"The plan receives {received:,} elements where none are needed."
         )
@@ -136,7 +136,7 @@ def _between_devices(plan: Plan) -> list[str]:
     return [
         table,
         f"{plan.crossing:,} elements cross from the source's devices to others, {times}: several devices pull the "
-        f"same; the cost model {plan.cost_model!r} prices that below having them share it out.",
+        f"same; machine={plan.cost_model!r} prices that below having them share it out.",
     ]
 
 
@@ -163,7 +163,7 @@ def _explain_sums(plan: Plan) -> str:
         else ""
     )
     return (
-        f"{table}\nThe plan receives {received:,} elements{times}, from {source} to {target}; either the cost "
-        f"model {plan.cost_model!r} prices fewer or larger collectives below the difference, or tiles of one size "
+        f"{table}\nThe plan receives {received:,} elements{times}, from {source} to {target}; either "
+        f"machine={plan.cost_model!r} prices fewer or larger collectives below the difference, or tiles of one size "
         f"cannot reach it.{open_end}"
     )

@@ -29,7 +29,7 @@ class Leaf:
     """One leaf of the tree.
 
     Attributes:
-        path: as JAX prints paths; empty for a tree that is one array.
+        path: its text by `path_text`; empty for a tree that is one array.
         value: the leaf.
         target: the sharding of the result.
         source: the sharding by the caller's `source`; None for that of the value.

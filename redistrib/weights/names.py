@@ -30,12 +30,12 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
         (".".join(map(_name_of, path)), path_text(whole), leaf)
         for path, (whole, leaf) in zip(paths, pairs, strict=True)
     ]
-    names: set[str] = set()
-    for name, _, _ in result:
-        _check_unicode(name)
-        if name in names:
-            raise LeafError(name, "two leaves of the tree have this name; rename one of them")
-        names.add(name)
+    owners: dict[str, str] = {}
+    for name, path, _ in result:
+        _check_unicode(name, path)
+        if name in owners:
+            raise LeafError(path, f"it has the name {shown(name)}, as leaf {owners[name]}; rename one of them")
+        owners[name] = path
     return result, structure
 
 
@@ -61,16 +61,16 @@ def renamed(names: Iterable[str], rename: Rename) -> dict[str, str]:
             continue
         if not isinstance(new, str):
             raise LeafError(name, f"rename= makes it {shown(new)}; give a text, or None to leave it out")
-        _check_unicode(new)
+        _check_unicode(new, new)
         if new in owners:
             raise LeafError(name, f"rename= makes it {shown(new)}, and {owners[new]} too; give each its own")
         owners[new], result[name] = name, new
     return result
 
 
-def _check_unicode(name: str) -> None:
+def _check_unicode(name: str, leaf: str) -> None:
     if not is_unicode(name):
-        raise LeafError(ascii(name), "the name has half of a surrogate pair, which no file stores; rename the leaf")
+        raise LeafError(ascii(leaf), "the name has half of a surrogate pair, which no file stores; rename the leaf")
 
 
 def is_unicode(text: str) -> bool:

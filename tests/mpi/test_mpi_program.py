@@ -45,7 +45,7 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message(ranks):
         message["no profile"] == "ProfileError: rank 2: cannot read the profile nowhere.json: No such file or directory"
     )
     assert message["odd profile"].startswith(
-        "ChoiceError: no machine 7; give a cost model, the path of a profile, or one of"
+        "ChoiceError: no machine 7; give a CostModel, the path of a profile, or one of"
     )
     assert "rank 3 gives another machine" in message["profiles"]
     for how in ("shared", "packed", "datatypes"):

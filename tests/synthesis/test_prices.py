@@ -53,7 +53,7 @@ def test_prices_are_finite_numbers(price: float, algorithm: str, limit: int | No
             machine=Priceless(price=price),
             memory_limit=limit,
         )
-    assert str(caught.value) == "the cost model 'mine' gives no plan a finite cost; every price must be a number"
+    assert str(caught.value) == "machine='mine' gives no plan a finite cost; every price must be a number"
 
 
 def test_a_limit_below_the_one_plan_there_is() -> None:

@@ -151,7 +151,7 @@ def test_a_machine_is_a_name_a_model_a_file_or_an_object(tmp_path: Path) -> None
     assert {name: cost_model(name) for name in MACHINES} == {name: found.links for name, found in MACHINES.items()}
     assert cost_model(MACHINES["h100"]) is cost_model("h100") is machine("h100").links
     for wrong in (7, [1], None, "mine"):
-        with pytest.raises(errors.ChoiceError, match=f"^no machine {re.escape(repr(wrong))}; give a cost model, the "):
+        with pytest.raises(errors.ChoiceError, match=f"^no machine {re.escape(repr(wrong))}; give a CostModel, the "):
             cost_model(wrong)  # type: ignore[arg-type]
     for odd in ({"x": {1}}, {1: object()}):
         text = f"{odd!r} is no profile; give what `redistrib calibrate` writes"

@@ -305,8 +305,8 @@ def test_paths_and_names_that_no_file_has(tmp_path: Path) -> None:
             with pytest.raises(WeightsFileError, match=message) as caught:
                 call(path, {})
             assert len(str(caught.value)) < 1500
-    with pytest.raises(LeafError, match=r"leaf 'a.ud800': the name has half of a surrogate pair"):
-        rd.load(written(tmp_path, {"a": np.ones(3, np.float32)}), {"a\ud800": everywhere()})
+    with pytest.raises(LeafError, match=r"leaf 'b/a.ud800': the name has half of a surrogate pair"):
+        rd.load(written(tmp_path, {"a": np.ones(3, np.float32)}), {"b": {"a\ud800": everywhere()}})
 
 
 def test_indexes_that_name_what_is_no_file(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ({"scale": 3}, LeafError, "leaf scale: 3 is no jax.sharding.Sharding"),
         ({"scale": np.ones((2, 2))}, LeafError, "leaf scale: ndarray of shape .2, 2. is no jax.sharding.Sharding"),
         ({"*.q": 3}, LeafError, "leaf layers.0.attn.q: 3 is no jax.sharding.Sharding"),
-        ({"a": {"b": cut}, "a.b": cut}, LeafError, "two leaves of the tree have this name"),
+        ({"a": {"b": cut}, "a.b": cut}, LeafError, "leaf a.b: it has the name 'a.b', as leaf a/b; rename one"),
     ):
         with pytest.raises(error, match=message):
             rd.load(path, tree)

@@ -130,8 +130,8 @@ class Machine:
     def __post_init__(self) -> None:
         if self.links.unit != "seconds":
             raise ProfileError(
-                f"the cost model {self.links.name!r} counts {self.links.unit}, and a simulation needs seconds; take a "
-                f"latency-bandwidth model, such as 'tpu' or 'gpu'"
+                f"machine={self.links.name!r} counts {self.links.unit}, and a simulation needs seconds; take a "
+                "machine with seconds, such as 'tpu' or 'gpu'"
             )
 
     @property

@@ -294,12 +294,12 @@ def test_the_table_has_the_operations_that_take_longest_first() -> None:
 
 @pytest.mark.parametrize("machine", ["nowhere", None, ["v100"]])
 def test_no_such_machine(machine: object) -> None:
-    with pytest.raises(ChoiceError, match=f"^no machine {re.escape(repr(machine))}; give a cost model, the path of a "):
+    with pytest.raises(ChoiceError, match=f"^no machine {re.escape(repr(machine))}; give a CostModel, the path of a "):
         rd.simulate(product(16), machine)  # type: ignore[arg-type]
 
 
 def test_what_counts_elements_is_no_machine_to_simulate() -> None:
-    with pytest.raises(ProfileError, match=r"^the cost model .exact. counts elements, and"):
+    with pytest.raises(ProfileError, match=r"^machine=.exact. counts elements, and"):
         rd.simulate(product(16), "exact")
 
 
@@ -319,8 +319,8 @@ def test_a_model_that_counts_elements_is_refused() -> None:
     with pytest.raises(
         ProfileError,
         match=exactly(
-            "the cost model 'exact' counts elements, and a simulation needs seconds; take a "
-            "latency-bandwidth model, such as 'tpu' or 'gpu'"
+            "machine='exact' counts elements, and a simulation needs seconds; take a "
+            "machine with seconds, such as 'tpu' or 'gpu'"
         ),
     ):
         rd.simulate(product(16), ExactCost())
