@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 
 from redistrib.backends.jax.memory_kinds import in_default, of_device
 from redistrib.plans.dtypes import dtype_of
@@ -49,11 +48,3 @@ def put(target: TargetTensor, pieces: Sequence[BoxPiece], reader: PieceReader) -
         reader.release(piece.nbytes)
     arrays = [tiles[device] for device in boxes]
     return jax.make_array_from_single_device_arrays(stored.shape, sharding, arrays, dtype=dtype)
-
-
-def from_host(values: np.ndarray, target: TargetTensor) -> jax.Array:
-    """The array of a tensor that this process has whole, in the default memory of its devices."""
-    sharding = in_default(target.sharding)
-    indices = sharding.addressable_devices_indices_map(values.shape)
-    tiles: Sequence[jax.Array] = [jax.device_put(values[index], device) for device, index in indices.items()]
-    return jax.make_array_from_single_device_arrays(values.shape, sharding, tiles, dtype=values.dtype)

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax import memory_copies, memory_kinds
 from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.host_values import from_host
 from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on, text_of
@@ -34,7 +35,7 @@ from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.ahead import BatchesAhead
 from redistrib.weights.batches import Batch, CutArray, in_batches, line_of_landing, pieces_of
-from redistrib.weights.direct import from_host, put, tile_pieces
+from redistrib.weights.direct import put, tile_pieces
 from redistrib.weights.folders import path_of
 from redistrib.weights.headers import WeightFiles
 from redistrib.weights.landing import landing, spread
@@ -326,7 +327,8 @@ class _LoadCall:
             values = data[place : place + stored.nbytes].view(dtype_of(stored.dtype)).reshape(stored.shape)
             place += stored.nbytes
             for k in by_name[stored.name]:
-                results[k] = cast(from_host(values, tree.tensors[k]), tree.tensors[k].dtype)
+                target = tree.tensors[k]
+                results[k] = cast(from_host(values, memory_kinds.in_default(target.sharding)), target.dtype)
         return results
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.errors import WeightsFileError
 from redistrib.errors.base import shown
+from redistrib.launches import times
 from redistrib.weights.folders import FolderFiles, files_in, is_name, kind_of
 from redistrib.weights.headers import (
     DTYPES,
@@ -30,7 +31,6 @@ from redistrib.weights.notes import packed, unpacked
 from redistrib.weights.open_files import LocalFile, Stamp, opened, settled_stamp
 
 ATTEMPTS = 100  # to open the files of a folder while others replace them: two writers without a pause may win ten
-PAUSE = 0.01  # seconds between attempts
 
 
 class OpenWeights:
@@ -194,7 +194,7 @@ def _settled(attempt: Callable[[bool], OpenWeights | None]) -> OpenWeights:
         weights = attempt(not left)
         if weights is not None:
             return weights
-        time.sleep(PAUSE)
+        time.sleep(times.RETRY_SECONDS)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from redistrib.errors import WeightsFileError
+from redistrib.launches import times
 from redistrib.weights.folders import ALONE, INDEX, files_in, shard_names
 from redistrib.weights.opening import read_weight_map
 from redistrib.weights.writing import NewFile
@@ -29,8 +30,6 @@ from redistrib.weights.writing import NewFile
 _TEMPORARY = re.compile(r"\.redistrib-[0-9a-f]{16}\.partial")  # names of temporary folders
 _TURN = ".redistrib.lock"  # the file whose lock a save holds while its files take their places
 _LOCK = "lock"  # in a temporary folder
-WAIT_SECONDS = 60  # for other saves into the folder
-_PAUSE = 0.01  # seconds between attempts to lock
 
 
 def temporary_folder(folder: Path, token: str) -> Path:
@@ -85,7 +84,7 @@ class NewFiles:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._temporary)
             with contextlib.suppress(FileNotFoundError):  # another save took it for what a crash has left
-                self._locked, _ = _locked(self._temporary / _LOCK, WAIT_SECONDS)
+                self._locked, _ = _locked(self._temporary / _LOCK, times.SAVE_SECONDS)
 
     def place(self) -> None:
         """Put the files into their places, over earlier ones."""
@@ -102,7 +101,7 @@ class NewFiles:
 
     def _place_in_folder(self, index_of: Callable[[Sequence[str]], bytes]) -> None:
         with saying_path(self._folder):
-            turn, held = _locked(self._folder / _TURN, WAIT_SECONDS)
+            turn, held = _locked(self._folder / _TURN, times.SAVE_SECONDS)
         try:
             _check_replaceable(self._folder)
             present = files_in(self._folder)
@@ -180,14 +179,15 @@ def _locked(path: Path, seconds: float) -> tuple[int, bool]:
     Raises:
         OSError: if it cannot be created, or another process holds its lock for so long.
     """
-    deadline = time.monotonic() + seconds
+    waits = times.pauses(seconds, times.RETRY_SECONDS, times.RETRY_SECONDS)
     while True:
-        descriptor, locks = os.open(path, os.O_RDWR | os.O_CREAT, 0o666), True
+        descriptor, locks, pause = os.open(path, os.O_RDWR | os.O_CREAT, 0o666), True, times.RETRY_SECONDS
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() >= deadline:
+                pause = next(waits, 0.0)
+                if not pause:
                     raise OSError("another save into the folder goes on") from None
             except OSError:
                 locks = False
@@ -200,7 +200,7 @@ def _locked(path: Path, seconds: float) -> tuple[int, bool]:
             os.close(descriptor)
             raise
         os.close(descriptor)
-        time.sleep(_PAUSE)
+        time.sleep(pause)
 
 
 def _unlock(descriptor: int) -> None:

@@ -26,6 +26,7 @@ from safetensors.numpy import load_file, save_file
 
 import redistrib as rd
 from redistrib.errors import WeightsFileError
+from redistrib.launches import times
 from redistrib.weights import open_files, placing
 from redistrib.weights.folders import INDEX, files_in
 from redistrib.weights.open_files import LocalFile
@@ -222,7 +223,7 @@ def test_without_locks_a_save_works_and_leaves_what_may_be_alive(
 
 def test_a_folder_that_is_being_replaced_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path, 1, SHARDS)
-    monkeypatch.setattr(placing, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(times, "SAVE_SECONDS", 0.05)
     other, _ = placing._locked(tmp_path / ".redistrib.lock", 0)
     with pytest.raises(WeightsFileError, match="another save into the folder goes on; nothing has been saved"):
         saved(tmp_path, 2, SHARDS)
