@@ -9,7 +9,6 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -236,13 +235,9 @@ INLINED = {
     "custom_lin": "jaxpr",
 }
 
-# A file of the library that binds an equation where the user calls it, and those that trace the user's function.
-_NOT_THE_USERS = str(Path("redistrib", "programs", "rules", "constraints.py"))
-_TRACING = (
-    str(Path("redistrib", "programs", "rules", "called.py")),
-    str(Path("redistrib", "programs", "rules", "inline.py")),
-    str(Path("redistrib", "resharding", "through", "prepared.py")),
-)
+# Files that bind an equation where the user calls them, and those that trace the user's function; `source_line` passes
+# over the first, and finds no user beyond the second. They enter themselves.
+BINDING_FILES, TRACING_FILES = set[str](), set[str]()
 
 
 def bind(primitive: Any, operands: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
@@ -270,11 +265,10 @@ def _line_of(traceback: Any) -> str:
     from jax._src import source_info_util
 
     for frame in source_info_util.user_frames(traceback):
-        name = frame.file_name
-        if name.endswith(_TRACING):
+        if frame.file_name in TRACING_FILES:
             break
-        if not name.endswith(_NOT_THE_USERS):
-            return f"{name}:{frame.start_line}"
+        if frame.file_name not in BINDING_FILES:
+            return f"{frame.file_name}:{frame.start_line}"
     return ""
 
 

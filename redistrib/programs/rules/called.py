@@ -13,8 +13,10 @@ from typing import Any
 import jax
 from jax.extend import core as jex
 
-from redistrib.backends.jax.private import is_as_traced
+from redistrib.backends.jax.private import TRACING_FILES, is_as_traced
 from redistrib.programs.rules.equation import CallRule
+
+TRACING_FILES.add(__file__)
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 

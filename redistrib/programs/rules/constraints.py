@@ -14,10 +14,13 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
 
+from redistrib.backends.jax.private import BINDING_FILES
 from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.programs.ir.graph import Operation, Pinned
 from redistrib.programs.rules.equation import ArrayForm, Atom, Equation, Lit, form_of
+
+BINDING_FILES.add(__file__)
 
 _Tree = TypeVar("_Tree")
 

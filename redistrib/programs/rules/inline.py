@@ -13,7 +13,7 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.memory_kinds import of_host
 from redistrib.backends.jax.names import REDISTRIBUTE
-from redistrib.backends.jax.private import INLINED, source_line
+from redistrib.backends.jax.private import INLINED, TRACING_FILES, source_line
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.loops import LoopScope
@@ -56,6 +56,8 @@ from redistrib.programs.rules.repeated import Repeated
 from redistrib.programs.rules.shard_maps import REGION, region
 from redistrib.programs.rules.traced import Traced, TraceOptions
 from redistrib.programs.rules.unrolled import unrolled
+
+TRACING_FILES.add(__file__)
 
 
 def trace(

@@ -14,6 +14,7 @@ from redistrib.backends.jax.buckets.compiled import is_packed
 from redistrib.backends.jax.contexts import in_own_context, untraced_context
 from redistrib.backends.jax.host_values import digest_of_host_value
 from redistrib.backends.jax.meetings import Meeting
+from redistrib.backends.jax.private import TRACING_FILES
 from redistrib.backends.jax.tree_paths import path_text
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
@@ -27,6 +28,8 @@ from redistrib.resharding.through.function import TracedFunction, abstract
 from redistrib.resharding.through.planning import plan_of
 from redistrib.resharding.through.value import ThroughBucket, ThroughPlan
 from redistrib.resharding.wide import is_wide
+
+TRACING_FILES.add(__file__)
 
 _WAY_OUT = "place a value that every process has first, by reshard without through="
 _PLANS: Cache[Any] = Cache(64)  # by the function's structure, shardings, paths and options
