@@ -145,8 +145,7 @@ def of_decided(propagation: Propagation, number: int, machine: Machine | None, k
             size = stored_bytes(operation, signature.ins, signature.outs, kernel)
         dtypes = (propagation.arrays[name].dtype for name in operation.ins)
         flops = int(part.cut.local_size * part.nest.flops)
-        if kernel is not None and kernel.again != 1:
-            flops = round(kernel.again * flops)
+        flops = flops if kernel is None else kernel.flops(flops)
 
         def held(read: int) -> int:
             elements = math.prod(signature.ins[read].local_shape)

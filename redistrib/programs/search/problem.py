@@ -253,12 +253,9 @@ class SearchProblem:
                 continue
             names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
             whole = (self.machine.bytes_of(math.prod(arrays[name].shape), arrays[name].dtype) for name in names)
-            size = sum(whole) // devices
+            size, flops = sum(whole) // devices, operation.nest.work
             if kernel is not None:
-                size = kernel.share(devices)
-            flops = operation.nest.work
-            if kernel is not None:
-                flops = round(kernel.again * flops)
+                size, flops = kernel.share(devices), kernel.flops(flops)
             ins = [arrays[name] for name in operation.ins]
             held = lambda k, ins=ins: self.machine.bytes_of(math.prod(ins[k].shape), ins[k].dtype) // devices  # noqa: E731
             dtypes = (array.dtype for array in ins)

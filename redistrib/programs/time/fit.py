@@ -10,6 +10,7 @@ import numpy as np
 
 from redistrib.cost.fit import solved
 from redistrib.errors import ProfileError
+from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.ir.work import CLASSES, UNITS
 from redistrib.programs.time.machine import Rates, RatesForm
 from redistrib.report import Printed, rendered
@@ -41,7 +42,7 @@ class OperationSample:
     @property
     def units(self) -> int:
         """What its class counts."""
-        return self.bytes if self.work == "transpose" else self.flops
+        return self.bytes if self.work == WorkClass.TRANSPOSE else self.flops
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def fit_rates(samples: Sequence[OperationSample], form: RatesForm = "sum") -> Ra
     dtypes = _speeds([one for one in every if one.dtype and not one.work], launch, lambda one: one.dtype)
     classed = [one for one in every if one.work]
     classes = _speeds(classed, launch, lambda one: one.work)
-    for name in [name for name in classes if name != "transpose"]:
+    for name in [name for name in classes if name != WorkClass.TRANSPOSE]:
         own = [one for one in classed if one.work == name]
         slower = statistics.geometric_mean(max(_net(one, launch) * bandwidth / max(one.bytes, 1), 1e-9) for one in own)
         if slower < _BY_MEMORY:

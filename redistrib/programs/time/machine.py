@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from redistrib.cost.model import CostModel
 from redistrib.errors import DtypeError, ProfileError
 from redistrib.plans.dtypes import bits_of, packed_bytes
+from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.ir.work import CLASSES
 
 RatesForm: TypeAlias = Literal["roofline", "sum"]
@@ -73,9 +74,14 @@ class Rates:
             flops: operations.
             work: its class, if it has one.
         """
-        memory = size / self.bandwidth if work != "transpose" else size / self.classes.get(work, self.bandwidth)
+        is_turned = work == WorkClass.TRANSPOSE
+        memory = size / (self.classes.get(work, self.bandwidth) if is_turned else self.bandwidth)
         arithmetic = flops / self.classes.get(work, self.flops)
         return self.launch + (max(memory, arithmetic) if self.form == "roofline" else memory + arithmetic)
+
+    def of_kernel(self, size: int, flops: int, work: str = "") -> float:
+        """As `seconds`, of an operation that is a kernel: a transposition is a copy, and has no class."""
+        return self.seconds(size, flops, "" if work == WorkClass.TRANSPOSE else work)
 
     def inside(self, units: int, work: str) -> float:
         """Seconds that an operation adds to a kernel that computes it on the way: none, unless its class has a rate.
@@ -190,13 +196,13 @@ class Machine:
             size: bytes that it reads and writes.
             flops: its floating-point operations.
             launches: whether it is launched alone, and no part of another kernel.
-            work: its class, see `redistrib.programs.ir.work`.
+            work: its class, see `redistrib.programs.ir.work`; a transposition is a copy.
 
         Raises:
             ProfileError: if the machine has no rates for it.
         """
         rates = self.rates_of(operation, dtypes)
-        return rates.seconds(size, flops, work) - (0.0 if launches else rates.launch)
+        return rates.of_kernel(size, flops, work) - (0.0 if launches else rates.launch)
 
 
 def _widest(dtypes: Iterable[str], rates: Mapping[str, float]) -> str:

@@ -81,14 +81,13 @@ def height_of(op: Move, program: ProgramData, stages: Iterable[PricedStage]) -> 
 
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
-    """A computation, its arrays read and written once. Fused operations have no class of work, nor has a copy."""
+    """A computation, its arrays read and written once. Fused operations have no class of work."""
     if isinstance(op, KernelPart):
         return [PricedStage(op.name, op.seconds)]
     read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(value.tile_bytes for _, value in op.outs)
     dtypes = (program.values[name].dtype for _, name in op.ins)
     work = work_of(op.record, op.parts[0].nest) if machine.classes and len(op.parts) == 1 else ""
-    work = "" if work == "transpose" else work
     seconds = machine.seconds_of(op.name, dtypes, read + written, op.flops, work=work)
     return [PricedStage(op.name, seconds)]
 

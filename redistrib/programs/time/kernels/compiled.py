@@ -238,13 +238,14 @@ class _Kernels:
     def _seconds(self, op: Compute, operation: Operation, kernel: Kernel) -> float:
         """Seconds of a device's part of an operation."""
         machine, ins = self.compiled.machine, [self.program.values[name] for _, name in op.ins]
-        flops = op.flops if kernel.again == 1 else round(kernel.again * op.flops)
         size = stored_bytes(operation, [value.type for value in ins], [value.type for _, value in op.outs], kernel)
 
         def held(read: int) -> int:
             return machine.bytes_of(ins[read].type.local_size, ins[read].dtype)
 
-        return seconds_of(machine, operation, kernel, (value.dtype for value in ins), size, flops, held)
+        return seconds_of(
+            machine, operation, kernel, (value.dtype for value in ins), size, kernel.flops(op.flops), held
+        )
 
 
 def _in_one_pass(ops: Sequence[Op], parts: Sequence[KernelPart]) -> list[Op]:

@@ -68,6 +68,10 @@ class Kernel(NamedTuple):
     again: float = 1.0
     strides: bool = False
 
+    def flops(self, once: int) -> int:
+        """Its floating-point operations, of which its arithmetic done once takes so many."""
+        return once if self.again == 1 else round(self.again * once)
+
     def share(self, devices: int = 1) -> int:
         """Bytes that a device reads and writes at least, of several that share the work evenly."""
         return sum(read.size // devices for read in self.reads) + self.written // devices

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import bits_of
 from redistrib.programs.ir.graph import Operation
+from redistrib.programs.ir.record import WorkClass
 from redistrib.programs.ir.work import work_of
 from redistrib.programs.time.kernels.fusion import Kernel
 from redistrib.programs.time.machine import Machine
@@ -33,14 +34,14 @@ def seconds_of(
         held: bytes of the device's tile of a read, by number.
     """
     work, rates = work_of(operation.record, operation.nest), machine.rates_of(operation.name, dtypes)
-    is_turned = kernel is not None and kernel.strides and "transpose" in rates.classes
-    turning = rates.inside(2 * held(0), "transpose") if is_turned else 0.0
+    is_turned = kernel is not None and kernel.strides and WorkClass.TRANSPOSE in rates.classes
+    turning = rates.inside(2 * held(0), WorkClass.TRANSPOSE) if is_turned else 0.0
     if kernel is not None and not kernel.runs:
-        return turning if work == "transpose" else rates.inside(flops, work)
+        return turning if work is WorkClass.TRANSPOSE else rates.inside(flops, work)
     launch = 0.0 if kernel is None or kernel.launches else rates.launch
-    if work == "transpose":
-        return rates.seconds(0 if is_turned else size, flops) + turning - launch
-    return rates.seconds(size, flops, work) + turning - launch
+    if is_turned and work is WorkClass.TRANSPOSE:
+        size = 0
+    return rates.of_kernel(size, flops, work) + turning - launch
 
 
 def stored_bytes(operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel) -> int:

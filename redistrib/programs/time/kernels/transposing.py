@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redistrib.programs.ir.graph import Graph
-from redistrib.programs.ir.record import Fusion
+from redistrib.programs.ir.record import Fusion, WorkClass
 from redistrib.programs.ir.work import is_by_vector, turns, work_of
 from redistrib.programs.time.kernels.kinds import is_product
 
@@ -22,9 +22,9 @@ def strides(graph: Graph, number: int, inside: set[int]) -> bool:
         if is_by_vector(operation.nest):
             return False
         before = graph.operations[maker] if maker in inside else None
-        is_folded = before is not None and work_of(before.record, before.nest) == "transpose"
+        is_folded = before is not None and work_of(before.record, before.nest) is WorkClass.TRANSPOSE
         return is_folded != turns(operation.nest)
-    if work != "transpose" or follows_product(graph, number):
+    if work is not WorkClass.TRANSPOSE or follows_product(graph, number):
         return False
     if number in inside:
         return not any(is_product(graph.operations[k]) for k, _ in graph.readers.get(operation.outs[0].name, ()))
