@@ -2,7 +2,8 @@
 
 An operation has the record of its nest, as a rule of the user's gives it, or else that of its kind in
 `redistrib.programs.ir.primitives`. No other place decides by the name of a primitive how it is fused, priced, padded,
-summed, bounded or followed.
+summed, bounded or followed. Its own parameters are read by those that know its name: rules, the tracer, which opens
+some primitives by them, and pipelines, which cut scans, slices and joins of stacked layers.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def distributed(
     """A traced function, cut by a schedule; `redistrib.api.distribute` describes the arguments.
 
     Args:
-        given: the function, with types over the axes of the mesh.
+        prepared: the function, with types over the axes of the mesh.
         mesh, axes: the devices, as JAX has them and as ours.
         schedule: tactics, or the schedule of a search.
         machine: the machine of moves, see `rd.synthesize`; None: the preset of the devices' platform.

@@ -17,7 +17,7 @@ DTYPE = "float32"
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """The options; see `redistrib.programs.schedule.partition`."""
+    """The options; see `redistrib.programs.run.partition.partition`."""
 
     ranks: int | None
     inputs: dict[str, Any]

@@ -25,7 +25,7 @@ class LaidOut:
         streams: the works.
         scope: the loop, by number; None outside of loops.
         tests: whether it is the condition.
-        block: the tasks, and buffers that loops need besides; those of values are added by `with_buffers`.
+        block: the tasks, and buffers that loops need besides; those of values are added by `add_buffers`.
         item_of: the item of every task; None for one that a loop needs besides.
         tasks_by_item: the tasks of an item, one for each layer that is laid out.
         parts: of every loop the tasks of a step, and of the condition.

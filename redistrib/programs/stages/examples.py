@@ -10,6 +10,7 @@ from redistrib.programs.ir.graph import CountedStep
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Compute, Move, Program, Value
+from redistrib.programs.ir.record import Sums
 from redistrib.programs.ir.value import fresh
 from redistrib.programs.stages.fission import fission, reads_complete_sums
 from redistrib.programs.stages.loops import loop_on_examples
@@ -198,7 +199,7 @@ class _Steps:
 
     def _widens(self, op: Compute) -> bool:
         """Whether an operation converts floats to others that have all of them: sums lose nothing by it."""
-        if op.kind != "convert_element_type" or len(op.ins) != 1:
+        if op.record.sums is not Sums.CONVERTED or len(op.ins) != 1:
             return False
         before, after = (self.values[name].dtype for name in (op.ins[0][1], op.outs[0][1].name))
         return before in _WIDER.get(after, ())

@@ -136,7 +136,7 @@ def grid(
         most: microbatches of a layout.
 
     Raises:
-        ProgramError: as `redistrib.programs.stages.spread` does.
+        ProgramError: as `redistrib.programs.stages.spreading.spread` does.
         ChoiceError: if no family has the name.
 
     >>> from redistrib.programs.stages.models import mlp
@@ -169,7 +169,7 @@ def of_microbatches(
         devices: how many, a power of two.
 
     Raises:
-        ProgramError: as `redistrib.programs.stages.spread` does.
+        ProgramError: as `redistrib.programs.stages.spreading.spread` does.
     """
     seen = batch_of(program, batch)
     simulated: dict[int, list[SimulatedLayout]] = {}

@@ -105,7 +105,7 @@ class Machine:
         operations: rates of single operations, by the operation's name.
         flops: operations per second by element type, instead of those of `rates`; types that are missing have
             `rates.flops`.
-        fuses: whether a search counts the kernels that a compiler makes, and not every operation as one.
+        fuses: whether the kernels that a compiler makes are timed and counted, and not every operation as one.
         fuses_products: whether kernels with products compute element-wise operations too, as XLA for TPUs has it. XLA
             for GPUs and for CPUs calls a library for most products, and computes scatters alone, copies entries of
             stacked arrays for both, and fills the stacked results of a loop with zeros.

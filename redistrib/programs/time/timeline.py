@@ -16,7 +16,7 @@ class Event(NamedTuple):
 
     Attributes:
         name: of the operation.
-        kind: `"compute"` or `"move"`.
+        kind: `"compute"`, `"move"` or `"loop"`.
         clock: the lowest of the devices that share it.
         stream: of these devices.
         start, end: seconds since the program started.
