@@ -88,10 +88,7 @@ def rule(
         )
 
     def apply(equation: Equation) -> Nest:
-        if equation.called and run is None:
-            raise ProgramError(
-                equation.kind, "", "Rule", "a jitted function is traced for whole arrays; give run=, which takes tiles"
-            )
+        require_run(equation, run, "Rule")
         ins, outs = _fitting(equation, spec, reads, writes)
         sizes = {
             name: size
@@ -116,6 +113,13 @@ def rule(
         return nest
 
     return CallRule(apply, run)
+
+
+def require_run(equation: Equation, run: object, kind: str) -> None:
+    """Refuse a call of a jitted function without a function of tiles; `kind` is that of the rule."""
+    if equation.called and run is None:
+        why = "a jitted function is traced for whole arrays; give run=, which takes tiles"
+        raise ProgramError(equation.kind, "", kind, why)
 
 
 def _require_known(noun: str, name: str, known: tuple[str, ...]) -> None:

@@ -30,6 +30,7 @@ from redistrib.programs.rules.equation import (
     while_form,
     with_scalar_condition,
 )
+from redistrib.programs.rules.public import require_run
 from redistrib.programs.rules.sums import can_be_summed
 from redistrib.programs.run.region import Region, as_integers, nest_of, region_rule
 from redistrib.programs.schedule.factors import factors
@@ -226,10 +227,7 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
     """
 
     def rule(equation: Equation) -> Nest | None:
-        if equation.called and run is None:
-            raise ProgramError(
-                equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
-            )
+        require_run(equation, run, "Proxy")
         others = {kind: other for kind, other in equation.rules.items() if not isinstance(other, CallRule)}
         try:
             region = Region(pure, equation.ins, equation, rules=others)  # a function may call its operation

@@ -47,7 +47,7 @@ from redistrib.programs.search.found import FeasibleResult, Improvement, SearchR
 from redistrib.programs.search.integer import Solution
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.layers import fold, harmonized, unfold
-from redistrib.programs.search.memory import least_held
+from redistrib.programs.search.memory import least_held, none_found
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import is_spread, starting
 from redistrib.report import seconds_text
@@ -385,16 +385,15 @@ class _Descent:
         whole, most = self.problem.whole or self.problem, self.most
         if most is None:
             return ProgramError("", "", "Schedule", f"no schedule of {self.name} was found; loosen the pins")
-        limit = f"{most:,} bytes on a device"
         least = self.smallest or 0
         floor, moment = least_held(
             whole.graph, whole.moves.mesh.size, whole.given.types, whole.donated, whole.machine.bytes_of, whole.unstored
         )
         if floor > most:
             where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"
-            text = f"no schedule of {self.name} fits in {limit}: {floor:,} bytes are held at {where} by every one"
+            held = f"{floor:,} bytes are held at {where} by every one"
+            text = none_found(f"schedule of {self.name}", most, least, held=held)
         else:
             until = " before the time was up" if stopped else ""
-            text = f"no schedule of {self.name} that fits in {limit} was found{until}"
-        text += f"; the smallest of those found takes {least:,} bytes"
+            text = none_found(f"schedule of {self.name}", most, least, until)
         return MemoryLimitError(most, least, text, proved=floor > most)

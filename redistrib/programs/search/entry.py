@@ -21,6 +21,7 @@ from redistrib.programs.search.constants import LEAST
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import FeasibleResult
+from redistrib.programs.search.memory import none_found
 from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.options import SearchOptions
 from redistrib.programs.search.result import Candidate, Searched
@@ -170,7 +171,7 @@ def search(
             if options.most is None or staged.memory <= options.most:
                 listed.append(staged)
             else:
-                why = _no_pipeline(prepared.name, options.most, staged.memory)
+                why = none_found(f"schedule and no pipeline of {prepared.name}", options.most, staged.memory)
                 least.append(MemoryLimitError(options.most, staged.memory, why))
             if deadline.passed:
                 break
@@ -214,13 +215,6 @@ def _proved_least(error: MemoryLimitError) -> tuple[bool, int]:
 
 def _on_mesh(report_progress: Callable[[str], None], mesh: Mesh, line: str) -> None:
     report_progress(f"{mesh}, {line}")
-
-
-def _no_pipeline(name: str, most: int, least: int) -> str:
-    return (
-        f"no schedule and no pipeline of {name} that fits in {most:,} bytes on a device was found; the smallest "
-        f"of those found takes {least:,} bytes"
-    )
 
 
 def _platform(mesh: Any) -> str:
