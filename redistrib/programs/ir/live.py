@@ -158,7 +158,7 @@ class Liveness:
                 changes.append(_NOTHING)
             else:
                 born = tuple(value for value in stored_by(op) if first[value.name] == value.name)
-                changes.append(Change(born, scratch_bytes(op, program), tuple(died[k])))
+                changes.append(Change(born, scratch_bytes(op), tuple(died[k])))
         return Lifetimes(tuple(changes), contexts, tuple(died[count]))
 
 
@@ -221,7 +221,7 @@ def renames(op: Move, program: ProgramData) -> bool:
     return op.plan is None and program.values[op.value].means(op.out)
 
 
-def scratch_bytes(op: Op, program: ProgramData) -> int:
+def scratch_bytes(op: Op) -> int:
     """Bytes that every device of an operation needs while it runs, besides its operands and results."""
     match op:
         case Compute():

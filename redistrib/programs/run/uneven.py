@@ -145,7 +145,7 @@ class _Rewriting:
 
     def begin(self, kind: _Class, place: ArrayDim) -> None:
         """Cut a dimension of an input unevenly, as far as its readers may have tails."""
-        self.spread(kind, self._linked(kind, place))
+        self.spread(kind, self._linked(place))
 
     def spread(self, kind: _Class, points: Sequence[WorkDim]) -> None:
         """Give tails to iteration dimensions, and to all that are linked with them."""
@@ -159,12 +159,12 @@ class _Rewriting:
             for access, array in zip(operation.nest.writes, operation.outs, strict=True):
                 for place in _places_of(access, dim, array.name):
                     self.places[place] = kind
-                    waiting += self._linked(kind, place)
+                    waiting += self._linked(place)
             for access, name in zip(operation.nest.reads, operation.ins, strict=True):
                 for place in _places_of(access, dim, name):
-                    waiting += self._linked(kind, place)
+                    waiting += self._linked(place)
 
-    def _linked(self, kind: _Class, place: ArrayDim) -> list[WorkDim]:
+    def _linked(self, place: ArrayDim) -> list[WorkDim]:
         """The iteration dimensions that an array dimension is made from, or read along."""
         name, i = place
         dims = []
@@ -213,8 +213,7 @@ class _Rewriting:
                         writer.version(name, {})
             writer.add(k, operation)
         outputs = tuple(writer.version(name, {}) for name in self.graph.outputs)
-        numbers, ends = writer.numbers, len(writer.operations)
-        bodies = tuple(_moved(body, numbers, ends) for body in self.graph.bodies)
+        bodies = tuple(_moved(body, writer.numbers) for body in self.graph.bodies)
         cutting = [(k, one) for k, one in enumerate(writer.operations) if one.kind == "uneven_tiles"]
         tiles = {
             ArrayDim(name, dim): tuple(
@@ -225,7 +224,7 @@ class _Rewriting:
         return Uneven(replace(self.graph, operations=tuple(writer.operations), outputs=outputs, bodies=bodies), tiles)
 
 
-def _moved(body: LoopScope, numbers: Sequence[int], end: int) -> LoopScope:
+def _moved(body: LoopScope, numbers: Sequence[int]) -> LoopScope:
     return replace(body, first=numbers[body.first], stop=numbers[body.stop - 1] + 1)
 
 

@@ -109,7 +109,7 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
         return unfolded(graph)
     links = _links(graph, runs)
     runs = _aligned(graph, runs, links)
-    removed = _removed(graph, runs, links)
+    removed = _removed(runs, links)
     if not removed:
         return unfolded(graph)
     return _Folding(graph, runs, removed, marks, tied).result() or unfolded(graph)
@@ -177,7 +177,7 @@ def _aligned(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int,
     return aligned
 
 
-def _removed(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> dict[int, Gone]:
+def _removed(runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> dict[int, Gone]:
     """For every run the layers that are taken out, the same of all; empty where runs do not go together."""
     placed: dict[int, tuple[int, int]] = {0: (1, 0)}  # the layer of repetition j is sign * j + shift
     pending = [0]

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 import redistrib as rd
 from redistrib.programs.ir.program import Program
-from redistrib.programs.schedule.root import gather_calls, scatter_calls
+from tests.programs.ir.root_calls import gather_calls, scatter_calls
 
 comm = MPI.COMM_WORLD
 rank = comm.rank

@@ -65,7 +65,7 @@ def counted(program: Program) -> dict[int, int]:
         ends = [op.place] if isinstance(op, Compute) else []
         if isinstance(op, Move):
             ends = [program.values[op.value].place, op.out.place]
-        return scratch_bytes(op, program) * any(device in end.devices for end in ends)
+        return scratch_bytes(op) * any(device in end.devices for end in ends)
 
     return {
         device: max([held(-1, device), *(held(k, device) + scratch(k, device) for k in range(end))])

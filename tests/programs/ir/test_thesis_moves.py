@@ -16,8 +16,9 @@ from redistrib.programs.ir.live import changes
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Compute, Program, Value
 from redistrib.programs.ir.reference import run_by_rank, run_whole
-from redistrib.programs.schedule.root import ROOT, gather_calls, scatter_calls
+from redistrib.programs.schedule.root import ROOT
 from tests.messages import exactly
+from tests.programs.ir.root_calls import gather_calls, scatter_calls
 
 PAIR = [
     rd.nest("ij->ij", (8, 8), name="first", reads=["x"], writes="y", fn=lambda x: 3 * x),
