@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined
-from redistrib.programs.ir.live import changes, devices_of
+from redistrib.programs.ir.live import changes, devices_running
 
 
 class Interval(NamedTuple):
@@ -55,7 +55,7 @@ def intervals(program: ProgramData, device: int) -> list[Interval]:
     lifetimes = []
     for k, (op, change) in enumerate(zip(flat.ops, changes(flat), strict=True)):
         first |= {value.name: k for value in change.born if device in value.place.devices}
-        if change.scratch and device in devices_of(op, flat):
+        if change.scratch and device in devices_running(op, flat):
             lifetimes.append(Interval(f"scratch {k}", k, k, change.scratch))
         lifetimes += [
             Interval(value.name, first.pop(value.name), k, value.tile_bytes)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from redistrib.programs.ir.allocation import Interval, allocate
 from redistrib.programs.ir.data import Compute, Op, ProgramData, made_by, used_by
 from redistrib.programs.ir.fused import fused, is_loop
-from redistrib.programs.ir.live import changes, devices_of
+from redistrib.programs.ir.live import changes, devices_running
 from redistrib.programs.ir.record import Fusion
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -75,7 +75,7 @@ def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
     for k, (op, change) in enumerate(zip(program.ops, changes(program), strict=True)):
         first |= {value.name: k for value in change.born if device in value.place.devices}
         scratch = change.scratch + _hashed_bytes(op)
-        if scratch and device in devices_of(op, program):
+        if scratch and device in devices_running(op, program):
             yield Interval(f"scratch {k}", k, k, scratch)
         over = _written_over(op, [value.name for value in change.died if first.get(value.name, -1) >= 0], program)
         for value in change.died:

@@ -259,7 +259,7 @@ def _needed_by(step: ProgramData, op: Loop) -> int:
     return max(0, max(peak_bytes(step).values(), default=0) - outside)
 
 
-def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
+def devices_running(op: Op, program: ProgramData) -> tuple[int, ...]:
     """The devices that take part in an operation, ascending."""
     match op:
         case Compute():
@@ -309,7 +309,7 @@ def moments(program: ProgramData) -> Iterator[Moment]:
                 yield from walk(op.program, liveness.called(op.program, lives.contexts[k]))
                 continue
             _add(change.born, live, 1)
-            yield Moment(op, devices_of(op, program), live, change.scratch)
+            yield Moment(op, devices_running(op, program), live, change.scratch)
             _add(change.died, live, -1)
         _add(lives.at_return, live, -1)
 

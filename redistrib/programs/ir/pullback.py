@@ -16,7 +16,7 @@ from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, Typ
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, require_even
 from redistrib.programs.ir.nest import Access, Nest
-from redistrib.programs.ir.windows import Held, Reach, Stencil, cut_by, held_by, refusal
+from redistrib.programs.ir.windows import Held, Reach, Stencil, cut_by, halos_held, refusal
 
 
 class Rule(NamedTuple):
@@ -179,7 +179,7 @@ def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
 
 def windows_of(nest: Nest, access: Access, cut: DistType) -> tuple[Held, ...]:
     """The halos of every device besides its tile of an array, under one access and a cut; see `Value`."""
-    return held_by(access.dims, access.windows, dict(zip(nest.position, cut.dims, strict=True)))
+    return halos_held(access.dims, access.windows, dict(zip(nest.position, cut.dims, strict=True)))
 
 
 def uncut_above(factors: Sequence[str], name: str, tile: Callable[[str], int]) -> str | None:

@@ -37,12 +37,12 @@ def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
     >>> run_whole(program, [[[1, 2, 3], [4, 5, 6]]])
     [array([ 6, 15])]
     """
-    inputs = [padded(np.asarray(array), value) for array, value in zip(arrays, program.inputs, strict=True)]
+    inputs = [zero_padded(np.asarray(array), value) for array, value in zip(arrays, program.inputs, strict=True)]
     results = interpret(program, inputs, _Whole())
     return [cropped(results[name], program.values[name]) for name in program.outputs]
 
 
-def padded(array: Tile, value: Value) -> Tile:
+def zero_padded(array: Tile, value: Value) -> Tile:
     """An array with zeros as the padding of a value that it becomes; as it is if it has padding already, or none."""
     if not any(value.padding) or array.shape != value.array_shape:
         return array
@@ -218,7 +218,7 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
 
     A value of summands gets summands that differ and reduce to the array.
     """
-    whole, placement = padded(np.asarray(array), value), value.placement
+    whole, placement = zero_padded(np.asarray(array), value), value.placement
     if value.windows:
         if whole.shape != value.shape:
             raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {value.shape}")

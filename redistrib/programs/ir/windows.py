@@ -127,7 +127,9 @@ def cut_by(stencil: Stencil, points: DimType) -> DimType:
     return DimType(stencil.extent // max(1, parts), points.axes, stencil.extent)
 
 
-def held_by(dims: Sequence[Sequence[str]], windows: Sequence[Window], cut: Mapping[str, DimType]) -> tuple[Held, ...]:
+def halos_held(
+    dims: Sequence[Sequence[str]], windows: Sequence[Window], cut: Mapping[str, DimType]
+) -> tuple[Held, ...]:
     """The halos of devices besides their tiles of an array, along each dimension; empty where there are none.
 
     Args:

@@ -31,7 +31,7 @@ from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Blocks
 from redistrib.programs.rules.sums import can_be_summed
 
-SMALL = 64  # elements of an array that every device may compute whole without a word
+UNTOLD = 64  # elements of an array that every device may compute whole without a word
 _JOIN: dict[str, Callable[[Any, Any], Any]] = {
     "cumsum": lax.add, "cumprod": lax.mul, "cummax": lax.max, "cummin": lax.min, "cumlogsumexp": jnp.logaddexp,
 }  # fmt: skip
@@ -51,7 +51,7 @@ def in_parts(eqn: Any, parts: int, *, exact: bool) -> Callable[[], jex.ClosedJax
     if record.blocks is Blocks.NONE or parts == 1:
         return None
     aval = eqn.invars[0].aval
-    if aval.size < SMALL or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+    if aval.size < UNTOLD or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return None
     if record.rounds and not can_be_summed(str(aval.dtype)):
         return None

@@ -47,7 +47,7 @@ from redistrib.programs.rules.equation import (
 )
 from redistrib.programs.rules.in_parts import in_parts
 from redistrib.programs.rules.indexed import bits_looked_up
-from redistrib.programs.rules.nests import Derived, Nests, renamed
+from redistrib.programs.rules.nests import Derived, Nests, renamed_nest
 from redistrib.programs.rules.opened import of_platform, opened
 from redistrib.programs.rules.padding import Paddings
 from redistrib.programs.rules.ranges import of_constant
@@ -329,7 +329,7 @@ class _Tracer:
         """Add an operation with its nest; returns the names of its results."""
         kind, self.latest = equation.kind, (equation, derived)
         name = self.named(kind)
-        nest = renamed(derived.nest, name, derived.nest.linear)
+        nest = renamed_nest(derived.nest, name, derived.nest.linear)
         outs = tuple(
             Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
         )

@@ -23,7 +23,7 @@ from redistrib.programs.rules.equation import (
     is_key,
     whole,
 )
-from redistrib.programs.rules.in_parts import SMALL
+from redistrib.programs.rules.in_parts import UNTOLD
 from redistrib.programs.rules.keys import nest_of_keys
 from redistrib.programs.rules.ranges import of_result
 from redistrib.programs.rules.sums import passing
@@ -110,7 +110,7 @@ class Nests:
             given = _of_given_rule(nest, equation.record)
             nest = nest if given == equation.record else replace(nest, record=given)
         opaque, linear = "", nest.linear if nest is not None else ()
-        small = all(np.prod(form.shape) <= SMALL for form in forms)
+        small = all(np.prod(form.shape) <= UNTOLD for form in forms)
         is_plain = nest is not None and not nest.ranges and isinstance(nest.body, Primitive)
         calls_back = equation.record.effects is Effects.CALLBACK
         is_effect = nest is not None and not nest.ranges and equation.effectful and not calls_back
@@ -123,7 +123,7 @@ class Nests:
             place = {k: number for number, k in enumerate(equation.reads)}
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
         _ = nest.position, nest.sizes, nest.combiner  # found once for all that are renamed
-        return Derived(renamed(nest, nest.name, linear), opaque, of_result(equation))
+        return Derived(renamed_nest(nest, nest.name, linear), opaque, of_result(equation))
 
 
 def _of_given_rule(nest: Nest, record: Record) -> Record:
@@ -131,7 +131,7 @@ def _of_given_rule(nest: Nest, record: Record) -> Record:
     return record if isinstance(nest.body, Primitive) else replace(record, tails=Tails.NEVER)
 
 
-def renamed(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
+def renamed_nest(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
     """The same nest under another name, with other linear groups of its reads; it is not checked again."""
     other = object.__new__(Nest)
     other.__dict__.update(nest.__dict__, name=name, linear=linear)  # cached properties depend on neither

@@ -18,7 +18,7 @@ from redistrib.programs.search.folding import Folded
 from redistrib.programs.search.isomorphism import isomorphism_classes
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.time.kernels.attention import attentions
-from redistrib.programs.time.kernels.fusion import Kernel, kernels_on, mark, renamed
+from redistrib.programs.time.kernels.fusion import Kernel, kernels_in, kernels_on, mark
 from redistrib.programs.time.kernels.prices import seconds_of
 from redistrib.programs.time.machine import Machine
 
@@ -191,7 +191,7 @@ class SearchProblem:
             return None
         if self.folded is None or self.whole is None or self.whole.kernels is None:
             return kernels_on(self.machine, self.graph)
-        return renamed(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
+        return kernels_in(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
 
     @_once
     def pass_ends(self) -> dict[int, int]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.data import Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.ir.inline import inlined
-from redistrib.programs.ir.live import Liveness, devices_of, moments, renames
+from redistrib.programs.ir.live import Liveness, devices_running, moments, renames
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.table import cut_text, label_of, line_of, word_of
 from redistrib.programs.ir.value import Value
@@ -31,7 +31,7 @@ from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
 from redistrib.programs.time.stages import timed_stages
 from redistrib.programs.time.timeline import Event
-from redistrib.programs.time.trace import held_by
+from redistrib.programs.time.trace import byte_samples
 from redistrib.report import bytes_text, counted, seconds_text
 
 MOST_PLANS = 24  # different plans of a program whose tiles are drawn
@@ -115,7 +115,7 @@ def timed_operations(
                 continue
         reads = [op.value] if isinstance(op, Move) else [name for _, name in op.ins] if isinstance(op, Compute) else []
         layer = loop or next((layer_of[name] for name in reads if layer_of.get(name)), layer)
-        clocks = {simulation.run.clock_of[device] for device in devices_of(op, program)}
+        clocks = {simulation.run.clock_of[device] for device in devices_running(op, program)}
         name = f"move {op.value}" if isinstance(op, Move) else op.name if isinstance(op, Compute | Loop) else ""
         own = [spans[name, clock].popleft() for clock in clocks if spans[name, clock]]
         here = label_of(op) if isinstance(op, Loop) and not loop else layer
@@ -217,7 +217,7 @@ def alive_at_peak(program: ProgramData) -> tuple[list[list[Cell]], int]:
     for k, (op, change) in enumerate(zip(program.ops, lives.changes, strict=True)):
         alive |= {value.name: value for value in change.born}
         if k == -most[1]:
-            if change.scratch and device in devices_of(op, program):
+            if change.scratch and device in devices_running(op, program):
                 rows.append([f"scratch of {op.out.name if isinstance(op, Move) else ''}", "", size(change.scratch)])
             break
         for value in change.died:
@@ -240,7 +240,7 @@ def timeline(simulation: Simulation) -> Timeline:
         note = f"{seconds_text(event.end - event.start)}, {bytes_text(event.during)} held"
         blocks.append(TimelineBlock(row, event.name, event.kind, event.start, event.end - event.start, note))
         blocks += _steps(event, row)
-        memory[event.clock] += held_by(event)
+        memory[event.clock] += byte_samples(event)
     run = simulation.run
     held = {run.row(clock): sorted(samples, key=lambda sample: sample[0]) for clock, samples in memory.items()}
     every = [sample for samples in held.values() for sample in samples]

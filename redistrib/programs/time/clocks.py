@@ -27,10 +27,10 @@ from redistrib.programs.ir.data import (
     stored_by,
     used_by,
 )
-from redistrib.programs.ir.live import Change, Context, Liveness, devices_of, renames, steps_of
+from redistrib.programs.ir.live import Change, Context, Liveness, devices_running, renames, steps_of
 from redistrib.programs.ir.value import Value
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.prices import MovePrices, PricedStage, height_of, stages_of
+from redistrib.programs.time.prices import MovePrices, PricedStage, height_of, priced_stages
 from redistrib.programs.time.sharing import shared_clocks
 from redistrib.programs.time.timeline import Event as Event
 from redistrib.programs.time.timeline import Run as Run
@@ -320,7 +320,7 @@ class _Simulator:
 
     def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _ReadyOp:
         alias = isinstance(op, Move) and renames(op, program)
-        stages = stages_of(op, program, self.machine, self.cache.prices)
+        stages = priced_stages(op, program, self.machine, self.cache.prices)
         height = height_of(op, program, stages) if isinstance(op, Move) and not alias else 0
         return _ReadyOp(
             op,
@@ -328,7 +328,7 @@ class _Simulator:
             context,
             name_of(op),
             "" if self.streams is None else self.streams(op),
-            self.clocks(devices_of(op, program)),
+            self.clocks(devices_running(op, program)),
             stages,
             sum(stage.seconds for stage in stages),
             tuple(used_by(op)) if self.streams is not None else (),

@@ -15,7 +15,7 @@ from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.issue import issued
 from redistrib.programs.time.kernels.compiled import compiled
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.result import Simulation, program_of
+from redistrib.programs.time.result import Simulation, as_program
 from redistrib.programs.time.single import is_single, run_once
 from redistrib.renamed import renamed
 
@@ -65,7 +65,7 @@ def simulate(
     >>> found.seconds == plan.cost, max(found.peak_bytes.values()) == plan.peak_bytes
     (True, True)
     """
-    to_run = program_of(program) if isinstance(program, Plan) else program
+    to_run = as_program(program) if isinstance(program, Plan) else program
     if not isinstance(to_run, Program):
         raise ProgramError("", "", "Program", f"a program or a plan is simulated, not a {type(program).__name__}")
     if not (streams is None or streams == "moves" or callable(streams)):

@@ -14,7 +14,7 @@ from redistrib.programs.ir.data import Call, Loop, Move, Op, ProgramData, held_b
 from redistrib.programs.ir.live import Liveness, carries_on, renames, steps_of
 from redistrib.programs.ir.program import Program
 from redistrib.programs.time.machine import Machine
-from redistrib.programs.time.prices import MovePrices, PricedStage, stages_of
+from redistrib.programs.time.prices import MovePrices, PricedStage, priced_stages
 from redistrib.programs.time.task_blocks import TaskBlock, TaskBuffer, TimedTasks, timed
 from redistrib.programs.time.two_streams import Task
 
@@ -69,7 +69,7 @@ class ProgramTasks:
                 continue
             freed = sum(value.tile_bytes for value in change.died)
             grows = isinstance(op, Move) and op.out.tile_bytes > freed
-            stages, is_whole = stages_of(op, program, self.machine, self._prices), isinstance(op, Loop | Call)
+            stages, is_whole = priced_stages(op, program, self.machine, self._prices), isinstance(op, Loop | Call)
             task = Task(sum(stage.seconds for stage in stages), reads, isinstance(op, Move), grows, is_whole)
             task_of[number] = program_block.block.add(task, 0 if is_whole else change.scratch)
             program_block.ops.append(op)

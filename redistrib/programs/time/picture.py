@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from redistrib.extras import need
 from redistrib.programs.time.clocks import Event, Run
 from redistrib.programs.time.stages import timed_stages
-from redistrib.programs.time.trace import held_by
+from redistrib.programs.time.trace import byte_samples
 from redistrib.report import seconds_text
 
 _LABELLED = 0.035  # the part of the width from which a box holds its name
@@ -99,7 +99,7 @@ def _boxes(event: Event) -> Iterator[_Box]:
 
 
 def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:
-    samples = [sample for event in run.events if event.clock == clock for sample in held_by(event)]
+    samples = [sample for event in run.events if event.clock == clock for sample in byte_samples(event)]
     samples.sort(key=lambda sample: sample[0])
     times, sizes = [at * scale for at, _ in samples], [size / unit for _, size in samples]
     axes.step(times, sizes, where="post", label=run.row(clock))

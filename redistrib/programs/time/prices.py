@@ -59,7 +59,7 @@ class PricedStage:
 MovePrices: TypeAlias = dict[tuple[object, ...], tuple[PricedStage, ...]]  # stages of moves, by plan or ends
 
 
-def stages_of(op: Op, program: ProgramData, machine: Machine, known: MovePrices) -> tuple[PricedStage, ...]:
+def priced_stages(op: Op, program: ProgramData, machine: Machine, known: MovePrices) -> tuple[PricedStage, ...]:
     """The stages of an operation; none of a loop or a call. `known` has those of moves, and gets new ones."""
     if isinstance(op, Compute):
         return tuple(compute_stages(op, program, machine))

@@ -167,7 +167,7 @@ def _sizes(sizes: list[int]) -> str:
     return ", ".join(shown) + (f", ... ({len(sizes)} rounds)" if len(runs) > _MOST_SIZES else "")
 
 
-def program_of(plan: Plan) -> Program:
+def as_program(plan: Plan) -> Program:
     """The program whose one move is carried out by a plan.
 
     Raises:

@@ -25,7 +25,7 @@ def chrome(run: Run, program: str, machine: str) -> dict[str, Any]:
     for event in run.events:
         for device in devices[event.clock]:
             events += _complete(event, device, streams.index(event.stream))
-    samples = [(at, event.clock, size) for event in run.events for at, size in held_by(event)]
+    samples = [(at, event.clock, size) for event in run.events for at, size in byte_samples(event)]
     for at, clock, size in sorted(samples, key=lambda sample: sample[0]):
         events += [
             {"name": "bytes", "ph": "C", "ts": at * 1e6, "pid": device, "tid": 0, "args": {"live": size}}
@@ -38,7 +38,7 @@ def chrome(run: Run, program: str, machine: str) -> dict[str, Any]:
     }
 
 
-def held_by(event: Event) -> tuple[tuple[float, int], ...]:
+def byte_samples(event: Event) -> tuple[tuple[float, int], ...]:
     """When an operation changes the live bytes, and to how many."""
     return (event.start, event.during), (event.end, event.after)
 

@@ -23,7 +23,7 @@ from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import aliases, changes, moments
 from redistrib.programs.ir.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.ir.project import TileWork, run_work, works
-from redistrib.programs.ir.reference import cropped, padded
+from redistrib.programs.ir.reference import cropped, zero_padded
 from redistrib.programs.run.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.programs.run.mpi.doors import check
 from redistrib.renamed import renamed
@@ -197,7 +197,7 @@ class ProgramExecutor(CommunicatorOwner):
         if self.comm.rank != root:
             return None
         subject, dtype = f"the array of {value.name!r}", dtype_of(value.dtype)
-        return padded(tile_of(array, subject, value.array_shape, dtype, writable=False, whole=True), value)
+        return zero_padded(tile_of(array, subject, value.array_shape, dtype, writable=False, whole=True), value)
 
     def _end(self, kind: type[Scatter] | type[Gather], value: Value, root: int) -> DirectMove:
         key = (kind.__name__, value, root)

@@ -43,7 +43,7 @@ from redistrib.programs.time.kernels.reads import Read, is_stacked, update_of, u
 from redistrib.programs.time.kernels.transposing import follows_product, strides
 from redistrib.programs.time.machine import Machine
 
-WIDEST = 16  # arrays that an operation is computed from, above which it is not looked through
+MOST_JOINT = 16  # arrays that an operation is computed from, above which it is not looked through
 
 
 class Kernel(NamedTuple):
@@ -205,7 +205,7 @@ def grouped(
     return inside, leaves, groups_of(graph, roots if products else without_products(graph, roots), sizes)
 
 
-def renamed(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
+def kernels_in(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels of the same operations in another graph, with the names of the arrays that they read there."""
     loops = {k for k, kernel in enumerate(kernels) if not kernel.runs and graph.operations[k].edge.computes}
     leaves = _leaves(graph, loops, _sizes(graph))
@@ -274,7 +274,7 @@ def _least(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int]) -> lis
             else:
                 joint[name] = sizes[name]
         every.append(sum(joint.values()))
-        if kind.is_loop and len(joint) <= WIDEST:
+        if kind.is_loop and len(joint) <= MOST_JOINT:
             sources |= {array.name: joint for array in operation.outs if every[-1] < sizes[array.name]}
     return every
 
