@@ -38,7 +38,7 @@ def main(ways: Sequence[str] = tuple(WAYS)) -> None:
         kinds = Counter(step.kind for move in f.program.moves if move.plan for step in move.plan.steps)
         steps = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         compiled = inspect(f.lower().compile()).received_bytes
-        print(f"{name:28}{f.cost.received_bytes:12,}{compiled:12,}{f.memory:11,}  {off:.0e}, {steps}")
+        print(f"{name:28}{f.compiled_received_bytes:12,}{compiled:12,}{f.memory:11,}  {off:.0e}, {steps}")
         assert off < 1e-5
 
 

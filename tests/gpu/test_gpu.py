@@ -113,7 +113,7 @@ def test_programs_are_distributed() -> None:
             f = rd.distribute(step, (params, x, y), mesh(), schedule=schedule)
             found = f(params, x, y)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), found, expected)
-            assert inspect(f.lower().compile()).received_bytes == f.cost.received_bytes
+            assert inspect(f.lower().compile()).received_bytes == f.compiled_received_bytes
 
 
 def test_a_pipeline_of_one_stage() -> None:

@@ -17,7 +17,6 @@ from redistrib.backends.jax.meetings import Meeting, processes_of, raised_in_all
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh, text_of
-from redistrib.cost.presets import preset_of
 from redistrib.digests import digest_of_parts
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.buffers import compiled_peak_bytes
@@ -46,9 +45,7 @@ class Cost(NamedTuple):
 
     Attributes:
         flops: floating-point operations of one device, of the operations that have some.
-        received_bytes: bytes that all devices together receive from others, on the platform's own machine as its
-            compiler moves them: XLA for CPUs adds bfloat16 in float32 (`program.received_bytes` counts elements as they
-            are).
+        received_bytes: bytes that all devices together receive from others, elements as they are.
         seconds: on the machine of `Distributed.machine`.
 
     >>> import jax.numpy as jnp
@@ -205,10 +202,7 @@ class Distributed(Printed):
     @cached_property
     def cost(self) -> Cost:
         """Time and memory of a call, as the program predicts."""
-        platform = Platform.of(self.mesh)
-        own = self.machine.name == preset_of(platform.name)
-        received = compiled_received_bytes(self.program, platform) if own else self.program.received_bytes
-        return Cost(self.program.flops, received, self._simulation.seconds)
+        return Cost(self.program.flops, self.program.received_bytes, self._simulation.seconds)
 
     @cached_property
     def memory(self) -> int:
@@ -226,6 +220,11 @@ class Distributed(Printed):
     def compiled_memory(self) -> int:
         """The same where the compiler fuses element-wise operations, as XLA does."""
         return max(compiled_peak_bytes(self.program).values(), default=0)
+
+    @cached_property
+    def compiled_received_bytes(self) -> int:
+        """`cost.received_bytes` as the compiler of the devices moves them: XLA for CPUs adds bfloat16 in float32."""
+        return compiled_received_bytes(self.program, Platform.of(self.mesh))
 
     def picture(self, path: str | Path) -> Path:
         """Draw the program into a file; see `redistrib.programs.ir.listing.draw_program`."""

@@ -1,4 +1,4 @@
-"""Bytes that the compiled text receives are those that `f.cost` predicts, for floats of 16 bits too."""
+"""The compiled text receives the bytes that `f.compiled_received_bytes` predicts, for floats of 16 bits too."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ CUTS = {
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("function", [step, scanned, looked_up, normed])
-def test_the_compiled_text_receives_the_bytes_of_the_cost(function: Any, dtype: str) -> None:
+def test_the_compiled_text_receives_the_bytes_that_are_predicted(function: Any, dtype: str) -> None:
     params = {"up": jnp.full((48, 16), 0.25, dtype), "down": jnp.full((16, 48), 0.5, dtype)}
     for cuts in CUTS.values():
         f = rd.distribute(function, (params, jnp.ones((16, 48), dtype)), {"d": 8}, schedule=cuts)
-        assert inspect(f.lower().compile()).received_bytes == f.cost.received_bytes
+        assert inspect(f.lower().compile()).received_bytes == f.compiled_received_bytes
 
 
 def test_only_cpus_widen_sums() -> None:
