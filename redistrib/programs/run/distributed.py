@@ -32,7 +32,7 @@ from redistrib.programs.schedule.conflicts import replicated_operations
 from redistrib.programs.schedule.decisions import Choice
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.time.entry import peak_on, simulate
+from redistrib.programs.time.entry import peak_on, simulated_with
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
 from redistrib.report import Printed
@@ -213,8 +213,7 @@ class Distributed(Printed):
 
     @cached_property
     def _simulation(self) -> Simulation:
-        beside, window = self._overlap is not None, None if self._overlap is None else self._overlap.window
-        return simulate(self.program, self.machine, overlap=beside, window=window, record=False)
+        return simulated_with(self._overlap, self.program, self.machine)
 
     @cached_property
     def compiled_memory(self) -> int:

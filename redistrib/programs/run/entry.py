@@ -12,7 +12,6 @@ from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Array
-from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.lower.build import build
@@ -27,7 +26,6 @@ from redistrib.programs.schedule.given import Given
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.schedule.tactics import apply, matching, together
-from redistrib.programs.time.entry import peak_on
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
 
@@ -76,24 +74,25 @@ def distributed(
     hardware = machine_on(machine, Platform.of(mesh).name)
     donated = donated_by(donate, prepared.traced.graph.inputs)
 
-    def built(keep: int | None) -> Program:
+    def built(keep: int | None) -> Distributed:
         program = build(propagation, plan, prepared.name, types=types, donated=donated, sources=sources, keep=keep)
-        if not ahead:
-            return overlapping(program, overlap)
-        return overlapping(gathered_ahead(program), overlap and overlap._replace(ahead=()))
+        if ahead:
+            program = overlapping(gathered_ahead(program), overlap and overlap._replace(ahead=()))
+        else:
+            program = overlapping(program, overlap)
+        return Distributed(program, prepared, propagation, mesh, hardware, in_order=keep is not None, overlap=overlap)
 
-    program = built(keep)
-    if memory_limit is not None and (needed := peak_on(hardware, program)) > memory_limit:
-        keep = KEPT
-        program = built(keep)
-        if (least := peak_on(hardware, program)) > memory_limit:
+    function = built(keep)
+    if memory_limit is not None and (needed := function.memory) > memory_limit:
+        function = built(KEPT)
+        if (least := function.memory) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
                 f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
                 f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, prepared, propagation, mesh, hardware, in_order=keep is not None, overlap=overlap)
+    return function
 
 
 def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propagation]:

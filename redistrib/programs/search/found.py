@@ -14,7 +14,7 @@ from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.layers import unfold
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.time.entry import simulate
+from redistrib.programs.time.entry import simulated_with
 from redistrib.programs.time.result import Simulation
 
 
@@ -94,9 +94,7 @@ class FeasibleResult:
     @cached_property
     def simulation(self) -> Simulation:
         """The program on the machine of the search, its moves beside operations as far as was found."""
-        window = None if self.overlap is None else self.overlap.window
-        beside = self.overlap is not None
-        return simulate(self.program, self.problem.machine, overlap=beside, window=window, record=False)
+        return simulated_with(self.overlap, self.program, self.problem.machine)
 
     @property
     def is_planned(self) -> bool:

@@ -10,6 +10,7 @@ from redistrib.errors import ProfileError, ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.live import highest_peak_bytes
 from redistrib.programs.ir.program import Move, Op, Program
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.time.clocks import run
 from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.issue import issued
@@ -86,6 +87,13 @@ def simulate(
 def peak_on(machine: Machine, program: Program) -> int:
     """Bytes that the fullest device holds at the worst moment, operations one after the other."""
     return highest_peak_bytes(compiled(program, machine))
+
+
+def simulated_with(overlap: Overlap | None, program: Program, machine: Machine) -> Simulation:
+    """A program whose moves run beside computations as far as a schedule says; the simulation has no events."""
+    if overlap is None:
+        return simulate(program, machine, record=False)
+    return simulated_issued(program, machine, overlap.window, record=False)
 
 
 def simulated_issued(program: Program, machine: Machine, window: int | None = None, *, record: bool) -> Simulation:
