@@ -17,7 +17,8 @@ from redistrib.programs.stages.orders import ORDERS
 from redistrib.programs.stages.registry import Registry
 from redistrib.programs.stages.staging import Staging, cutter_of
 from redistrib.programs.stages.transform import spread_over
-from redistrib.programs.time.clocks import SimulationCache, run
+from redistrib.programs.time.clocks import SimulationCache
+from redistrib.programs.time.entry import simulated_in_turn
 from redistrib.programs.time.machine import Machine
 
 
@@ -147,7 +148,7 @@ def grid(
     """
     seen = batch_of(program, batch)
     simulated = [
-        _candidate(layout, spread_over(seen, layout, "exact"), machine, SimulationCache())
+        _candidate(layout, spread_over(seen, layout, "exact"), machine)
         for layout in layouts_of(family_of(family), devices, seen.size, most)
     ]
     return sorted(simulated, key=lambda candidate: candidate.seconds)
@@ -191,6 +192,8 @@ def of_microbatches(
     return simulated
 
 
-def _candidate(layout: Layout, program: Program, machine: Machine, cache: SimulationCache) -> SimulatedLayout:
-    simulated_run = run(program, machine, record=False, cache=cache)
-    return SimulatedLayout(layout, max(simulated_run.now.values()), max(simulated_run.peak.values()))
+def _candidate(
+    layout: Layout, program: Program, machine: Machine, cache: SimulationCache | None = None
+) -> SimulatedLayout:
+    simulated = simulated_in_turn(program, machine, record=False, cache=cache)
+    return SimulatedLayout(layout, simulated.seconds, max(simulated.peak_bytes.values()))

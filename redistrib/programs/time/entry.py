@@ -11,7 +11,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.ir.live import highest_peak_bytes
 from redistrib.programs.ir.program import Move, Op, Program
 from redistrib.programs.schedule.overlap import Overlap
-from redistrib.programs.time.clocks import run
+from redistrib.programs.time.clocks import SimulationCache, Streams, run
 from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.issue import issued
 from redistrib.programs.time.kernels.compiled import compiled
@@ -78,10 +78,7 @@ def simulate(
         return simulated_issued(to_run, named, window, record=record)
     if window is not None:
         raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
-    kernels = compiled(to_run, named)
-    if streams is None and is_single(kernels):
-        return Simulation(to_run, named, run_once(kernels, named, record=record))
-    return Simulation(to_run, named, run(kernels, named, by_kind if streams == "moves" else streams, record=record))
+    return simulated_in_turn(to_run, named, by_kind if streams == "moves" else streams, record=record)
 
 
 def peak_on(machine: Machine, program: Program) -> int:
@@ -92,8 +89,29 @@ def peak_on(machine: Machine, program: Program) -> int:
 def simulated_with(overlap: Overlap | None, program: Program, machine: Machine) -> Simulation:
     """A program whose moves run beside computations as far as a schedule says; the simulation has no events."""
     if overlap is None:
-        return simulate(program, machine, record=False)
+        return simulated_in_turn(program, machine, record=False)
     return simulated_issued(program, machine, overlap.window, record=False)
+
+
+def simulated_in_turn(
+    program: Program,
+    machine: Machine,
+    streams: Streams | None = None,
+    *,
+    record: bool,
+    cache: SimulationCache | None = None,
+) -> Simulation:
+    """A program whose operations run in its order, on each stream.
+
+    Args:
+        program, machine, streams, record: as for `simulate`.
+        cache: results for the programs that it calls, see `redistrib.programs.time.clocks.run`; kernels call none.
+    """
+    kernels = compiled(program, machine)
+    if streams is None and is_single(kernels):
+        return Simulation(program, machine, run_once(kernels, machine, record=record))
+    cache = cache if kernels is program else None  # programs of kernels are made anew, and it knows programs by `id`
+    return Simulation(program, machine, run(kernels, machine, streams, record=record, cache=cache))
 
 
 def simulated_issued(program: Program, machine: Machine, window: int | None = None, *, record: bool) -> Simulation:

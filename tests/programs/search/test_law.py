@@ -21,6 +21,7 @@ from redistrib.programs.search.constants import PLANNED
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.result import Candidate
+from redistrib.programs.stages.models import mlp
 from redistrib.programs.time.constants import MACHINES, machine
 from redistrib.programs.time.kernels.compiled import compiled
 from redistrib.programs.time.result import Simulation
@@ -194,6 +195,16 @@ def test_of_random_functions() -> None:
 def test_of_two_hundred_random_functions() -> None:
     for seed in range(4, 204):
         _agrees(seed)
+
+
+@pytest.mark.parametrize("name", ["v100", "h100", "v5e"])
+def test_a_grid_of_layouts_is_timed_as_each_of_its_programs(name: str) -> None:
+    program, batch = mlp(2, 256, 512), {"x": 0, "y": 0}
+    found = rd.ir.grid(program, batch, machine(name), devices=4, most=2)
+    assert {"1/4/1/1", "1/2/2/2", "4/1/1/1"} <= {str(layout) for layout, _, _ in found}
+    for layout, seconds, peak in found:
+        simulated = rd.simulate(rd.ir.spread(program, batch, layout).program, name)
+        assert (seconds, peak) == (simulated.seconds, max(simulated.peak_bytes.values()))
 
 
 # ------------------------------------------------------------------------------------------ programs of kernels

@@ -137,8 +137,8 @@ def test_d15_layouts_are_75_and_1035() -> None:
     assert sum(len(list(layouts(16, 1 << k))) for k in range(7, 21)) == 1035
 
 
-@pytest.mark.parametrize("model", ["mlp", "gpt2"])
-def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str) -> None:
+@pytest.mark.parametrize(("model", "name"), [("mlp", "v100"), ("gpt2", "v100"), ("mlp", "v5e")])
+def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str, name: str) -> None:
     """The search makes the programs of tasks once for all of them; nothing about any layout may change by it."""
 
     def made(examples: int) -> tuple[Program, dict[str, int]]:
@@ -149,10 +149,10 @@ def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str) -> Non
     sizes = (16, 32)
     found: dict[int, list[SimulatedLayout]] = {size: [] for size in sizes}
     for examples in (1, 2, 4, 8, 16, 32):
-        for size, several in of_microbatches(*made(examples), machine("v100"), sizes, 4).items():
+        for size, several in of_microbatches(*made(examples), machine(name), sizes, 4).items():
             found[size] += several
     for size in sizes:
-        wanted = {str(one.layout): one[1:] for one in grid(*made(size), machine("v100"), 4)}
+        wanted = {str(one.layout): one[1:] for one in grid(*made(size), machine(name), 4)}
         assert {str(one.layout): one[1:] for one in found[size]} == wanted
         assert len(found[size]) == len(wanted) == len(list(layouts(4, size)))
 
