@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from redistrib.backends.ranks.bucket import can_share_a_launch
 from redistrib.backends.torch.agreement import GroupCall
-from redistrib.dtensor.buckets import Bucket, can_share_a_launch
+from redistrib.dtensor.buckets import Bucket
 from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
 from redistrib.dtensor.leaves import StateLeaf
 from redistrib.dtensor.moves import Planned, Reduce, steps_of

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from redistrib.backends.ranks.bucket import RankBucket
 from redistrib.backends.ranks.host_memory import HostMemory
 from redistrib.backends.ranks.move import RankMove
 from redistrib.backends.ranks.protocols import Lengths, Pending, WireCall
@@ -25,6 +26,7 @@ from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 from redistrib.plans.strided import Bytes
 
 Buffers = Sequence[Bytes]
+Letters = Sequence[tuple[int, Bytes]]  # the other rank, and the bytes
 
 
 class Post:
@@ -56,7 +58,7 @@ class Delivery:
 
 
 class InProcessWire:
-    """The `Wire` of one rank.
+    """The `Wire` and the `Messages` of one rank.
 
     Args:
         post: of all ranks.
@@ -101,6 +103,17 @@ class InProcessWire:
                 place[:] = np.frombuffer(letter, np.uint8)
 
         return self._call("exchange", [d for d, _ in sends], [d for d, _ in receives], out, deliver, joined)
+
+    def start(self, sends: Letters, receives: Letters) -> list[Pending]:
+        """As `Messages` has it."""
+        for receiver, part in sends:
+            self._post.send(self._rank, receiver, part.tobytes())
+
+        def deliver(letters: list[bytes]) -> None:
+            for (_, place), letter in zip(receives, letters, strict=True):
+                place[:] = np.frombuffer(letter, np.uint8)
+
+        return [Delivery(self._post, self._rank, [sender for sender, _ in receives], deliver)]
 
     def members(self, step: GroupStep) -> list[int]:
         return step.group_of(self._rank)
@@ -183,22 +196,52 @@ def run_in_process(
     Raises:
         AssertionError: if a rank waits for ever, or a letter is left.
     """
-    post, dtype = post or Post(), dtype_of(plan.dtype)
-    memory = HostMemory(dtype)
+    post, memory = post or Post(), HostMemory(dtype_of(plan.dtype))
     runs, results = [], []
     for device, tile in enumerate(tiles):
         ways = staged(plan, device)
         wire = InProcessWire(post, device, joined, has_collectives)
         runners = [runner_of(stage, wire, memory) for stage in ways.stages]
         move = RankMove(ways, device, runners, memory, plan.itemsize)
-        source = np.ascontiguousarray(tile).reshape(-1).view(np.uint8)
-        source.flags.writeable = False
-        target = np.full(plan.after.box(device).volume * plan.itemsize, 0xAB, np.uint8)
-        buffers = {"source": source, "target": target, **move.between(source)}
+        buffers, result = _buffers(plan, device, move, tile)
         runs.append(move.run(buffers, memory.empty(move.staging)))
-        results.append(target.view(dtype).reshape(plan.after.box(device).size))
+        results.append(result)
+    _play_all(runs, post)
+    return results
+
+
+def run_bucket(plans: Sequence[Plan], tiles: Sequence[Sequence[Any]], post: Post) -> list[list[Any]]:
+    """The tiles of every device after plans that run together, plan by plan.
+
+    Raises:
+        AssertionError: if a rank waits for ever, or a letter is left.
+    """
+    runs, results = [], list[list[Any]]([] for _ in plans)
+    for device in range(plans[0].devices):
+        memories, moves = [], []
+        for plan, sources, of_plan in zip(plans, tiles, results, strict=True):
+            memory = HostMemory(dtype_of(plan.dtype))
+            moves.append(RankMove(staged(plan, device), device, (), memory, plan.itemsize))
+            buffers, result = _buffers(plan, device, moves[-1], sources[device])
+            memories.append(buffers)
+            of_plan.append(result)
+        wire = InProcessWire(post, device, joined=False, has_collectives=False)
+        runs.append(RankBucket(moves).run(memories, lambda nbytes: np.full(nbytes, 0xCD, np.uint8), wire))
+    _play_all(runs, post)
+    return results
+
+
+def _buffers(plan: Plan, device: int, move: RankMove, tile: Any) -> tuple[dict[Any, Bytes], Any]:
+    """The buffers of a run, the source read-only, and the tile that it makes."""
+    source = np.ascontiguousarray(tile).reshape(-1).view(np.uint8)
+    source.flags.writeable = False
+    target = np.full(plan.after.box(device).volume * plan.itemsize, 0xAB, np.uint8)
+    buffers = {"source": source, "target": target, **move.between(source)}
+    return buffers, target.view(dtype_of(plan.dtype)).reshape(plan.after.box(device).size)
+
+
+def _play_all(runs: Sequence[Iterator[Delivery]], post: Post) -> None:
     stuck = play(runs)
     assert not stuck, f"ranks {stuck} wait for ever"
     left = sorted(ends for ends, letters in post.letters.items() if letters)
     assert not left, f"letters from and to {left} are left"
-    return results

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from redistrib.backends.ranks.bucket import can_share_a_launch
 from redistrib.backends.ranks.runners import accumulator_bytes
 from redistrib.backends.stages import staged
 from redistrib.lang.types import DistType
 from redistrib.plans import reference
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from tests.ranks.in_process import Post, run_in_process
+from tests.ranks.in_process import Post, run_bucket, run_in_process
 from tests.synthesis.kept_plans import kept, plan_of
 
 MOST_ELEMENTS = 1 << 13  # of the largest tiles of all devices
@@ -96,6 +97,46 @@ def test_every_kind_of_call_is_made(dtype: str) -> None:
 def test_an_accumulator_has_bytes_where_it_adds_in_a_wider_type(ends: tuple[str, str], dtype: str, count: int) -> None:
     stages = staged(rd.synthesize(*ends, "x=2,y=2", dtype=dtype, machine="exact"), 0).stages
     assert [accumulator_bytes(stage) for stage in stages] == [count]
+
+
+BUCKET = (
+    ("[4{x}8, 6]", "[8, 3{y}6]", "float32"),
+    ("[2{x,y}8]", "[2{y,x}8]", "bool"),
+    ("[4{x}8, 3{y}6]", "[4{y}8, 3{x}6]", "bfloat16"),
+    ("[1{x}2, 5]", "[2, 5]", "float64"),
+    ("[4~{x}7]", "[4~{y}7]", "uint8"),
+    ("[8, 3]", "[2{x,y}8, 3]", "int16"),
+)
+
+
+def test_plans_of_any_types_run_together_with_one_letter_between_two_ranks_in_every_stage() -> None:
+    plans = [rd.synthesize(*ends, "x=2,y=2", dtype=dtype, machine="exact") for *ends, dtype in BUCKET]
+    assert all(map(can_share_a_launch, plans)) and max(len(plan.steps) for plan in plans) > 1
+    tiles, post = list(map(tiles_of, plans)), CountingPost()
+    results = run_bucket(plans, tiles, post)
+    for plan, source, result in zip(plans, tiles, results, strict=True):
+        assert same(result, reference.run(plan, source)), plan
+    receivers = [
+        {(device, k, receiver, number if apart else 0)
+         for number, plan in enumerate(plans)
+         for device in range(plan.devices)
+         for k, stage in enumerate(staged(plan, device).stages)
+         for receiver, _ in stage.sends}
+        for apart in (False, True)
+    ]  # fmt: skip
+    assert post.sent == len(receivers[0]) < len(receivers[1])
+
+
+class CountingPost(Post):
+    sent = 0
+
+    def send(self, sender: int, receiver: int, letter: bytes) -> None:
+        self.sent += 1
+        super().send(sender, receiver, letter)
+
+
+def test_plans_that_add_share_no_launch() -> None:
+    assert not can_share_a_launch(rd.synthesize("[8, 8] sum{x}", "[8, 8]", "x=2"))
 
 
 class FaultyPost(Post):

@@ -25,6 +25,9 @@ class HostMemory:
     def empty(self, words: int, like: Bytes | None = None) -> Bytes:
         return np.empty(words, np.uint8)
 
+    def words(self, buffer: Bytes, first: int, count: int) -> Bytes:
+        return buffer[first : first + count]
+
     def copy(self, source: Strided, target: Strided) -> Copy:
         return lambda of, to: copy(to, target, of, source)
 

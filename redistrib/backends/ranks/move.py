@@ -17,7 +17,9 @@ class RankMove:
     """A plan that one rank runs, together with all others.
 
     Attributes:
-        runners: one for each step that moves data, in order.
+        plan: its stages on this device.
+        memory: in which it runs.
+        runners: one for each step that moves data, in order; none where a bucket runs its stages.
         transports: the transport of each.
         staging: words of memory that all runners use in turn.
         scratch_bytes: bytes of it, and of what runners allocate themselves, as accumulators.
@@ -28,7 +30,7 @@ class RankMove:
     def __init__(
         self, plan: StagedPlan, device: int, runners: Sequence[Runner], memory: RankMemory, itemsize: int
     ) -> None:
-        self.plan, self.runners, self._memory = plan, runners, memory
+        self.plan, self.runners, self.memory = plan, runners, memory
         self.transports = [runner.name for runner in runners]
         self.staging = max((runner.scratch for runner in runners), default=0)
         self.scratch_bytes = self.staging * memory.word + sum(runner.beside for runner in runners)
@@ -43,7 +45,7 @@ class RankMove:
     def between(self, like: Buffer) -> dict[Name, Buffer]:
         """New memory for the tiles between source and target, beside a buffer."""
         sizes = zip(MIDDLE, self.plan.middle, strict=True)
-        return {name: self._memory.empty(nbytes // self._memory.word, like) for name, nbytes in sizes if nbytes}
+        return {name: self.memory.empty(nbytes // self.memory.word, like) for name, nbytes in sizes if nbytes}
 
     def run(self, memory: Mapping[Name, Buffer], staging: Buffer) -> Iterator[Pending]:
         """Run the stages; yields what to wait for.

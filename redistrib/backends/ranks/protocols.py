@@ -74,6 +74,13 @@ class Wire(Protocol):
         """
 
 
+class Messages(Protocol):
+    """Messages of any lengths between ranks, each in a buffer of bytes of its own."""
+
+    def start(self, sends: Sequence[tuple[int, Buffer]], receives: Sequence[tuple[int, Buffer]]) -> Sequence[Pending]:
+        """Begin to send to devices, and to receive from devices; returns what to wait for."""
+
+
 class Total(Protocol):
     """A tile that adds up boxes; see `plans.reduction.Accumulator`."""
 
@@ -93,6 +100,9 @@ class RankMemory(Protocol):
 
     def empty(self, words: int, like: Buffer) -> Buffer:
         """A buffer beside another one."""
+
+    def words(self, buffer: Buffer, first: int, count: int) -> Buffer:
+        """So many words in a buffer of bytes, from byte `first` on."""
 
     def copy(self, source: Strided, target: Strided) -> Copy:
         """The copy between runs of two buffers."""

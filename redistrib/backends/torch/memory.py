@@ -35,6 +35,9 @@ class TensorMemory:
     def empty(self, words: int, like: torch.Tensor) -> torch.Tensor:
         return torch.empty(words, dtype=self._word_type, device=like.device)
 
+    def words(self, buffer: torch.Tensor, first: int, count: int) -> torch.Tensor:
+        return buffer[first : first + count * self.word].view(self._word_type)
+
     def copy(self, source: Strided, target: Strided) -> Copy:
         of, to = (_runs_of_words(runs, self.word) for runs in (source, target))
         return lambda a, b: to(b).copy_(of(a))
