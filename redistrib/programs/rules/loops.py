@@ -47,7 +47,8 @@ def kind_of_loop(kind: str) -> Callable[[LoopRule], LoopRule]:
 
     The rule takes the tracer, the equation, its operands and where it stands, and returns its results. It adds what
     the loop carries, enters, tests and stacks to an `OpenLoop`, and the body between; no other room needs to be told of
-    the kind. Pipelines open no loops: there it is one operation, and they unroll and cut `jax.lax.scan` alone.
+    the kind. Pipelines open no loops: there it is one operation, which a rule of its own must cut, and the only loop
+    that they unroll or take run by run is `jax.lax.scan`.
     """
 
     def add(rule: LoopRule) -> LoopRule:
