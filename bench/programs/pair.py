@@ -51,7 +51,7 @@ class Pair:
         f = self.case.distributed(self.mesh, machine=model_of(options["cost_model"]))
         compiled = f.lower().compile()
         entry = {
-            "predicted": f.cost.received_bytes,
+            "predicted": f.compiled_received_bytes,
             "predicted_peak": f.compiled_memory,
             "opaque": [name for name, _, _ in f.opaque],
             "moves": len(f.program.moves),

@@ -28,8 +28,8 @@ def main(topology: str) -> None:
     for name, case in programs.items():
         f = case.distributed(Pair(case, devices).mesh, machine="gpu")
         received = inspect(f.lower().compile()).received_bytes
-        if received != f.cost.received_bytes:
-            print(f"WRONG {name}: {received} for {f.cost.received_bytes}")
+        if received != f.compiled_received_bytes:
+            print(f"WRONG {name}: {received} for {f.compiled_received_bytes}")
     print(f"COMPILED {len(problems)} {len(programs)} for {devices[0].device_kind} by JAX {jax.__version__}")
 
 

@@ -225,7 +225,8 @@ class Candidate(Timed):
 
 
 class Searched(ShownInNotebooks, Sequence["Candidate | Staged"]):
-    """The candidates, the best first.
+    """The candidates, the best first: schedules by the prices of their search, which may be above the figures of their
+    programs (see `Candidate.bound`), and pipelines by the figures of theirs.
 
     >>> import jax.numpy as jnp
     >>> from redistrib import search
