@@ -10,21 +10,20 @@ no better than the key. Candidates come in this order, the cheap to build first,
 4. where elements are counted and the bound is not met, the direct exchange, which meets it.
 5. the paper's own search, under this model and under the paper's.
 
-The cheapest is the plan. Where hosts are unequal, the plan is the candidate within `PRICE_TOLERANCE` of the cheapest
-that is least busy on the links between hosts.
+The cheapest is the plan. Where hosts are unequal, the plan is the candidate within `limits.PRICE_TOLERANCE` of the
+cheapest that is least busy on the links between hosts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from redistrib.cost.model import CostModel, PhaseGrids
 from redistrib.cost.paper import PaperCost
 from redistrib.plans.data import Short
 from redistrib.plans.steps import Step
-from redistrib.synthesis import exchange
+from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search, SearchState
 from redistrib.synthesis.phases import single, three_phases
@@ -32,12 +31,6 @@ from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.relay_broadcast import relay_broadcast
 from redistrib.synthesis.selection import Key, Priced, Selection
 from redistrib.theory.placement import lower_bound
-
-# The paper's plan is a candidate too. Its search is slow and rarely wins, so a short search is enough.
-QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
-# Where hosts are unequal, a plan may cost up to this many times the least price if it saves more time on the links
-# between hosts, since all devices of a host wait for their shared link.
-PRICE_TOLERANCE = 1.3
 
 
 def best_steps(
@@ -122,14 +115,21 @@ class _Best:
         """Whether a plan through these grids may be cheaper than the cheapest so far, by its lower bound."""
         price = max(self.at_least, self.chosen.prices.phases_at_least(self.problem.space, phases))
         if self.hosts is not None:
-            return price <= PRICE_TOLERANCE * self.chosen.key[0]
+            return price <= limits.PRICE_TOLERANCE * self.chosen.key[0]
         return (price, 0 if self.model.fused_exchange else phases.collectives) < self.chosen.key[:2]
 
     def _papers(self, over_partition: bool) -> Iterator[list[Step]]:
         """Plans of the paper's algorithm: by a short search under this model, and under the paper's cost model."""
         below = self.chosen.key[0] + 1 if self.exact else self.chosen.key[0]
         needed = below == math.inf
-        quick = replace(QUICK_SEARCH, over_partition=over_partition, needed=needed, below=below)
+        quick = Search(
+            over_partition=over_partition,
+            expansions=limits.QUICK_EXPANSIONS,
+            needed=needed,
+            revisits=limits.QUICK_REVISITS,
+            paths=limits.QUICK_PATHS,
+            below=below,
+        )
         state = SearchState()
         steps = paper_steps(self.problem, self.model, quick, state)
         if steps is not None:
@@ -155,7 +155,7 @@ class _Best:
         """
         assert self.hosts is not None
         hosts, prices = self.hosts, self.chosen.prices
-        most = PRICE_TOLERANCE * self.chosen.key[0]
+        most = limits.PRICE_TOLERANCE * self.chosen.key[0]
 
         def key(plan: Priced) -> tuple[float, int, Key]:
             crosses = sum(step.crossing(hosts) for step in plan[1])

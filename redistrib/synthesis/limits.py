@@ -1,6 +1,7 @@
 """How much synthesis tries, in one table: above these numbers a way to plan is left out, to plan within seconds.
 
-No number changes what is correct; each bounds work whose time grows faster than the problem. Read as `limits.NAME`.
+No number changes what is correct; all but the last bound work whose time grows faster than the problem. Read as
+`limits.NAME`.
 """
 
 from __future__ import annotations
@@ -59,37 +60,40 @@ LEAST_VISITED = 120
 PLACED_TILES = 1 << 17
 """Tiles that are assigned to devices, of all paths that are lowered."""
 
+QUICK_EXPANSIONS, QUICK_REVISITS, QUICK_PATHS = 120, 2, 4
+"""Nodes, paths through one node and lowered paths of a search beside other candidates: it is slow and rarely wins."""
+
 # --------------------------------------------------------------------------------------------- partial sums
 
 SUM_CUTS = 1 << 10
-"""Ways to cut one number of parts over the dimensions, in the middle of a reduction."""
+"""Ways to cut one number of parts over the dimensions, in the middle of a reduction: a product of divisors."""
 
 SUM_PRICED = 1 << 14
-"""Placements in the middle of a reduction that are priced by their bound."""
+"""Placements in the middle of a reduction that are priced by their bound: ways to slice times ways to scatter."""
 
 SUM_MIDDLES = 48
-"""Placements in the middle of a reduction that are built, by the price of their bound."""
+"""Placements in the middle of a reduction that are built, by the price of their bound; each assigns all tiles."""
 
 SUM_EXCHANGES = 3
-"""Reductions by exchange that are built, by elements received."""
+"""Reductions by exchange that are built, by elements received; the shares of each are coloured."""
 
 SUM_ASSIGNED_DEVICES = 64
-"""Devices whose summands are assigned to tiles in the middle by least elements received."""
+"""Devices that are assigned to tiles in the middle by largest overlap, for each grid; the cube of their number."""
 
 SUM_ROUND_SHARES = 1 << 12
-"""Shares of an exchange of summands that is arranged in several ways."""
+"""Shares of an exchange of summands that is arranged in several ways; each way colours them one by one."""
 
 SUM_SOURCES = 8
-"""Placements of partial sums from which a partial target is made."""
+"""Placements of partial sums from which a partial target is made; for each the steps to it are searched."""
 
 SUM_SOURCES_TRIED = 24
-"""Placements of partial sums whose elements received are counted, to choose those."""
+"""Placements of partial sums whose elements received are counted, to choose those; each takes assignments."""
 
 SUM_SOURCES_WEIGHED = 1 << 22
-"""Pairs of a device and a summand that it may hold, in one such placement."""
+"""Pairs of a device and a summand that it may hold, in one such placement, which has a table of them in memory."""
 
 SUM_SOURCE_SHARES = 1 << 15
-"""Shares of an exchange that brings every device one of several summands."""
+"""Shares of an exchange that brings every device one of several summands: their rounds are slow to colour."""
 
 PULLED_SHARES = 1 << 16
 """Shares of all exchanges that pull sums, once there is another candidate: their rounds are slow to colour."""
@@ -99,3 +103,9 @@ SUM_TAILS = 4
 
 SUM_TAIL_DEVICES = 256
 """Devices above which that is one placement, as it is for every source of a partial target."""
+
+# ------------------------------------------------------------------------------------------------ the choice
+
+PRICE_TOLERANCE = 1.3
+"""Where hosts are unequal, a plan may cost so many times the least price if it saves more time on the links between
+hosts, since all devices of a host wait for their shared link."""

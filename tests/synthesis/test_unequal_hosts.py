@@ -11,7 +11,7 @@ import redistrib as rd
 from bench.problems import problem_set
 from redistrib.cost.presets import PRESETS
 from redistrib.plans.plan import Plan
-from redistrib.synthesis import best
+from redistrib.synthesis import best, limits
 from redistrib.testing import is_exact
 
 HOSTS = [0, 1, 1, 2, 2, 3, 3, 3]
@@ -80,11 +80,11 @@ def test_no_more_crosses_than_in_the_cheapest_plan(number: int, hosts: list[int]
     ends = problem.source, problem.target, problem.axes
     plan = rd.synthesize(*ends, machine=model, topology=hosts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(best, "PRICE_TOLERANCE", 1.0)
+        patch.setattr(limits, "PRICE_TOLERANCE", 1.0)
         patch.setattr(best, "relay_broadcast", lambda problem: [])
         cheapest = rd.synthesize(*ends, machine=model, topology=hosts)
     assert plan.crossing_between(hosts)[0] <= cheapest.crossing_between(hosts)[0]
-    assert plan.cost <= best.PRICE_TOLERANCE * cheapest.cost * (1 + 1e-9)
+    assert plan.cost <= limits.PRICE_TOLERANCE * cheapest.cost * (1 + 1e-9)
     assert plan.height <= max(plan.before.tile_size, plan.after.tile_size)
     assert is_exact(plan)
 

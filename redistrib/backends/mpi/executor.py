@@ -16,7 +16,7 @@ from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
 from redistrib.backends.mpi.transports import TypedNeighbours
 from redistrib.backends.mpi.wire import MpiWire
 from redistrib.backends.ranks.host_memory import HostMemory
-from redistrib.backends.ranks.move import RankMove, finish
+from redistrib.backends.ranks.move import MIDDLE, RankMove, finish
 from redistrib.backends.ranks.runners import Runner, runner_of
 from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_directly
 from redistrib.cost.latency import LatencyBandwidth
@@ -111,13 +111,14 @@ class Executor(CommunicatorOwner):
         self._private: list[Block] = []
         self._current: SharedTile | None = None
         self._shared_middle: dict[Memory, SharedTile] = {}
-        self._middle: dict[Memory, Bytes] = {}
         self._allocate()
         self._memory, self._wire = HostMemory(self.dtype), MpiWire(self._groups)
         runners = [self._runner(stage, k) for k, stage in enumerate(self._staged.stages)]
         self._move = RankMove(self._staged, comm.rank, runners, self._memory, plan.itemsize)
         self.staging_bytes = self._move.staging
         self.bind(np.empty(self.staging_bytes, np.uint8))
+        self._middle: dict[Memory, Bytes] = {name: block.memory for name, block in self._shared_middle.items()}
+        self._middle |= self._move.between(self._staging, self._shared_middle)
         self.scratch_bytes, self.middle_bytes = self._move.scratch_bytes, self._move.middle_bytes
         self.sent_bytes, self.received_bytes = self._move.sent_bytes, self._move.received_bytes
 
@@ -259,16 +260,9 @@ class Executor(CommunicatorOwner):
         stages = zip(self._staged.stages, self.transports, strict=True)
         in_shared_memory = {stage.writes for stage, name in stages if name == "shared"}
         self._shares_target = "target" in in_shared_memory
-        memories: tuple[Memory, Memory] = ("middle 0", "middle 1")
-        for memory, nbytes in zip(memories, self._staged.middle, strict=True):
-            if not nbytes:
-                continue
-            if memory in in_shared_memory:
-                block = SharedTile(self._groups.host, self._groups.barrier, nbytes)
-                self._shared_middle[memory] = block
-                self._middle[memory] = block.memory
-            else:
-                self._middle[memory] = np.empty(nbytes, np.uint8)
+        for memory, nbytes in zip(MIDDLE, self._staged.middle, strict=True):
+            if nbytes and memory in in_shared_memory:
+                self._shared_middle[memory] = SharedTile(self._groups.host, self._groups.barrier, nbytes)
         if self._shares_target:
             self._new_block()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from redistrib.backends.ranks.protocols import Buffer, Copy, Pending, RankMemory
 from redistrib.backends.ranks.runners import Runner
@@ -42,10 +42,11 @@ class RankMove:
         if plan.last != "target" and box.volume:
             self._last = memory.copy(*runs_in_both(box, plan.last_placement.box(device), box, itemsize))
 
-    def between(self, like: Buffer) -> dict[Name, Buffer]:
-        """New memory for the tiles between source and target, beside a buffer."""
+    def between(self, like: Buffer, shared: Container[Name] = ()) -> dict[Name, Buffer]:
+        """New memory for the tiles between source and target that no other rank writes, beside a buffer."""
         sizes = zip(MIDDLE, self.plan.middle, strict=True)
-        return {name: self.memory.empty(nbytes // self.memory.word, like) for name, nbytes in sizes if nbytes}
+        empty = {name: nbytes // self.memory.word for name, nbytes in sizes if nbytes and name not in shared}
+        return {name: self.memory.empty(words, like) for name, words in empty.items()}
 
     def run(self, memory: Mapping[Name, Buffer], staging: Buffer) -> Iterator[Pending]:
         """Run the stages; yields what to wait for.
