@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
-from redistrib.backends.torch.agreement import GroupCall
+from redistrib.backends.torch.agreement import GroupCall, wrong_call
 from redistrib.backends.torch.channels import Channel, announce, channel_of, compare
 from redistrib.backends.torch.dtypes import can_plan, name_of
 from redistrib.backends.torch.executor import TorchExecutor
@@ -310,7 +310,7 @@ def tell(members: tuple[int, ...], problem: RedistribError) -> RedistribError:
     if dist.get_rank() not in members:
         return problem
     try:
-        compare(members, GroupCall(f"a call that is wrong ({problem})", len(members)), problem)
+        compare(members, wrong_call(problem, len(members)), problem)
     except RedistribError as error:
         return error
     return problem

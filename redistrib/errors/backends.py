@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from redistrib.errors.base import RedistribError, RuleBroken
+from redistrib.errors.base import GONE, RedistribError, RuleBroken
 
 # The ends of the range of JAX that tests run with; see `make test-jax`.
 OLDEST_JAX, NEWEST_JAX = "0.8.0", "0.12.0.1"
@@ -118,7 +118,7 @@ first: jax.device_put(value, f.source_sharding)
     wordings: ClassVar = {
         "not an array": "a plan runs on a jax.Array or a value of NumPy, got {kind}; "
         "place the value first: jax.device_put(value, f.source_sharding)",
-        "deleted": "the array has been donated or deleted; pass one that is alive",
+        "deleted": GONE,
         "source array": "the plan starts from an array of {subject} {expected}, got {given}; {remedy}",
     }
 

@@ -80,6 +80,7 @@ def listed(names: Sequence[str], most: int = 16) -> str:
     return ", ".join(shown(name) for name in names) if names else "none"
 
 
+GONE = "the array has been donated or deleted; pass one that is alive"
 MASKED = "give .filled(), and .mask beside it"  # what else would lose the mask
 
 

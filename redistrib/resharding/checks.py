@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding
 
 from redistrib.errors import LeafError, RedistribError, SpecError
-from redistrib.errors.base import MASKED
+from redistrib.errors.base import GONE, MASKED
 from redistrib.lang.mesh import Mesh
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf
@@ -20,8 +20,8 @@ from redistrib.resharding.sharing import SharedBuffers, belongs_to_others, buffe
 HostValue = np.ndarray | np.generic | bool | int | float | complex
 
 _GONE = (
-    "the array has been donated or deleted; pass one that is alive (arrays made of its buffers go with an array: "
-    "its shards, and what jax.device_put returned where nothing had to move)"
+    f"{GONE} (arrays made of its buffers go with an array: its shards, and what jax.device_put returned where nothing "
+    "had to move)"
 )
 
 

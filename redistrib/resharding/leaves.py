@@ -88,10 +88,10 @@ def matched(
     for k, (name, value, target, source, shape) in enumerate(every):
         if k in static:
             continue
-        origin, size = None if source is None else _sharding(name, source, mesh), None
+        origin, size = None if source is None else sharding_of(name, source, mesh), None
         if isinstance(target, jax.ShapeDtypeStruct) and shape is not None:
             target, size = target.sharding, target.shape
-        sharding = _sharding(name, target, mesh)
+        sharding = sharding_of(name, target, mesh)
         result.append(Leaf(name, value, sharding, origin, padding_of(name, value, shape, sharding, size)))
     return result, partial(_rebuilt, structure, static)
 
@@ -141,7 +141,12 @@ def _spread(tree: Any, structure: Any, shardings: Any, is_leaf: Callable[[Any], 
     return list(structure.flatten_up_to(spread))
 
 
-def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
+def sharding_of(path: str, value: Any, given_mesh: Any = None) -> Sharding:
+    """The sharding that a leaf of `shardings` is; a partition spec is over a mesh, by default the one that is set.
+
+    Raises:
+        LeafError: if it is none.
+    """
     if isinstance(value, Sharding):
         return value
     if isinstance(value, jax.Device):

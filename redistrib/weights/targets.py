@@ -10,16 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec, Sharding
 
 from redistrib.arguments import dtype_name
 from redistrib.backends.jax.tree_paths import path_text
-from redistrib.errors import DtypeError, LeafError, WeightsFileError
-from redistrib.errors.base import shown_leaf
+from redistrib.errors import DtypeError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
 from redistrib.resharding.actions import route
-from redistrib.resharding.checks import check_devices, naming, placing
-from redistrib.resharding.leaves import Leaf, matched
+from redistrib.resharding.checks import check_array, check_devices, naming, placing
+from redistrib.resharding.leaves import Leaf, matched, sharding_of
 from redistrib.resharding.paths import DEFAULT, is_by_path, spread_by_path
 from redistrib.weights.headers import StoredTensor, WeightFiles
 from redistrib.weights.names import named_leaves
@@ -155,15 +154,12 @@ def _target(files: WeightFiles, name: str, path: str, leaf: Any, dtype: str | No
     kind = dtype or stored.dtype
     _check_size(files, name, stored, kind)
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        if leaf.sharding is None:
-            raise LeafError(path, "a ShapeDtypeStruct must say where its array is to be; give it a sharding=")
+        check_array(path, leaf)
         if leaf.shape != stored.shape:
             raise WeightsFileError(files.shown, name, f"its shape is {stored.shape}, and {leaf.shape} is asked for")
         kind = dtype or str(leaf.dtype)
         leaf = leaf.sharding
-    if not isinstance(leaf, Sharding | jax.Device):
-        raise LeafError(path, f"{shown_leaf(leaf)} is no jax.sharding.Sharding; give a NamedSharding")
-    sharding = SingleDeviceSharding(leaf) if isinstance(leaf, jax.Device) else leaf
+    sharding = sharding_of(path, leaf)
     with placing(Leaf(path, jax.ShapeDtypeStruct(stored.shape, jnp.float32), sharding)):
         route(stored.shape, None, sharding)  # refuses what does not fit
     for name_of_type in (stored.dtype, kind) if strict else ():

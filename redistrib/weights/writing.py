@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from redistrib.errors import LeafError, WeightsFileError
-from redistrib.errors.base import MASKED, shown
+from redistrib.errors.base import GONE, MASKED, shown
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.theory.boxes import Box, boxes_of
 from redistrib.weights.folders import shard_names
@@ -208,7 +208,7 @@ def check_leaf(path: str, name: str, value: Any) -> None:
     if isinstance(value, np.ma.MaskedArray):
         raise LeafError(path, f"safetensors cannot store a mask; {MASKED}")
     if isinstance(value, jax.Array) and value.is_deleted():
-        raise LeafError(path, "the array has been donated or deleted; pass one that is alive")
+        raise LeafError(path, GONE)
     if str(value.dtype) not in NAMES:
         raise LeafError(path, f"safetensors has no element type {value.dtype}; convert it to one of {', '.join(NAMES)}")
     if getattr(getattr(getattr(value, "sharding", None), "spec", None), "unreduced", None):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.backends.ranks.arguments import require_absent
 from redistrib.errors import TilesError
 from redistrib.errors.base import MASKED
 from redistrib.plans.dtypes import dtype_of as dtype_of
@@ -19,8 +20,7 @@ def absent_tile(value: Any, subject: str, dtype: np.dtype[Any]) -> npt.NDArray[A
     Raises:
         TilesError: if the value is not None.
     """
-    if value is not None:
-        raise TilesError(f"{subject} is given where this rank holds nothing; pass None")
+    require_absent(value, subject)
     return np.empty(0, dtype)
 
 

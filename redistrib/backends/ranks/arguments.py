@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from redistrib.errors import CommunicatorError
+from redistrib.errors import CommunicatorError, TilesError
 from redistrib.errors.base import shown
 from redistrib.report import counted
 from redistrib.sizes import parse_size
@@ -33,6 +33,16 @@ def compared_arguments(
     if not is_one:
         raise CommunicatorError(f"{shown(runnable)} is no {kind}; give one, for example from its JSON or text")
     return digest(runnable), None if limit is None else parse_size(limit)
+
+
+def require_absent(tile: object, subject: str) -> None:
+    """Refuse a tile on a rank that holds none.
+
+    Raises:
+        TilesError: if it is not None; it names the subject.
+    """
+    if tile is not None:
+        raise TilesError(f"{subject} is given where this rank holds nothing; pass None")
 
 
 def require_rank_each(what: str, devices: int, where: str, ranks: int, way_out: str) -> None:

@@ -37,6 +37,11 @@ class GroupCall:
         self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
 
 
+def wrong_call(problem: RedistribError, ranks: int) -> GroupCall:
+    """The call of a rank with a problem in its arguments."""
+    return GroupCall(f"a call that is wrong ({problem})", ranks)
+
+
 def require_equal(links: Links, call: GroupCall, problem: RedistribError | None = None) -> None:
     """Return if all ranks make the same call and none has a problem; collective.
 

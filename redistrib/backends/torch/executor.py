@@ -8,11 +8,11 @@ import torch
 import torch.distributed as dist
 
 from redistrib.backends.digests import digest_of
-from redistrib.backends.ranks.arguments import compared_arguments, require_rank_each
+from redistrib.backends.ranks.arguments import compared_arguments, require_absent, require_rank_each
 from redistrib.backends.ranks.move import RankMove, finish
 from redistrib.backends.ranks.runners import runner_of
 from redistrib.backends.stages import staged
-from redistrib.backends.torch.agreement import GroupCall, require_equal
+from redistrib.backends.torch.agreement import GroupCall, require_equal, wrong_call
 from redistrib.backends.torch.dtypes import source_words, torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.memory import TensorMemory
@@ -55,17 +55,15 @@ def to_torch(
     if not isinstance(group, dist.ProcessGroup):
         raise CommunicatorError(f"{group!r} is no process group of this rank; pass one such as dist.group.WORLD")
     links = Links(group)
-    limit, text, problem = None, "", None
+    limit, problem = None, None
     try:
         digest, limit = compared_arguments("plan", plan, PlanData, digest_of, memory_limit)
         require(plan)
         way_out = f"torchrun --nproc-per-node {plan.devices} or dist.new_group"
         require_rank_each("the plan is for", plan.devices, "the process group", links.size, way_out)
-        text = f"{digest}|{limit}|{check}"
+        call = GroupCall(_words(plan), links.size, f"{digest}|{limit}|{check}")
     except RedistribError as error:
-        problem = error
-    words = f"a call that is wrong ({problem})" if problem is not None else _words(plan)
-    call = GroupCall(words, links.size, text)
+        problem, call = error, wrong_call(error, links.size)
     require_equal(links, call, problem)
     executor = TorchExecutor(plan, links, call if check else None)
     if limit is not None:
@@ -197,8 +195,7 @@ class TorchExecutor:
 
     def _require_tensor(self, value: Any, name: str, shape: tuple[int, ...], has: bool) -> None:
         if not has:
-            if value is not None:
-                raise TilesError(f"{name} is given where this rank holds nothing; pass None")
+            require_absent(value, name)
             return
         if type(value) is not torch.Tensor and not isinstance(value, torch.Tensor):
             raise TilesError(f"{name} is {type(value).__name__} where this rank's tile is {list(shape)}; pass a tensor")
