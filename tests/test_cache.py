@@ -25,6 +25,7 @@ STATE = {
     "programs/rules/loops.py LOOPS": "filled when modules are imported",
     "plans/step.py KINDS": "filled when modules are imported",
     "report.py _renderers": "one function",
+    "lang/placements.py _GRIDS": "device meshes that are alive, by weak references that remove them",
     "resharding/sharing.py _RELATIONS": "arrays that are alive, by weak references that remove them",
 }
 
