@@ -218,15 +218,15 @@ def _batches(
     Raises:
         MemoryLimitError: if they do not even fit one by one.
     """
-    result, rest, now = [], list(queue), alive
-    while rest:
-        taken, peak = _taken(rest, load_of, now, limit)
+    result, waiting, now = [], list(queue), alive
+    while waiting:
+        taken, peak = _taken(waiting, load_of, now, limit)
         if not taken and limit is not None:
             return _one_by_one(queue, load_of, alive, donate, limit)
         result.append((taken, peak))
         for k in taken:
             now = now + load_of[k].left(donate)
-            rest.remove(k)
+            waiting.remove(k)
     return result
 
 

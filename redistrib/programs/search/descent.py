@@ -391,8 +391,8 @@ class _Descent:
         )
         if floor > most:
             where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"
-            held = f"{floor:,} bytes are held at {where} by every one"
-            text = none_found(f"schedule of {self.name}", most, least, held=held)
+            why = f"{floor:,} bytes are held at {where} by every one"
+            text = none_found(f"schedule of {self.name}", most, least, why=why)
         else:
             until = " before the time was up" if stopped else ""
             text = none_found(f"schedule of {self.name}", most, least, until)
