@@ -62,7 +62,7 @@ class AxesProblem:
         self._nodes()
         self.memory_prices = MemoryPrices(problem.weights.memory, len(self.options))
         self._edges()
-        self._tie = problem.weights.ties * (problem.floor or 1.0) / sum(self.times)
+        self._tie = problem.weights.ties * (problem.facts.floor or 1.0) / sum(self.times)
         self.choices = ChoiceGraph(tuple(map(self._priced, range(len(self.options)))), tuple(self.edges))
 
     # ------------------------------------------------------------------------------------------ nodes
@@ -75,11 +75,11 @@ class AxesProblem:
             if ("operation", colour) not in nodes:
                 self.deadline.check()
                 options = self._ways(number, machine)
-                if machine is None and problem.heavy[number] and colour not in self.idle:
+                if machine is None and problem.facts.heavy[number] and colour not in self.idle:
                     options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
                 nodes["operation", colour] = self._add(graph.operations[number].name, options)
             self.node_of_operation.append(nodes["operation", colour])
-            self.times[self.node_of_operation[-1]] += problem.times[number]
+            self.times[self.node_of_operation[-1]] += problem.facts.times[number]
         for array, colour in zip(graph.inputs, self.classes.inputs, strict=True):
             if ("input", colour) not in nodes:
                 nodes["input", colour] = self._add(array.name, self._layouts(array.name, array.name))
@@ -98,16 +98,16 @@ class AxesProblem:
 
     def _ways(self, number: int, machine: Machine | None) -> list[Option]:
         """The options of an operation; those of operations that do the same are found once."""
-        problem, propagation = self.problem, self.propagation
-        fixed = {axis: dim for axis, dim in problem.given.work.get(number, {}).items() if axis in self.axes}
+        facts, weights, propagation = self.problem.facts, self.problem.weights.moves, self.propagation
+        fixed = {axis: dim for axis, dim in self.problem.given.work.get(number, {}).items() if axis in self.axes}
         labels = (
             tuple(sorted(cuts.items())) for cuts in (fixed, propagation.cuts[number], propagation.carries[number])
         )
-        key = (problem.kinds[number], self.axes, problem.weights.moves, *labels)
-        if key not in problem.options:
-            options = of_operation(propagation, number, self.axes, fixed, problem.sums, machine, problem.kernel(number))
-            problem.options[key] = [problem.with_halos(number, option) for option in options]
-        return problem.options[key]
+        key = (facts.kinds[number], self.axes, weights, *labels)
+        if key not in facts.options:
+            options = of_operation(propagation, number, self.axes, fixed, facts.sums, machine, facts.kernel(number))
+            facts.options[key] = [facts.with_halos(number, option, weights) for option in options]
+        return facts.options[key]
 
     def _add(self, name: str, options: list[Option]) -> int:
         self.options.append(options)
@@ -160,7 +160,7 @@ class AxesProblem:
 
     def _edge(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
         conversions = self._conversions(node, write, dtype, ends)
-        weight = self.problem.weights.moves[each_use[0].value not in self.problem.unhurried]
+        weight = self.problem.weights.moves[each_use[0].value not in self.problem.facts.unhurried]
         prices = conversions.prices
         if weight != 1.0:
             prices = {pair: weight * price for pair, price in prices.items()}
@@ -191,7 +191,7 @@ class AxesProblem:
 
     def _times(self, use: Use) -> int:
         """Conversions of a value in a call: the largest number of layers that one of its readers stands for."""
-        return self.problem.moves_of(use.value, (k for k, _ in use.readers))
+        return self.problem.facts.moves_of(use.value, (k for k, _ in use.readers))
 
     # ------------------------------------------------------------------------------------------ back
 

@@ -18,7 +18,7 @@ def marks_of(problem: SearchProblem) -> dict[object, object]:
         return (repr(given.pins.get(end)), str(given.types.get(end)))
 
     marks: dict[object, object] = {}
-    for number, operation_mark in enumerate(problem.marks):
+    for number, operation_mark in enumerate(problem.facts.marks):
         marks[number] = (operation_mark, tuple(sorted(given.work.get(number, {}).items())))
     for array in problem.graph.inputs:
         marks[array.name] = mark(array.name)

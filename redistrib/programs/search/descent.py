@@ -178,7 +178,7 @@ class _Descent:
     @property
     def is_proved(self) -> bool:
         """Whether no schedule can be better than the best: it takes what its work takes, shared out evenly."""
-        return self.best is not None and self.spread and self.best.price <= self.problem.floor * (1 + BETTER)
+        return self.best is not None and self.spread and self.best.price <= self.problem.facts.floor * (1 + BETTER)
 
     def consider(self, found: FeasibleResult | None) -> None:
         """Take a schedule that another search found, where its layers are decided as they are here."""
@@ -263,9 +263,8 @@ class _Descent:
         else:
             return False
         self.report_progress(f"axis {' and '.join(turn)}")
-        axes_problem, solution = self._solved(
-            self.problem.weighted(moves=weights), decisions.kept(keep), turn, deadline
-        )
+        problem = replace(self.problem, weights=replace(self.problem.weights, moves=weights))
+        axes_problem, solution = self._solved(problem, decisions.kept(keep), turn, deadline)
         return solution.choice is not None and self._consider(axes_problem.chosen(solution.choice))
 
     def _solved(
@@ -308,8 +307,8 @@ class _Descent:
         steps, halvings = STEPS, HALVINGS
         while steps and halvings:
             self.report_progress(f"memory, {multiplier:.3g} a byte")
-            each = dict.fromkeys(moments, multiplier / len(moments))
-            decisions = self._settled(self.problem.weighted(memory=each), decisions, self.axes, deadline)
+            weights = replace(self.problem.weights, memory=dict.fromkeys(moments, multiplier / len(moments)))
+            decisions = self._settled(replace(self.problem, weights=weights), decisions, self.axes, deadline)
             evaluation = walked(self.problem, decisions).evaluation()
             moments[evaluation.moment] = None
             for keep in (KEPT, None):
@@ -386,8 +385,9 @@ class _Descent:
         if most is None:
             return ProgramError("", "", "Schedule", f"no schedule of {self.name} was found; loosen the pins")
         least = self.smallest or 0
+        facts = whole.facts
         floor, moment = least_held(
-            whole.graph, whole.moves.mesh.size, whole.given.types, whole.donated, whole.machine.bytes_of, whole.unstored
+            facts.graph, facts.moves.mesh.size, whole.given.types, whole.donated, facts.machine.bytes_of, facts.unstored
         )
         if floor > most:
             where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"

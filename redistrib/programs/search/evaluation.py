@@ -137,7 +137,7 @@ class Walk(Lowering[PricedVersion, Option]):
         return best
 
     def cut(self, number: int) -> Option:
-        return self.problem.decided(self.propagation, number)
+        return self.problem.facts.decided(self.propagation, number)
 
     def begin(self, array: Array) -> PricedVersion:
         form = self.propagation.type_of(array.shape, self.decisions.ends[array.name])
@@ -145,9 +145,9 @@ class Walk(Lowering[PricedVersion, Option]):
 
     def compute(self, number: int, cut: Option, read: Sequence[PricedVersion]) -> list[PricedVersion]:
         graph, operation = self.graph, self.graph.operations[number]
-        self.seconds += self.problem.times[number] * cut.seconds
+        self.seconds += self.problem.facts.times[number] * cut.seconds
         makes, is_inside = self.recorder.computes(number, cut.seconds, read), self.recorder.is_inside(number)
-        if (kernel := self.problem.kernel(number)) is not None and kernel.runs:
+        if (kernel := self.problem.facts.kernel(number)) is not None and kernel.runs:
             for name, *_ in kernel.reads:
                 self.versions[name][0].used = max(self.versions[name][0].used, number)
                 for work in makes:
@@ -196,7 +196,7 @@ class Walk(Lowering[PricedVersion, Option]):
         if price is None:
             self.seconds = math.inf
             return source
-        self._pay(price, self.problem.moves_of(name, (reader if reader >= 0 else at,)))
+        self._pay(price, self.problem.facts.moves_of(name, (reader if reader >= 0 else at,)))
         if not windows:
             price = price._replace(scratch=moves.scratch(source.form, form, dtype))
         moved = PricedVersion(form, at, until, self.is_tested(name, reader), windows)

@@ -9,6 +9,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.schedule.given import Given
 from redistrib.programs.search.classes import marks_of
 from redistrib.programs.search.decisions import Decisions
+from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.folding import Folded, folded
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.problem import SearchProblem
@@ -22,8 +23,7 @@ def fold(problem: SearchProblem) -> SearchProblem:
         return problem
     return replace(
         problem,
-        graph=folding.graph,
-        folded=folding,
+        facts=Facts(folding.graph, problem.machine, problem.moves, folding, problem.facts),
         whole=problem,
         given=Given(
             {folding.end(end): form for end, form in given.types.items()},
@@ -32,7 +32,6 @@ def fold(problem: SearchProblem) -> SearchProblem:
             {folding.outputs[number]: folding.inputs[name] for number, name in given.tied.items()},
         ),
         donated=tuple(dict.fromkeys(folding.inputs[name] for name in problem.donated)),
-        facts={},
     )
 
 
@@ -70,7 +69,7 @@ def harmonized(problem: SearchProblem, decisions: Decisions, classes: Isomorphis
     harmonised = decisions.copy()
     standing: dict[object, int] = {}
     for k, cell in enumerate(problem.folded.cells):
-        if cell is not None and (cell not in standing or problem.times[k] > problem.times[standing[cell]]):
+        if cell is not None and (cell not in standing or problem.facts.times[k] > problem.facts.times[standing[cell]]):
             standing[cell] = k
     first: dict[int, str] = {}
     times = problem.folded.input_times

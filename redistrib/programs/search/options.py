@@ -15,6 +15,7 @@ from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.schedule.given import End, Given
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import together
+from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.meshes import meshes_of
 from redistrib.programs.search.moves import Moves, Objective
 from redistrib.programs.search.problem import SearchProblem
@@ -130,4 +131,4 @@ def problem_of(
         fixed |= {name: dims for name, dims in propagation.pins.items() if name not in prepared.types}
         work |= {k: cuts for k, cuts in enumerate(propagation.cuts) if cuts}
     given = Given(prepared.types, fixed, work, back)
-    return SearchProblem(graph, hardware, Moves(mesh, hardware, objective), given)
+    return SearchProblem(Facts(graph, hardware, Moves(mesh, hardware, objective)), given)

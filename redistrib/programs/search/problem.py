@@ -1,41 +1,17 @@
-"""The problem of a search: a graph on a machine, what is given of it, and what is found once of all its variants."""
+"""The problem of a search: a graph on a machine, what is given of it, and how prices count."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.schedule.given import Given
-from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.search.candidates import Option, of_decided, summed
-from redistrib.programs.search.constants import HEAVY, TIES
+from redistrib.programs.search.constants import TIES
+from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.folding import Folded
-from redistrib.programs.search.isomorphism import isomorphism_classes
 from redistrib.programs.search.moves import Moves
-from redistrib.programs.time.kernels.attention import attentions
-from redistrib.programs.time.kernels.fusion import Kernel, kernels_in, kernels_on, mark
-from redistrib.programs.time.kernels.prices import seconds_of
 from redistrib.programs.time.machine import Machine
-
-_T = TypeVar("_T")
-
-
-def _once(find: Callable[[SearchProblem], _T]) -> cached_property[_T]:
-    """A fact about the graph and the machine: it is found once for all variants of a problem, when it is asked for."""
-
-    @wraps(find)
-    def found(problem: SearchProblem) -> _T:
-        if find.__name__ not in problem.facts:
-            problem.facts[find.__name__] = find(problem)
-        fact: _T = problem.facts[find.__name__]
-        return fact
-
-    return cached_property(found)
 
 
 @dataclass(frozen=True)
@@ -59,205 +35,37 @@ class SearchProblem:
     """The problem of a search, with everything that is fixed before it begins.
 
     Attributes:
-        graph: the operations.
-        machine: the machine that runs the program.
-        moves: prices of moves; they know the mesh.
+        facts: of the graph on the machine; all variants of the problem share them.
         given: types and pins that hold.
         weights: of prices.
         donated: inputs whose memory is free after their last use.
         overlap: whether moves run beside operations, on a second stream.
-        folded: the whole graph, where repeated layers were taken out of this one.
         whole: the problem without folding, where there is one.
-        facts: about the graph on the machine, which variants of the problem share, by the name of their property.
     """
 
-    graph: Graph
-    machine: Machine
-    moves: Moves
+    facts: Facts
     given: Given = field(default_factory=Given)
     weights: Weights = field(default_factory=Weights)
     donated: tuple[str, ...] = ()
     overlap: bool = False
-    folded: Folded | None = None
     whole: SearchProblem | None = None
-    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def weighted(self, **weights: Any) -> SearchProblem:
-        """The same with some other `Weights`."""
-        return replace(self, weights=replace(self.weights, **weights))
+    @property
+    def graph(self) -> Graph:
+        """The operations."""
+        return self.facts.graph
 
-    @_once
-    def options(self) -> dict[tuple[object, ...], list[Option]]:
-        """The options of operations that were asked for along some axes."""
-        return {}
+    @property
+    def machine(self) -> Machine:
+        """The machine that runs the program."""
+        return self.facts.machine
 
-    @_once
-    def decided_options(self) -> dict[tuple[object, ...], Option]:
-        """The options of operations that were decided, by kind and cuts."""
-        return {}
+    @property
+    def moves(self) -> Moves:
+        """Prices of moves; they know the mesh."""
+        return self.facts.moves
 
-    @_once
-    def copies(self) -> tuple[int, ...]:
-        """For every operation the layers that it stands for."""
-        return self.folded.times if self.folded is not None else (1,) * len(self.graph.operations)
-
-    @_once
-    def times(self) -> tuple[int, ...]:
-        """For every operation how often it runs in a call: in each layer that it stands for, at each step of loops."""
-        return tuple(copies * self.graph.times(k) for k, copies in enumerate(self.copies))
-
-    def with_halos(self, number: int, option: Option) -> Option:
-        """An option at the price of its halos too: of one that several operations may share, a part for each."""
-        if not option.windows:
-            return option
-        arrays, operation, price = self.graph.arrays, self.graph.operations[number], option.seconds
-        reads = zip(operation.ins, option.ins, option.windows, self.sharing[number], strict=False)
-        for name, form, windows, readers in reads:
-            if windows:
-                weight = self.weights.moves[name not in self.unhurried]
-                price += weight * self.moves.halo(form, windows, arrays[name].dtype).cost / readers
-        return replace(option, seconds=price)
-
-    @_once
-    def sharing(self) -> dict[int, tuple[int, ...]]:
-        """For operations that read windows, by number, how many operations read windows of each of their arrays."""
-        windowed = {
-            k: operation
-            for k, operation in enumerate(self.graph.operations)
-            if any(a.windows for a in operation.nest.reads)
-        }
-        count = Counter(
-            name
-            for operation in windowed.values()
-            for access, name in zip(operation.nest.reads, operation.ins, strict=True)
-            if access.windows
-        )
-        return {k: tuple(max(1, count[name]) for name in operation.ins) for k, operation in windowed.items()}
-
-    def moves_of(self, name: str, readers: Iterable[int]) -> int:
-        """How often a value is moved for operations in a call; values from outside a loop are moved before it."""
-        copies = max((self.copies[k] for k in readers if k < len(self.copies)), default=1)
-        return copies * self.graph.times_of(name)
-
-    @_once
-    def unhurried(self) -> set[str]:
-        """Values whose moves wait for no product, or no product for them: weights, and gradients on their way out."""
-        graph, hurried, count = self.graph, list(self.heavy), -1
-        while count != sum(hurried):  # more than once where a loop hands on to its next step
-            count = sum(hurried)
-            for k in range(len(graph.operations) - 1, -1, -1):
-                readers = (r for array in graph.operations[k].outs for r, _ in graph.readers.get(array.name, ()))
-                hurried[k] = hurried[k] or any(hurried[r] for r in readers)
-        behind = (name for name in graph.makers if not any(hurried[k] for k, _ in graph.readers.get(name, ())))
-        entries = (one.entry for loop in graph.loops for one in loop.entries)
-        return {*(array.name for array in graph.inputs), *entries, *behind}
-
-    @_once
-    def sums(self) -> set[str]:
-        """The values that may be made as summands."""
-        return summed(self.graph)
-
-    @_once
-    def marks(self) -> list[tuple[object, ...]]:
-        """For every operation a key, equal for those that do the same: summands that it reads, overridden rates."""
-        rated, sums, sharing, kernels = self.machine.operations, self.sums, self.sharing, self.kernels
-        marks: list[tuple[object, ...]] = [
-            (
-                tuple([name in sums for name in operation.ins]),
-                operation.name if operation.name in rated else "",
-                *sharing.get(k, ()),
-                *self._place(k),
-            )
-            for k, operation in enumerate(self.graph.operations)
-        ]
-        if kernels is not None:
-            arrays = self.graph.arrays
-            shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-            kernel_marks = (mark(kernel, [shapes[name] for name, *_ in kernel.reads]) for kernel in kernels)
-            marks = [(*mark, *more) for mark, more in zip(marks, kernel_marks, strict=True)]
-        return marks
-
-    def _place(self, number: int) -> tuple[object, ...]:
-        """The part of an operation's key that the loop around it gives."""
-        scope, edge = self.graph.scopes[number], self.graph.operations[number].edge
-        if scope is None:
-            return ()
-        return (self.graph.steps_of(scope), edge, edge.carries and number in self.graph.accumulators)
-
-    @_once
-    def kernels(self) -> list[Kernel] | None:
-        """For every operation its compiled kernel; None where each operation is a kernel."""
-        if not self.machine.fuses:
-            return None
-        if self.folded is None or self.whole is None or self.whole.kernels is None:
-            return kernels_on(self.machine, self.graph)
-        return kernels_in(self.graph, [self.whole.kernels[k] for k in self.folded.kept])
-
-    @_once
-    def pass_ends(self) -> dict[int, int]:
-        """For operations of flash kernels, by number, the last operation of their pass, whose operands are all held."""
-        if not self.machine.flash:
-            return {}
-        passes = (numbers for attention in attentions(self.graph) for numbers in attention.passes)
-        computed = ([k for k in numbers if (kernel := self.kernel(k)) and kernel.runs] for numbers in passes)
-        return {k: max(numbers) for numbers in computed for k in numbers}
-
-    @_once
-    def unstored(self) -> frozenset[str]:
-        """Values that stay inside a kernel."""
-        pairs = zip(self.kernels or (), self.graph.operations, strict=False)
-        return frozenset(array.name for kernel, op in pairs if not kernel.stores for array in op.outs)
-
-    def kernel(self, number: int) -> Kernel | None:
-        """The compiled kernel of an operation."""
-        return None if self.kernels is None else self.kernels[number]
-
-    def decided(self, propagation: Propagation, number: int) -> Option:
-        """An operation as it is cut; operations of a kind that are cut alike are priced once.
-
-        Raises:
-            ProgramError: if it cannot be cut so.
-        """
-        options = self.decided_options
-        cuts, carries = propagation.cuts[number], propagation.carries[number]
-        key = (self.kinds[number], tuple(sorted(cuts.items())), tuple(sorted(carries.items())) if carries else ())
-        option = options.get(key)
-        if option is None:
-            timed = self.moves.objective == "seconds" or self.machine.rates is not None
-            option = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
-            options[key] = option
-        return option
-
-    @_once
-    def kinds(self) -> tuple[int, ...]:
-        """For every operation a number, the same for those that have the same options."""
-        return isomorphism_classes(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
-
-    @_once
-    def heavy(self) -> list[bool]:
-        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
-        operations = enumerate(self.graph.operations)
-        work = [operation.nest.work * self.graph.times(k) for k, operation in operations]
-        most = max(work, default=0)
-        return [flops * HEAVY >= most > 0 for flops in work]
-
-    @_once
-    def floor(self) -> float:
-        """Lower bound on the seconds of every schedule: each operation, shared out evenly; of bytes, 0."""
-        if self.moves.objective == "bytes":
-            return 0.0
-        total, arrays, devices = 0.0, self.graph.arrays, self.moves.mesh.size
-        for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
-            kernel = self.kernel(number)
-            if not operation.edge.computes:
-                continue
-            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
-            whole = (self.machine.bytes_of(math.prod(arrays[name].shape), arrays[name].dtype) for name in names)
-            size, flops = sum(whole) // devices, operation.nest.work
-            if kernel is not None:
-                size, flops = kernel.share(devices), kernel.flops(flops)
-            ins = [arrays[name] for name in operation.ins]
-            held = lambda k, ins=ins: self.machine.bytes_of(math.prod(ins[k].shape), ins[k].dtype) // devices  # noqa: E731
-            dtypes = (array.dtype for array in ins)
-            total += times * seconds_of(self.machine, operation, kernel, dtypes, size, flops // devices, held)
-        return total
+    @property
+    def folded(self) -> Folded | None:
+        """The whole graph, where repeated layers were taken out of this one."""
+        return self.facts.folded

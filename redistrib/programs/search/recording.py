@@ -94,7 +94,7 @@ class Recorder:
             return before
         for version in read:
             version.read_by(len(self.works))
-        if (end := self.problem.pass_ends.get(number)) is not None:
+        if (end := self.problem.facts.pass_ends.get(number)) is not None:
             own, operands = self.in_pass.setdefault(end, ([], []))
             own.append(len(self.works))
             operands += read
@@ -117,7 +117,7 @@ class Recorder:
 
     def is_inside(self, number: int) -> bool:
         """Whether an operation is computed inside the kernels that read it."""
-        kernel = self.problem.kernel(number)
+        kernel = self.problem.facts.kernel(number)
         return kernel is not None and not kernel.runs
 
     def move(self, name: str, source: PricedVersion, moved: PricedVersion, price: Price, at: int, reader: int) -> None:
@@ -165,7 +165,7 @@ class Recorder:
         begins = {op.outs[0].name: op for op in graph.operations if op.edge.enters}
         buffers: list[WorkBuffer] = []
         for name, versions in self.versions.items():
-            if name in problem.unstored and len(versions) == 1:
+            if name in problem.facts.unstored and len(versions) == 1:
                 continue
             begin = begins.get(name)
             for number, version in enumerate(versions):
@@ -182,7 +182,7 @@ class Recorder:
                 buffer = WorkBuffer(size, scope, works, tuple(version.readers), tuple(version.begins), stays)
                 if first and name in inputs and problem.folded is not None:
                     buffer = buffer._replace(copies=problem.folded.input_times[name])
-                elif name in inputs and problem.folded is not None and problem.copies[version.born :][:1] == (1,):
+                elif name in inputs and problem.folded is not None and problem.facts.copies[version.born :][:1] == (1,):
                     buffer = buffer._replace(size=problem.folded.input_times[name] * size)  # each is moved
                 if first and begin is not None:
                     buffer = buffer._replace(edge=begin.edge, makers=())

@@ -138,7 +138,11 @@ class Candidate(Timed):
     @property
     def joint_bound(self) -> float:
         """Lower bound on the seconds, or bytes, of every schedule, with any cuts along any axis."""
-        return self.problem.floor if self.result.axis or self.result.by_class else max(self.problem.floor, self.bound)
+        return (
+            self.problem.facts.floor
+            if self.result.axis or self.result.by_class
+            else max(self.problem.facts.floor, self.bound)
+        )
 
     @cached_property
     def decisions(self) -> list[Decision]:

@@ -177,7 +177,7 @@ class Roles:
         return {
             k: cuts[axis]
             for k, cuts in enumerate(propagation.cuts if propagation is not None else ())
-            if axis in cuts and self.problem.heavy[k]
+            if axis in cuts and self.problem.facts.heavy[k]
             and operations[k].nest.combine and len(operations[k].nest.reads) > 1
             and _is_everywhere(operations[k].nest, cuts[axis])
         }  # fmt: skip
@@ -202,7 +202,7 @@ class Roles:
                     work[name, dim] = sum(
                         times * operation.nest.work
                         for operation, times, cuts in zip(
-                            self.problem.graph.operations, self.problem.times, propagation.cuts, strict=True
+                            self.problem.graph.operations, self.problem.facts.times, propagation.cuts, strict=True
                         )
                         if axis in cuts
                     )
@@ -239,7 +239,7 @@ class Roles:
         """
         for number, read in self.base.readers.get(name, ()):
             operation = self.problem.graph.operations[number]
-            if self.problem.heavy[number] and operation.nest.combine:
+            if self.problem.facts.heavy[number] and operation.nest.combine:
                 return number, read, 0
             if operation.edge.slices and (inside := self._product(operation.outs[0].name)):
                 return inside[0], inside[1], inside[2] + 1

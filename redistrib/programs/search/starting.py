@@ -115,8 +115,8 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
         live[last.get(name, 0) + 1] -= _bytes(problem, propagation, name, form)
     price, extra = 0.0, [0] * len(graph.operations)
     for number, operation in enumerate(graph.operations):
-        option = problem.decided(propagation, number)
-        price += problem.times[number] * option.seconds if seconds else 0.0
+        option = problem.facts.decided(propagation, number)
+        price += problem.facts.times[number] * option.seconds if seconds else 0.0
         reads = [*zip(operation.ins, option.ins, strict=True)][: operation.edge.present]
         ending = (graph.operations[k] for k in graph.closing.get(number, ()))
         for array, form in zip(operation.outs, option.outs, strict=True):
@@ -130,7 +130,7 @@ def estimate(problem: SearchProblem, decisions: Decisions) -> Estimate:
                 received = problem.machine.bytes_of(_received(first_types[name], form), propagation.arrays[name].dtype)
                 if received:
                     speed = min(speeds[axis] for axis in _changed(first_types[name], form))
-                    price += problem.moves_of(name, (number,)) * (received / speed + latency)
+                    price += problem.facts.moves_of(name, (number,)) * (received / speed + latency)
         for array, form in zip(operation.outs, option.outs, strict=True):
             born = graph.made_at(array.name)
             live[born] += _bytes(problem, propagation, array.name, form)
@@ -143,7 +143,7 @@ def is_spread(problem: SearchProblem, decisions: Decisions) -> bool:
     axes = [axis.name for axis in problem.moves.mesh.axes if axis.size > 1]
     return problem.moves.objective == "seconds" or all(
         axis in cuts
-        for cuts, heavy in zip(decisions.propagation.cuts, problem.heavy, strict=True)
+        for cuts, heavy in zip(decisions.propagation.cuts, problem.facts.heavy, strict=True)
         if heavy
         for axis in axes
     )

@@ -17,6 +17,7 @@ from redistrib.programs.ir.live import moments
 from redistrib.programs.ir.spec import nest
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
+from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import SearchProblem, Weights
 from redistrib.programs.time.constants import machine
@@ -105,7 +106,7 @@ def program(random: Random, most: int = 4, flops: int = 2 * 10**6) -> Graph:
 
 def problem(graph: Graph, mesh: str, profile: str = "gpu", ties: float = 0.0, **more: object) -> SearchProblem:
     on = machine(profile)
-    made = SearchProblem(graph, on, Moves(Mesh.of(mesh), on), weights=Weights(ties=ties))
+    made = SearchProblem(Facts(graph, on, Moves(Mesh.of(mesh), on)), weights=Weights(ties=ties))
     return replace(made, **more)  # type: ignore[arg-type]
 
 

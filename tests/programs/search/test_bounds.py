@@ -22,7 +22,7 @@ from redistrib.programs.search.descent import searched
 from redistrib.programs.search.exact import solved
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.moves import Moves, Objective
-from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.problem import SearchProblem, Weights
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
@@ -68,7 +68,9 @@ def taken(problem: SearchProblem, decisions: Decisions) -> float:
 def optimum(problem: SearchProblem) -> float:
     """The least that any cuts along all axes take, every operation on its own."""
     names = problem.moves.mesh.names
-    choices = AxesProblem(problem.weighted(ties=0.0), Decisions.none(problem), names, one_by_one(problem)).choices
+    choices = AxesProblem(
+        replace(problem, weights=Weights(ties=0.0)), Decisions.none(problem), names, one_by_one(problem)
+    ).choices
     solution = solved(choices)
     assert solution.optimal
     if len(choices.nodes) <= 6:
@@ -85,7 +87,7 @@ def require_bounds(seeds: Iterable[int]) -> None:
         if axes > 1 and problem.moves.objective == "bytes":
             continue  # which work an axis has to cut depends on the cuts along the other
         least = optimum(problem)
-        assert problem.floor <= least <= price * (1 + 1e-9), seed
+        assert problem.facts.floor <= least <= price * (1 + 1e-9), seed
         if axes == 1:
             assert found.bound <= least, seed
             assert price <= least * (1 + 2 * TIES) + 1e-12, seed
@@ -117,7 +119,7 @@ def test_of_random_programs_under_a_memory_limit() -> None:
             continue
         tight += 1
         assert made.result.bound <= taken(made.problem, made.result.decisions), seed
-        assert problem.floor <= taken(made.problem, made.result.decisions), seed
+        assert problem.facts.floor <= taken(made.problem, made.result.decisions), seed
     assert tight >= 3
 
 

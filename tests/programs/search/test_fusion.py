@@ -290,7 +290,7 @@ def test_a_folded_graph_has_the_kernels_of_the_whole_one() -> None:
     own = fold(problem(9))
     assert own.folded is not None
     assert own.whole is not None
-    assert max(own.times) > 1
+    assert max(own.facts.times) > 1
     for decisions in starting(own):
         alike = harmonized(own, decisions, classes_of(own))
         few = evaluated(own, alike.kept(16))
@@ -303,10 +303,10 @@ def test_a_folded_graph_has_the_kernels_of_the_whole_one() -> None:
 def test_a_schedule_takes_and_holds_no_more_than_without_fusion() -> None:
     cases = [problem(1), *(oracle.problem(oracle.program(Random(seed)), "x=4") for seed in range(20))]
     for own in cases:
-        fused = replace(own, machine=replace(machine("v5p"), fuses=True), facts={})
-        apart = replace(own, machine=replace(machine("v5p"), fuses=False), facts={})
+        fused = replace(own, facts=replace(own.facts, machine=replace(machine("v5p"), fuses=True)))
+        apart = replace(own, facts=replace(own.facts, machine=replace(machine("v5p"), fuses=False)))
         for decisions in starting(apart):
             one, other = evaluated(fused, decisions), evaluated(apart, decisions)
             assert one.seconds <= other.seconds * (1 + 1e-12)
             assert one.received == other.received
-        assert fused.floor <= apart.floor * (1 + 1e-12)
+        assert fused.facts.floor <= apart.facts.floor * (1 + 1e-12)

@@ -125,7 +125,7 @@ def test_a_folded_graph_takes_and_holds_what_the_whole_one_does(keep: int | None
     assert own.folded is not None
     assert own.whole is not None
     assert len(own.graph.operations) < 0.6 * len(own.whole.graph.operations)
-    assert sum(own.times) == len(own.whole.graph.operations)
+    assert sum(own.facts.times) == len(own.whole.graph.operations)
     count = 0
     for decisions in starting(own):
         alike = harmonized(own, decisions, classes_of(own))
@@ -230,7 +230,7 @@ def test_bounds_hold_at_any_precision() -> None:
         own = oracle.problem(oracle.program(Random(seed)), "x=2,y=2")
         assert own.moves.by_axes is not None
         result = searched(own, "p", None)
-        assert result.problem.floor <= result.evaluation.seconds * (1 + 1e-12), seed
+        assert result.problem.facts.floor <= result.evaluation.seconds * (1 + 1e-12), seed
         assert result.result.bound <= result.evaluation.seconds * (1 + 1e-12), seed
         prices = [step.price for step in result.improvements]
         assert prices == sorted(prices, reverse=True)

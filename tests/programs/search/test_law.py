@@ -18,6 +18,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.data import KernelPart, Loop
 from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.search.constants import PLANNED
+from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.result import Candidate
@@ -112,7 +113,7 @@ def on(problem: SearchProblem, name: str) -> SearchProblem:
     moves = Moves(problem.moves.mesh, machine(name))
     moves.__dict__["by_axes"] = None
     assert problem.moves.mesh.size <= PLANNED
-    return replace(problem, machine=machine(name), moves=moves, facts={})
+    return replace(problem, facts=Facts(problem.graph, machine(name), moves))
 
 
 @pytest.mark.parametrize("name", ["v5e", "h100"])

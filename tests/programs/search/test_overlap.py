@@ -30,7 +30,7 @@ from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.layers import fold, harmonized, unfold
-from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.problem import SearchProblem, Weights
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
@@ -169,17 +169,17 @@ def gap(problem: SearchProblem) -> float | None:
     """How far what is found is above the least of all schedules; None where there are too many."""
     found = feasible_result(problem, "p", None)
     assert found.result.bound <= found.price * (1 + 1e-12)
-    assert problem.floor <= found.price * (1 + 1e-12)
+    assert problem.facts.floor <= found.price * (1 + 1e-12)
     apart = feasible_result(replace(problem, overlap=False), "p", None)
     own = evaluated(problem, apart.result.decisions)
     assert found.price <= own.seconds * (1 + 1e-6)
     names = problem.moves.mesh.names
-    axes = AxesProblem(problem.weighted(ties=0.0), Decisions.none(problem), names, one_by_one(problem))
+    axes = AxesProblem(replace(problem, weights=Weights(ties=0.0)), Decisions.none(problem), names, one_by_one(problem))
     if math.prod(map(len, axes.options)) > 1500:
         return None
     choices = itertools.product(*(range(len(options)) for options in axes.options))
     least = min(evaluated(problem, axes.chosen(choice)).seconds for choice in choices)
-    assert problem.floor <= least * (1 + 1e-12)
+    assert problem.facts.floor <= least * (1 + 1e-12)
     if len(names) == 1:
         assert found.result.bound <= least * (1 + 1e-12)
     assert least <= found.price * (1 + 1e-9)

@@ -171,7 +171,7 @@ def chosen_by(own: SearchProblem, *tactics: Any) -> tuple[dict[str, Any], list[d
     """The axes of all arguments, and the cuts of products with much work, that tactics lead to."""
     found = Propagation(own.graph, own.moves.mesh)
     apply(tactics, found)
-    heavy = [cuts for cuts, heavy in zip(found.cuts, own.heavy, strict=True) if heavy]
+    heavy = [cuts for cuts, heavy in zip(found.cuts, own.facts.heavy, strict=True) if heavy]
     return {array.name: found.input_type(array.name).axes for array in own.graph.inputs}, heavy
 
 
@@ -180,7 +180,7 @@ def start_with(own: SearchProblem, *tactics: Any) -> bool:
     arguments_, products = chosen_by(own, *tactics)
     for decisions in starting(own):
         at = {name: tuple(sorted(cuts)) for name, cuts in decisions.ends.items() if isinstance(name, str)}
-        heavy = [cuts for cuts, heavy in zip(decisions.propagation.cuts, own.heavy, strict=True) if heavy]
+        heavy = [cuts for cuts, heavy in zip(decisions.propagation.cuts, own.facts.heavy, strict=True) if heavy]
         if at == {name: tuple(sorted(axes)) for name, axes in arguments_.items()} and heavy == products:
             return True
     return False
@@ -203,7 +203,9 @@ def test_megatron_with_sequences_and_context_parallel_are_among_the_starts() -> 
 def test_expert_parallel_is_among_the_starts() -> None:
     """Examples outside, experts in their products: forward and backward, and in the gradients of weights."""
     own = mixture_problem()
-    experts = [k for k, one in enumerate(own.graph.operations) if own.heavy[k] and "8" in map(str, one.nest.sizes)]
+    experts = [
+        k for k, one in enumerate(own.graph.operations) if own.facts.heavy[k] and "8" in map(str, one.nest.sizes)
+    ]
     products = {}
     for k in experts:
         nest = own.graph.operations[k].nest
