@@ -308,23 +308,29 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
-    from redistrib.programs.show.search_command import search_target
+    from redistrib.lang.mesh import Mesh
+    from redistrib.programs.search.entry import search
+    from redistrib.programs.show.search_command import numbers, to_search
 
     if options.picture is not None and options.measure is None:
         options.parser.error("--picture draws what was measured; say how many candidates with --measure 10")
-    result = search_target(
-        options.target,
-        {"state": options.state, "batch": options.batch},
-        mesh=options.mesh,
+    devices = None if options.measure is None else options.devices or Mesh.of(options.mesh).size
+    function, *args = to_search(options.target, devices)
+    batch = numbers(options.batch)
+    result = search(
+        function,
+        args,
+        options.mesh,
         devices=options.devices,
+        pipeline=options.pipeline or bool(batch),
+        batch=batch or None,
+        state=numbers(options.state),
         machine=options.machine,
         memory_limit=options.memory_limit,
         limit=options.limit,
         objective=options.objective,
         overlap=options.overlap,
         flash=options.flash,
-        pipeline=options.pipeline,
-        is_run=options.measure is not None,
     )
     print(result)
     if options.output is not None:

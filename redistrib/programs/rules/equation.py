@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -146,7 +147,13 @@ class Equation:
         body: Callable[..., Any] | None = None,
         linear: Sequence[Sequence[int]] = (),
         windows: Mapping[int, Sequence[Window]] = MappingProxyType({}),
-        **options: Any,
+        combine: Mapping[str, str] = MappingProxyType({}),
+        whole: Iterable[str] = (),
+        indexed: Iterable[str] = (),
+        fills: str | None = None,
+        flops: int | Fraction = 1,
+        replicated: Iterable[int] = (),
+        record: Record | None = None,
     ) -> Nest:
         """The nest of the equation.
 
@@ -155,10 +162,9 @@ class Equation:
             ins: the access of each operand, literals included.
             outs: the access of each result.
             body: called with the part and the tiles of the operands that are arrays; by default the primitive itself.
-            linear: groups of operands, by position, whose partial sums pass; those with literals are left out. By
-                default `redistrib.programs.rules.sums` decides.
+            linear: groups of operands whose partial sums pass, by position, but for literals; else `rules.sums` says.
             windows: of operands, by position, see `redistrib.programs.ir.nest.Access`.
-            options: of the nest.
+            combine, whole, indexed, fills, flops, replicated, record: as of `redistrib.programs.ir.nest.Nest`.
         """
         place = {k: number for number, k in enumerate(self.reads)}
         reads = tuple(access(f"a{k}", ins[k], self.ins[k].shape, windows.get(k, ())) for k in self.reads)
@@ -167,9 +173,11 @@ class Equation:
             for k, (dims, form) in enumerate(zip(outs, self.outs, strict=True))
         )
         groups = tuple(tuple(place[k] for k in group) for group in linear if all(k in place for k in group))
-        run = body or Primitive(self)
-        options = {"effectful": self.effectful, **options}
-        return Nest(self.kind, tuple(sizes.items()), reads, writes, linear=groups, body=run, **options)  # type: ignore[arg-type]
+        return Nest(
+            self.kind, tuple(sizes.items()), reads, writes, tuple(combine.items()),  # type: ignore[arg-type]
+            frozenset(whole), groups, frozenset(indexed), fills, body or Primitive(self), flops, self.effectful,
+            frozenset(replicated), record,
+        )  # fmt: skip
 
 
 class Primitive:
@@ -378,10 +386,8 @@ def product_letters(left: Sequence[int], right: Sequence[int], numbers: tuple[An
     """
     (left_sum, right_sum), (left_batch, right_batch) = numbers
     a, b = [""] * len(left), [""] * len(right)
-    for prefix, pairs in (
-        ("b", zip(left_batch, right_batch, strict=True)),
-        ("k", zip(left_sum, right_sum, strict=True)),
-    ):
+    batch, contracted = zip(left_batch, right_batch, strict=True), zip(left_sum, right_sum, strict=True)
+    for prefix, pairs in (("b", batch), ("k", contracted)):
         for number, (i, j) in enumerate(pairs):
             a[i] = b[j] = f"{prefix}{number}"
     return a, b

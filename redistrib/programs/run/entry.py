@@ -65,7 +65,7 @@ def distributed(
         schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)
         if not propagation.names_operations and (numbers := along_cuts(prepared.traced, propagation)):
-            prepared, propagation = _cut(prepared.again(divided=numbers), schedule, axes)
+            prepared, propagation = _cut(prepared.again(replace(prepared.options, divided=numbers)), schedule, axes)
         for axis in axes.names:
             reshard_instead(propagation, axis)
         for axis in axes.names:

@@ -50,9 +50,9 @@ class Prepared:
     options: TraceOptions
     traced_with: Callable[[TraceOptions], Traced]
 
-    def again(self, **options: Any) -> Prepared:
-        """The same, traced with some other options."""
-        return replace(self, traced=self.traced_with(replace(self.options, **options)))
+    def again(self, options: TraceOptions) -> Prepared:
+        """The same, traced with other options."""
+        return replace(self, options=options, traced=self.traced_with(options))
 
 
 def prepare(

@@ -153,7 +153,8 @@ class _Functions:
     def _function(self, stages: int, steps: int, why: str) -> FunctionInStages | ProgramError:
         steps = steps if self._has_scans else 0
         if steps not in self._traced:
-            self._traced[steps] = self.prepared.again(unrolled_up_to=steps)
+            options = replace(self.prepared.options, unrolled_up_to=steps)
+            self._traced[steps] = self.prepared.again(options)
         if (stages, steps) not in self._functions:
             try:
                 self._functions[stages, steps] = in_stages(self._traced[steps], self.batch, stages, why)

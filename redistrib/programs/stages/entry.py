@@ -91,7 +91,7 @@ def pipeline(
     try:
         return _pipelined(function(prepared), layout, model, chosen, require_parts=True)
     except ProgramError as error:
-        unrolled = [prepared.again(unrolled_up_to=steps) for steps in others]
+        unrolled = [prepared.again(replace(prepared.options, unrolled_up_to=steps)) for steps in others]
         if not unrolled or unrolled[0].traced.unrolled == prepared.traced.unrolled:
             return _pipelined(function(prepared), layout, model, chosen)  # tensor parts repeat the work of such loops
         return _pipelined(function(unrolled[0], why=str(error)), layout, model, chosen)

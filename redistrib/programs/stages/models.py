@@ -31,13 +31,21 @@ class Ops:
         """An input with a dimension for each letter."""
         return self.builder.input(name, f"[{', '.join(str(self.sizes[c]) for c in dims)}]", ROOT, self.dtype)
 
-    def __call__(self, spec: str, *args: Value, name: str = "", fn: Any = None, **options: Any) -> Any:
+    def __call__(
+        self,
+        spec: str,
+        *args: Value,
+        name: str = "",
+        fn: Any = None,
+        combine: str = "sum",
+        linear: tuple[tuple[int, ...], ...] | None = None,
+    ) -> Any:
         """One operation, see `redistrib.programs.ir.spec.nest`; a function counts for one floating-point operation."""
-        key = (spec, name, fn, *sorted((key, str(value)) for key, value in options.items()))
+        key = (spec, name, fn, combine, linear)
         if key not in self.nests:
             letters = {c: self.sizes[c] for c in spec if c.isalpha()}
-            flops = None if fn is None else 1
-            self.nests[key] = nest(spec, letters, name=name or "product", fn=fn, flops=flops, **options)
+            name, flops = name or "product", None if fn is None else 1
+            self.nests[key] = nest(spec, letters, name=name, fn=fn, combine=combine, linear=linear, flops=flops)
         return self.builder.compute(self.nests[key], *args)
 
     def add(self, a: Value, b: Value, dims: str) -> Any:
