@@ -21,7 +21,7 @@ from redistrib.programs.ir.reductions import reductions
 from redistrib.programs.ir.reference import run_by_rank, run_whole
 from redistrib.programs.ir.text import to_text
 from redistrib.programs.ir.value import Place, Value
-from redistrib.programs.schedule.decisions import ArrayDim, WorkDim
+from redistrib.programs.schedule.graph_cuts import ArrayDim, WorkDim
 from redistrib.programs.schedule.tactics import Tactic
 from redistrib.programs.stages.grid import LAYOUTS, grid, register_layouts
 from redistrib.programs.stages.orders import ORDERS, PipelineTask, gpipe, interleaved, one_f_one_b, register_order

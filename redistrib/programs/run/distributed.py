@@ -29,7 +29,7 @@ from redistrib.programs.run.jax.program import mapped, shardings
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.run.received import compiled_received_bytes
 from redistrib.programs.schedule.conflicts import replicated_operations
-from redistrib.programs.schedule.decisions import Choice
+from redistrib.programs.schedule.graph_cuts import Choice
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.time.entry import peak_on, simulated_with

@@ -33,7 +33,7 @@ from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.record import Tails
 from redistrib.programs.rules.equation import At
 from redistrib.programs.rules.sums import sum_identity
-from redistrib.programs.schedule.decisions import ArrayDim, WorkDim
+from redistrib.programs.schedule.graph_cuts import ArrayDim, WorkDim
 from redistrib.programs.schedule.tactics import together
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redistrib.programs.ir.nest import Access
 from redistrib.programs.ir.windows import Stencil, refusal
-from redistrib.programs.schedule.decisions import Choice
+from redistrib.programs.schedule.graph_cuts import Choice
 from redistrib.programs.schedule.propagate import Propagation
 
 

@@ -11,7 +11,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import slides
-from redistrib.programs.schedule.decisions import AlongAxis
+from redistrib.programs.schedule.graph_cuts import AlongAxis
 from redistrib.programs.schedule.propagate import Propagation
 
 _AXIS = "f"

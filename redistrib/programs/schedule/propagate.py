@@ -17,7 +17,7 @@ from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Operation
 from redistrib.programs.ir.pullback import ScheduledNest, may_combine, uncut_above, windows_of
 from redistrib.programs.ir.windows import Reach, Stencil, refusal
-from redistrib.programs.schedule.decisions import AlongAxis, ArrayDim, Choice, GraphCuts, position_of
+from redistrib.programs.schedule.graph_cuts import AlongAxis, ArrayDim, Choice, GraphCuts, position_of
 
 
 class Propagation(GraphCuts):

@@ -11,7 +11,7 @@ from redistrib.arith import as_integer
 from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.programs.ir.graph import Array, Graph, Operation
-from redistrib.programs.schedule.decisions import ArrayDim, WorkDim
+from redistrib.programs.schedule.graph_cuts import ArrayDim, WorkDim
 from redistrib.programs.schedule.propagate import Propagation
 
 Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"

@@ -1,4 +1,4 @@
-"""Decisions about a graph: which mesh axes cut which dimensions, and the types that follow from them."""
+"""The cuts of a graph: which mesh axes cut which dimensions, and the types that follow from them."""
 
 from __future__ import annotations
 
