@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kept_plans import answers, kept
 from ranks import Ranks
 
 
@@ -16,6 +17,11 @@ def test_sums_and_shared_storage(ranks: Ranks) -> None:
 
 def test_tied_tensors_move_once(ranks: Ranks) -> None:
     ranks.run("trees.tied")
+
+
+def test_trees_are_planned_as_before(ranks: Ranks) -> None:
+    """`python tests/torch/kept_plans.py` renews what is kept."""
+    assert answers(ranks) == kept()
 
 
 def test_containers_of_every_kind(ranks: Ranks) -> None:
