@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding
 
+from redistrib.backends.jax.virtual import is_virtual
 from redistrib.errors import LeafError, RedistribError, SpecError
 from redistrib.errors.base import GONE, MASKED
 from redistrib.lang.mesh import Mesh
@@ -38,7 +39,9 @@ def check(leaf: Leaf) -> None:
 
 
 def check_array(path: str, array: jax.Array | jax.ShapeDtypeStruct) -> None:
-    """Refuse an array that has been deleted, or is on no devices."""
+    """Refuse an array that is traced, has been deleted, or is on no devices."""
+    if isinstance(array, jax.core.Tracer):
+        raise LeafError(path, "a traced array is on no devices yet; plan outside jit, also for a jax.ShapeDtypeStruct")
     if isinstance(array, jax.Array) and array.is_deleted():
         raise LeafError(path, _GONE)
     if array.sharding is None:
@@ -57,6 +60,25 @@ def check_devices(path: str, sharding: Any) -> None:
             path,
             f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices, and nothing else tells "
             f"{mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh",
+        )
+
+
+def check_planned(leaf: Leaf) -> None:
+    """Refuse a leaf that `check` refuses, or one between devices of JAX and virtual ones."""
+    check(leaf)
+    source = getattr(leaf.value, "sharding", None)
+    if source is not None:
+        check_ends(leaf.path, source.device_set, leaf.target.device_set)
+
+
+def check_ends(path: str, source: Collection[Any], target: Collection[Any]) -> None:
+    """Refuse a plan between devices of JAX and virtual ones, which stand for those of an `AbstractMesh`."""
+    here, there = ("an AbstractMesh" if is_virtual(next(iter(side))) else "devices" for side in (source, target))
+    if here != there:
+        raise LeafError(
+            path,
+            f"its source is on {here} and its target on {there}, and no plan leads from one to the other; give both "
+            "over an AbstractMesh, or both over a jax.sharding.Mesh",
         )
 
 

@@ -20,6 +20,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import Order
 from redistrib.renamed import renamed
 from redistrib.resharding import traced
+from redistrib.resharding.checks import check_planned
 from redistrib.resharding.copies import Via, via_of
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.host_values import owners_of
@@ -295,7 +296,10 @@ def reshard_plan(
         _refuse_with_through(None, logical_shape)
         return _prepared_through(tree, shardings, through, mesh, donate, memory_limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
-    with mode_of(list(map(on_devices, leaves))) as ready:
+    leaves = list(map(on_devices, leaves))
+    for leaf in leaves:
+        check_planned(leaf)
+    with mode_of(leaves) as ready:
         return PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=chosen).plan
 
 

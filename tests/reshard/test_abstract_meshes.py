@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
@@ -79,6 +80,64 @@ def test_a_function_on_the_way_over_an_abstract_mesh() -> None:
 def test_what_is_planned_without_devices_does_not_move() -> None:
     with pytest.raises(LeafError, match="AbstractMesh"):
         rd.reshard(tree(TRAIN), targets(SERVE))
+
+
+def no_plan(path: str, source: str, target: str) -> Any:
+    why = (
+        f"leaf {path}: its source is on {source} and its target on {target}, and no plan leads from one to the other; "
+        "give both over an AbstractMesh, or both over a jax.sharding.Mesh"
+    )
+    return pytest.raises(LeafError, match=f"^{re.escape(why)}$")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"donate": True},
+        {"memory_limit": "1 MiB"},
+        {"via": "auto"},
+        {"through": lambda params: {"w": params["w"] * 2, "b": params["b"]}},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_no_plan_leads_from_an_abstract_mesh_to_devices(options: dict[str, Any]) -> None:
+    here, one = targets(concrete(SERVE)), SingleDeviceSharding(ALL[0])
+    for target, first in ((here, "b"), ({**targets(SERVE), "w": one}, "w"), ({**targets(SERVE), "w": here["w"]}, "w")):
+        with no_plan(first, "an AbstractMesh", "devices"):
+            rd.reshard_plan(tree(TRAIN), target, **options)
+    with no_plan("b", "an AbstractMesh", "devices"):
+        rd.reshard_plan(tree(TRAIN), {"w": P(None, "tp"), "b": P("tp")}, mesh=concrete(SERVE), **options)
+    with no_plan("w", "devices", "an AbstractMesh"):
+        rd.reshard_plan({**tree(TRAIN), "w": tree(concrete(TRAIN))["w"]}, targets(SERVE), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"through": dict}], ids=["plain", "through"])
+def test_leaves_over_abstract_meshes_beside_leaves_over_devices(options: dict[str, Any]) -> None:
+    mixed = {**tree(TRAIN), "w": tree(concrete(TRAIN))["w"]}, {**targets(SERVE), "w": targets(concrete(SERVE))["w"]}
+    found = rd.reshard_plan(*mixed, **options)
+    assert found.received_bytes == rd.reshard_plan(tree(TRAIN), targets(SERVE), **options).received_bytes
+
+
+@pytest.mark.parametrize("options", [{}, {"through": dict}], ids=["plain", "through"])
+def test_arrays_do_not_move_to_an_abstract_mesh_of_auto_axes(options: dict[str, Any]) -> None:
+    arrays = jax.tree.map(lambda form: jax.device_put(jnp.zeros(form.shape), form.sharding), tree(concrete(TRAIN)))
+    message = r"^leaf b: the sharding P\('tp',?\) is over an AbstractMesh, which names no devices, and nothing"
+    for call in (rd.reshard, rd.reshard_plan):
+        with pytest.raises(LeafError, match=message):
+            call(arrays, targets(SERVE), **options)
+    with pytest.raises(LeafError, match=r"^leaf b: .* is over an AbstractMesh, which names no devices"):
+        rd.reshard(tree(TRAIN), targets(concrete(SERVE)), **options)
+
+
+def test_under_jit_an_abstract_mesh_is_that_of_the_arrays_and_nothing_is_planned() -> None:
+    x, there = jnp.arange(64.0).reshape(8, 8), AbstractMesh((8,), ("tp",))
+    start = jax.device_put(x, NamedSharding(concrete(TRAIN), P("data")))
+    moved = jax.jit(lambda x: rd.reshard(x, NamedSharding(there, P(None, "tp"))))(start)
+    assert moved.sharding.is_equivalent_to(NamedSharding(jax.sharding.Mesh(ALL, ("tp",)), P(None, "tp")), 2)
+    np.testing.assert_array_equal(moved, x)
+    message = "^a traced array is on no devices yet; plan outside jit, also for a jax.ShapeDtypeStruct"
+    with pytest.raises(LeafError, match=message):
+        jax.jit(lambda x: rd.reshard_plan(x, NamedSharding(there, P(None, "tp"))))(start)
 
 
 def test_a_diagnosis_without_devices_is_that_with_them() -> None:

@@ -59,6 +59,14 @@ def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
     return tuple(jax.tree.map(placed, trees))
 
 
+def is_virtual(device: jax.Device) -> bool:
+    """Whether a device is none of those that JAX has."""
+    try:
+        return device not in jax.devices(device.platform)
+    except RuntimeError:  # JAX has none of that platform
+        return True
+
+
 def virtual_mesh(mesh: Mesh) -> jax.sharding.Mesh | None:
     """A mesh over virtual CPU devices, with Auto axes; None if JAX has none.
 

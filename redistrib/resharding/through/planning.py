@@ -19,7 +19,7 @@ from redistrib.errors import ThroughError
 from redistrib.launches.buckets import pack_into_buckets
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import route
-from redistrib.resharding.checks import placing
+from redistrib.resharding.checks import check_ends, placing
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.memory import by_kinds
 from redistrib.resharding.through.boxes import Backwards
@@ -218,6 +218,8 @@ def _items(results: Sequence[_Result], sources: Sequence[_Array], dtypes: Sequen
                 f"result {result.path or 'of the function'} is made of arrays on different sets of devices; reshard "
                 "them to one set first",
             )
+        for side in sides:
+            check_ends(result.path, side, result.boxes)
         formula = _renumbered(result.forms.values(), (*result.reads, *result.constants))
         kinds_of_leaves = tuple(kinds[number] for number in result.reads), tuple(dtypes[k] for k in result.constants)
         key = (formula, kinds_of_leaves, tuple(result.boxes.items()), result.dtype)

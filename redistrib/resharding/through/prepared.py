@@ -20,7 +20,7 @@ from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.checks import check_array, check_there, shared
+from redistrib.resharding.checks import check_array, check_devices, check_there, shared
 from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.progress import bytes_bar
@@ -64,6 +64,8 @@ class PreparedThrough:
         moving = self._moving()
         leaves, self._rebuild = matched(shapes_after, shardings, mesh=mesh)
         self._targets = [on_devices(leaf).target for leaf in leaves]
+        for leaf, target in zip(leaves, self._targets, strict=True):
+            check_devices(leaf.path, target)
         self._donate = donate
         self.plan = self._plan(moving, leaves, one_by_one=False)
         if memory_limit is not None and self.plan.peak_bytes > memory_limit:
