@@ -361,6 +361,7 @@ def distribute(
     from redistrib.programs.rules.traced import TraceOptions
     from redistrib.programs.run.devices import meshes
     from redistrib.programs.run.entry import distributed
+    from redistrib.programs.run.options import ProgramOptions
     from redistrib.programs.run.prepared import prepare
 
     if not isinstance(ahead, bool):
@@ -375,9 +376,8 @@ def distribute(
         if not ahead:
             return result[0].distributed
         schedule = result.schedule
-    limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
-    options = TraceOptions(rules or {}, exact, True, Platform.of(jax_mesh).name, trip_count)
-    prepared = prepare(fn, args, axes, in_shardings, out_shardings, options)
-    names = (donate,) if isinstance(donate, str) else donate
-    return distributed(prepared, jax_mesh, axes, schedule, machine, donate=names, memory_limit=limit, ahead=ahead)
+    tracing = TraceOptions(rules or {}, exact, True, Platform.of(jax_mesh).name, trip_count)
+    options = ProgramOptions.of(machine, tracing, memory_limit, donate)
+    prepared = prepare(fn, args, axes, in_shardings, out_shardings, tracing)
+    return distributed(prepared, jax_mesh, axes, schedule, options, ahead)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh
-from redistrib.cost.presets import MachineLike, cost_model, preset_of
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Array
@@ -16,9 +14,9 @@ from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.lower.build import build
 from redistrib.programs.lower.versions import MovePlanner
-from redistrib.programs.run.devices import machine_on
 from redistrib.programs.run.distributed import Distributed
 from redistrib.programs.run.divided import along_cuts
+from redistrib.programs.run.options import ProgramOptions
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.run.uneven import with_uneven_cuts
 from redistrib.programs.schedule.conflicts import carry_whole, reshard_instead
@@ -35,21 +33,16 @@ def distributed(
     mesh: JaxMesh,
     axes: Mesh,
     schedule: Any,
-    machine: MachineLike | None,
-    *,
-    donate: Sequence[str],
-    memory_limit: int | None,
+    options: ProgramOptions,
     ahead: bool = False,
 ) -> Distributed:
-    """A traced function, cut by a schedule; `redistrib.api.distribute` describes the arguments.
+    """A traced function, cut by a schedule.
 
     Args:
         prepared: the function, with types over the axes of the mesh.
         mesh, axes: the devices, as JAX has them and as ours.
         schedule: tactics, or the schedule of a search.
-        machine: the machine of moves, see `rd.synthesize`; None: the preset of the devices' platform.
-        donate: arguments, by name.
-        memory_limit: bytes on a device.
+        options: the machine, the limit of memory, and arguments that are given up.
         ahead: whether steps of loops gather the operands of the next one.
 
     Raises:
@@ -70,9 +63,8 @@ def distributed(
             reshard_instead(propagation, axis)
         for axis in axes.names:
             carry_whole(propagation, axis)
-    plan = MovePlanner(cost_model(machine or preset_of(Platform.of(mesh).name)))
-    hardware = machine_on(machine, Platform.of(mesh).name)
-    donated = donated_by(donate, prepared.traced.graph.inputs)
+    plan = MovePlanner(options.links)
+    donated = donated_by(options.donate, prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Distributed:
         program = build(propagation, plan, prepared.name, types=types, donated=donated, sources=sources, keep=keep)
@@ -80,17 +72,19 @@ def distributed(
             program = overlapping(gathered_ahead(program), overlap and overlap._replace(ahead=()))
         else:
             program = overlapping(program, overlap)
-        return Distributed(program, prepared, propagation, mesh, hardware, in_order=keep is not None, overlap=overlap)
+        return Distributed(
+            program, prepared, propagation, mesh, options.machine, in_order=keep is not None, overlap=overlap
+        )
 
     function = built(keep)
-    if memory_limit is not None and (needed := function.memory) > memory_limit:
+    if options.most is not None and (needed := function.memory) > options.most:
         function = built(KEPT)
-        if (least := function.memory) > memory_limit:
+        if (least := function.memory) > options.most:
             raise MemoryLimitError(
-                memory_limit,
+                options.most,
                 min(least, needed),
                 f"{prepared.name} distributed so takes {min(least, needed):,} bytes on a device at the least, "
-                f"more than the limit of {memory_limit:,}; cut more arrays, or cut them further",
+                f"more than the limit of {options.most:,}; cut more arrays, or cut them further",
             )
     return function
 

@@ -116,10 +116,10 @@ def _of_function(function: Callable[..., Any], args: Sequence[Any], mesh: Any, m
     from redistrib.programs.rules.traced import TraceOptions
     from redistrib.programs.run.devices import meshes
     from redistrib.programs.run.entry import distributed
+    from redistrib.programs.run.options import ProgramOptions
     from redistrib.programs.run.prepared import prepare
 
     jax_mesh, axes = meshes(mesh)
-    prepared = prepare(
-        function, args, axes, None, None, TraceOptions(opens_loops=True, platform=Platform.of(jax_mesh).name)
-    )
-    return distributed(prepared, jax_mesh, axes, (), machine, memory_limit=None, donate=()).program
+    options = ProgramOptions(machine, TraceOptions(opens_loops=True, platform=Platform.of(jax_mesh).name))
+    prepared = prepare(function, args, axes, None, None, options.tracing)
+    return distributed(prepared, jax_mesh, axes, (), options).program

@@ -15,7 +15,7 @@ from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.arguments import leaf_names
-from redistrib.programs.run.devices import machine_on
+from redistrib.programs.run.options import ProgramOptions
 from redistrib.programs.run.prepared import Prepared, prepare
 from redistrib.programs.search.constants import LEAST
 from redistrib.programs.search.deadline import Deadline
@@ -30,7 +30,6 @@ from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.machine import Machine
 from redistrib.renamed import renamed
 from redistrib.report import status_shown
-from redistrib.sizes import parse_size
 
 if TYPE_CHECKING:
     from redistrib.programs.search.staged import Staged
@@ -121,11 +120,11 @@ def search(
         processes_of(mesh) if limit is not None else (), "search", "functions, meshes or options", seconds=limit or 0.0
     )
     with raised_in_all("search", lambda: together.processes):
+        tracing = TraceOptions(rules or {}, exact, True, _platform(mesh), trip_count)
+        program = ProgramOptions.of(machine, tracing, memory_limit, donate)
         options = SearchOptions(
-            mesh, devices, in_shardings, out_shardings, pins, state or {},
-            None if memory_limit is None else parse_size(memory_limit), _machine(machine, mesh, flash), objective,
-            overlap, flash, limit, (donate,) if isinstance(donate, str) else tuple(donate),
-            TraceOptions(rules or {}, exact, True, _platform(mesh), trip_count), _family(pipeline), batch, microbatches,
+            mesh, devices, in_shardings, out_shardings, pins, state or {}, program, _machine(program, flash), objective,
+            overlap, flash, limit, _family(pipeline), batch, microbatches,
         )  # fmt: skip
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
@@ -133,7 +132,7 @@ def search(
     with status_shown("searching", progress, limit) as report_progress:
         ways = options.ways()
         with raised_in_all("search", lambda: together.processes):
-            prepared = prepare(fn, args, ways[0][0], in_shardings, out_shardings, options.tracing)
+            prepared = prepare(fn, args, ways[0][0], in_shardings, out_shardings, tracing)
             ties = tied(fn, prepared, options.state)
             pinned = options.problem(prepared, ties, *ways[0]) if together.is_between else None
 
@@ -148,7 +147,7 @@ def search(
                 report_of_mesh = partial(_on_mesh, report_progress, candidate_mesh)
                 try:
                     problem = options.problem(prepared, ties, candidate_mesh, way)
-                    results.append(feasible_result(problem, prepared.name, options.most, own_part, report_of_mesh))
+                    results.append(feasible_result(problem, prepared.name, program.most, own_part, report_of_mesh))
                 except MemoryLimitError as error:
                     least.append(error)
                     results.append(None)
@@ -165,14 +164,14 @@ def search(
         for (candidate_mesh, _), result in zip(ways, results, strict=False):
             if result is not None:
                 of_mesh = candidate_mesh if mesh is None else mesh
-                listed.append(Candidate(result, prepared, of_mesh, options.most, limit))
+                listed.append(Candidate(result, prepared, of_mesh, program.most, limit))
         for staged in _staged(fn, args, options):
             report_progress(staged.name)
-            if options.most is None or staged.memory <= options.most:
+            if program.most is None or staged.memory <= program.most:
                 listed.append(staged)
             else:
-                why = none_found(f"schedule and no pipeline of {prepared.name}", options.most, staged.memory)
-                least.append(MemoryLimitError(options.most, staged.memory, why))
+                why = none_found(f"schedule and no pipeline of {prepared.name}", program.most, staged.memory)
+                least.append(MemoryLimitError(program.most, staged.memory, why))
             if deadline.passed:
                 break
     if not listed:
@@ -180,11 +179,10 @@ def search(
     return Searched(listed)
 
 
-def _machine(machine: MachineLike | None, mesh: Any, flash: bool) -> Machine:
-    if machine is not None:
-        machine_of(machine)  # refuses what counts no seconds
-    found = machine_on(machine, _platform(mesh))
-    return replace(found, flash=flash or found.flash)
+def _machine(program: ProgramOptions, flash: bool) -> Machine:
+    if program.given is not None:
+        machine_of(program.given)  # refuses what counts no seconds
+    return replace(program.machine, flash=flash or program.machine.flash)
 
 
 def _family(pipeline: bool | str | Layouts) -> Layouts | None:
@@ -202,7 +200,8 @@ def _staged(fn: Callable[..., Any], args: Sequence[Any], options: SearchOptions)
         return ()
     from redistrib.programs.search.staged import staged
 
-    opened = prepare(fn, args, Mesh(()), None, None, replace(options.tracing, opens_loops=False, unrolled_up_to=0))
+    tracing = replace(options.program.tracing, opens_loops=False, unrolled_up_to=0)
+    opened = prepare(fn, args, Mesh(()), None, None, tracing)
     microbatches = options.microbatches or (2, 128)
     kinds = microbatches, options.machine, options.objective, options.family
     return staged(opened, options.batch, options.devices, *kinds)

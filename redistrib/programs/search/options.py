@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from redistrib.errors import ChoiceError, CutError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.entry import donated_by
+from redistrib.programs.run.options import ProgramOptions
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.schedule.given import End, Given
 from redistrib.programs.schedule.propagate import Propagation
@@ -36,14 +36,12 @@ class SearchOptions:
         in_shardings, out_shardings: as for `rd.distribute`.
         pins: tactics that hold.
         state: arguments, by name, each with the number of the result that takes its place in the next call.
-        most: bytes that a device may hold; None for no limit.
+        program: what `rd.distribute` is asked as well.
         machine: the rates of devices and links; an attention is one kernel on it where `flash` says so.
         objective: what is to be least.
         overlap: whether moves run beside operations.
         flash: whether each pass of an attention counts as one kernel.
         limit: seconds after which the best so far is taken; None for no limit.
-        donate: names of arguments that are given up.
-        tracing: how the function is traced.
         family: the pipelines that are simulated as well; None for none.
         batch, microbatches: of these, as for `search`.
 
@@ -58,14 +56,12 @@ class SearchOptions:
     out_shardings: Any
     pins: Any
     state: Mapping[str, int]
-    most: int | None
+    program: ProgramOptions
     machine: Machine
     objective: Objective
     overlap: bool
     flash: bool
     limit: float | None
-    donate: tuple[str, ...]
-    tracing: TraceOptions
     family: Layouts | None
     batch: Mapping[str, int] | None
     microbatches: tuple[int, int] | None
@@ -82,7 +78,7 @@ class SearchOptions:
         if not in_stages and (self.batch is not None or self.microbatches is not None):
             why = "batch= and microbatches= are for pipelines; give pipeline=True as well"
             raise ProgramError("", "", "Batch", why)
-        if in_stages and self.donate:
+        if in_stages and self.program.donate:
             why = "a pipeline gives no arguments up; leave donate= out, or pipeline=True"
             raise ProgramError("", "", "Batch", why)
         if self.objective not in get_args(Objective):
@@ -105,13 +101,14 @@ class SearchOptions:
     def problem(self, prepared: Prepared, ties: Mapping[int, str], mesh: Mesh, way: Machine) -> SearchProblem:
         """The problem of a function on one of the `ways`; `ties` as `tied` gives them."""
         problem = problem_of(prepared, mesh, self.pins, ties, way, self.objective)
-        return replace(problem, overlap=self.overlap, donated=donated_by(self.donate, prepared.traced.graph.inputs))
+        donated = donated_by(self.program.donate, prepared.traced.graph.inputs)
+        return replace(problem, overlap=self.overlap, donated=donated)
 
     @property
     def told(self) -> tuple[object, ...]:
         """What processes that search together compare, besides the function and the machine."""
-        tracing = self.tracing
-        decided = self.most, self.limit, self.objective, self.overlap, self.flash, self.donate
+        program, tracing = self.program, self.program.tracing
+        decided = program.most, self.limit, self.objective, self.overlap, self.flash, program.donate
         return (Mesh(Mesh.of(self.mesh).axes), *decided, tracing.exact, tracing.trip_count)
 
 

@@ -138,11 +138,8 @@ class Candidate(Timed):
     @property
     def joint_bound(self) -> float:
         """Lower bound on the seconds, or bytes, of every schedule, with any cuts along any axis."""
-        return (
-            self.problem.facts.floor
-            if self.result.axis or self.result.by_class
-            else max(self.problem.facts.floor, self.bound)
-        )
+        floor = self.problem.facts.floor
+        return floor if self.result.axis or self.result.by_class else max(floor, self.bound)
 
     @cached_property
     def decisions(self) -> list[Decision]:

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import jax
 
 from redistrib.cost.model import CostModel
-from redistrib.cost.presets import MachineLike, cost_model, preset_of
+from redistrib.cost.presets import MachineLike
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.graph import Array, Graph
 from redistrib.programs.ir.program import Program
 from redistrib.programs.rules.traced import UNROLLED, TraceOptions
+from redistrib.programs.run.options import ProgramOptions
 from redistrib.programs.run.prepared import Prepared, prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import matching, together
@@ -84,9 +85,10 @@ def pipeline(
     (8, 2)
     """
     chosen = devices_of(devices, layout)
-    model = cost_model(machine or preset_of(chosen[0].platform))
     first, *others = unrolled_up_to(layout)
-    prepared = prepare(fn, args, Mesh(()), None, None, TraceOptions(rules or {}, unrolled_up_to=first))
+    tracing = TraceOptions(rules or {}, platform=chosen[0].platform, unrolled_up_to=first)
+    model = ProgramOptions(machine, tracing).links
+    prepared = prepare(fn, args, Mesh(()), None, None, tracing)
     function = partial(in_stages, batch=batch, stages=layout.pipeline * layout.chunks)
     try:
         return _pipelined(function(prepared), layout, model, chosen, require_parts=True)
