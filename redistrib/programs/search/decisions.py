@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
 
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.program import Program
@@ -64,12 +64,9 @@ class Decisions:
     def clear(self, axes: Sequence[str]) -> None:
         """Undo the decisions along axes."""
         self.sources = {}
-        decided: list[dict[str, Any]] = [
-            *self.propagation.cuts,
-            *self.propagation.carries,
-            *self.ends.values(),
-        ]
-        for cuts in decided:
+        for cuts in chain[dict[str, str] | dict[str, int]](
+            self.propagation.cuts, self.propagation.carries, self.ends.values()
+        ):
             for axis in axes:
                 cuts.pop(axis, None)
 
