@@ -15,16 +15,20 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import redistrib as rd
-from redistrib.backends.stages import staged
+from redistrib.backends.ranks.host_memory import HostMemory
+from redistrib.backends.ranks.move import RankMove
+from redistrib.backends.ranks.runners import runner_of
+from redistrib.backends.stages import StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import DtypeError, RedistribError
 from redistrib.lang.mesh import Axis, Mesh
+from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.memory import scratch
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllReduce, AllToAll, Exchange, Step, Unreduce
@@ -32,6 +36,7 @@ from redistrib.theory.boxes import Box
 from redistrib.theory.topology import Topology
 from redistrib.theory.torus import Torus
 from tests.fuzz import problems
+from tests.ranks.in_process import InProcessWire, Post
 from tests.sets.cases import PAIRS, SETS
 
 KEPT = Path(__file__).with_name("kept_plans.jsonl")
@@ -83,7 +88,7 @@ def answer(call: Call) -> dict[str, Any]:
         "elements": [max(plan.received), sum(plan.received), sum(plan.lower_bound), max(plan.sent), plan.crossing],
         "cost": f"{plan.cost:.6g}",
         "whole": _digest(told),
-        "ranks": _ranks(plan),
+        **_ranks(plan),
         "scratch": [scratch(plan.steps), scratch(plan.steps, sequential=True)],
     }
 
@@ -92,17 +97,17 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _ranks(plan: Plan) -> str:
-    """A digest of what all ranks do, or why no rank has arrays of this element type."""
+def _ranks(plan: Plan) -> dict[str, Any]:
+    """A digest of what all ranks do, and their memory, or why no rank has arrays of this element type."""
     try:
-        return _digest([_rank(plan, device) for device in range(plan.devices)])
+        stages = [staged(plan, device) for device in range(plan.devices)]
     except DtypeError as error:
-        return str(error)
+        return {"ranks": str(error)}
+    return {"ranks": _digest(list(map(_rank, stages, range(plan.devices)))), "staging": _staging(plan, stages)}
 
 
-def _rank(plan: Plan, device: int) -> list[Any]:
+def _rank(stages: StagedPlan, device: int) -> list[Any]:
     """What one rank does: the memory each stage reads and writes, and every (partner, box, round) of its messages."""
-    stages = staged(plan, device)
     rows: list[Any] = [stages.last, list(stages.middle)]
     for stage in stages.stages:
         row: list[Any] = [stage.step.kind, stage.reads, stage.writes, _box(stage.source), _box(stage.target())]
@@ -115,6 +120,23 @@ def _rank(plan: Plan, device: int) -> list[Any]:
             row += [[_box(box) for box in stage.retained]]
         rows.append(row)
     return rows
+
+
+def _staging(plan: Plan, stages: Sequence[StagedPlan]) -> list[Any]:
+    """The words of staging memory of the rank that has most, and a digest of all scratch of all ranks.
+
+    Of messages one by one, as PyTorch sends them, and of messages end to end and collectives, as those of MPI.
+    """
+    memory, most, rows = HostMemory(dtype_of(plan.dtype)), [], []
+    for is_mpi in (False, True):
+        moves = []
+        for device, ways in enumerate(stages):
+            wire = InProcessWire(Post(), device, joined=is_mpi, has_collectives=is_mpi)
+            runners = [runner_of(stage, wire, memory) for stage in ways.stages]
+            moves.append(RankMove(ways, device, runners, memory, plan.itemsize))
+        most.append(max(move.staging for move in moves))
+        rows.append([[move.staging, move.scratch_bytes, move.middle_bytes] for move in moves])
+    return [*most, _digest(rows)]
 
 
 def _box(box: Box) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Five hundred calls of `synthesize`, and two thousand in the long tests, give the plans and prices they gave before.
 
-Its optimality is tested elsewhere; here nothing changes unseen, neither a tie, nor a price, nor the text of a refusal.
+Its optimality is tested elsewhere; here nothing changes unseen, neither a tie, nor a price, nor what ranks send and
+stage, nor the text of a refusal.
 `python -m tests.synthesis.kept_plans` answers them anew, for whoever means to change it.
 """
 
@@ -45,6 +46,9 @@ def test_the_calls_are_of_every_kind() -> None:
         "reduce_exchange", "unreduce",
     ):  # fmt: skip
         assert kind in steps, kind
+
+    most = [was["staging"][:2] for _, was in calls if "staging" in was]
+    assert all(any(words) for words in zip(*most, strict=True)) and any(one != other for one, other in most)
 
     def some(holds: str) -> list[Call]:
         return [call for call, was in calls if holds in call and "steps" in was]
