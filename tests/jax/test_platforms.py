@@ -25,7 +25,7 @@ from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.cost.presets import PRESETS
 from redistrib.synthesis import groups
 from redistrib.theory.topology import Topology
-from tests.jax.without_xla_cpu import MESH, PROBLEMS, cases, made, texts
+from tests.jax.without_xla_cpu import MADE, MESH, PROBLEMS, cases, programs, texts
 
 
 @pytest.fixture
@@ -34,15 +34,19 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, chunk=1 << 12))
 
 
-def test_accelerators_get_the_same_where_the_folder_of_xla_cpu_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", MADE)
+def test_accelerators_get_the_same_where_the_folder_of_xla_cpu_is_gone(tmp_path: Path, part: str) -> None:
     package = Path(rd.__file__).parent
     shutil.copytree(package, tmp_path / "redistrib", ignore=shutil.ignore_patterns("xla_cpu", "__pycache__"))
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])}
-    command = [sys.executable, "-P", "-m", "tests.jax.without_xla_cpu"]
-    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == made()
+    command = [sys.executable, "-P", "-m", "tests.jax.without_xla_cpu", part]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, text=True, **pipes) as without:
+        found = MADE[part]()
+        output, errors = without.communicate()
+    assert without.returncode == 0, errors
+    assert json.loads(output) == found
 
 
 def deleted(*_: object) -> None:
@@ -85,6 +89,15 @@ def test_virtual_cpu_devices_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "quirks_of", lambda platform, processes=1: Quirks())
     differing = {case[0] for case, a, b in zip(cases(), programs, texts("cpu"), strict=True) if a != b}
     assert {"all-gather", "all-to-all"} <= differing
+
+
+def test_trees_on_virtual_cpu_devices_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the first test would say nothing of them."""
+    here = programs("cpu")
+    monkeypatch.setattr(platforms, "quirks_of", lambda platform, processes=1: Quirks())
+    plain = programs("cpu")
+    assert all(len(several) >= 2 for several in plain.values()), plain
+    assert {"several_leaves", "in_parts"} <= {name for name, several in plain.items() if several != here[name]}
 
 
 def test_no_other_file_asks_for_the_platform_of_virtual_devices() -> None:
