@@ -102,6 +102,16 @@ def unravel(number: Int64, extent: Int64) -> Int64:
     return index
 
 
+def repeated(counts: Int64) -> tuple[Int64, Int64]:
+    """Every row number as often as its count says, and for each of them how often it came before.
+
+    >>> [column.tolist() for column in repeated(np.array([2, 0, 3]))]
+    [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
+    """
+    number = np.repeat(np.arange(len(counts)), counts)
+    return number, np.arange(len(number)) - np.repeat(counts.cumsum() - counts, counts)
+
+
 class DistinctRows(NamedTuple):
     """The rows of a table without repetitions, in lexicographic order.
 

@@ -8,18 +8,17 @@ table with them.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.arith import distinct_rows, unravel
+from redistrib.arith import distinct_rows, repeated, unravel
 from redistrib.errors import PlanFormError
+from redistrib.plans.senders import Senders
 from redistrib.theory.boxes import Box, Boxes, summed_volumes, volumes
 from redistrib.theory.placement import Int64, Placement, number_of
 
@@ -203,10 +202,32 @@ def touched_tiles(source: Placement, needed: Boxes) -> tuple[Int64, Int64]:
     return first, np.maximum(first, stop)
 
 
+@dataclass(frozen=True, eq=False)
+class NeededParts:
+    """Parts of tiles that devices need, as columns of one table.
+
+    Attributes:
+        receiver: `[parts]` who needs each part.
+        tile: `[parts]` the number of its tile.
+        box: `[parts]` its elements; never empty.
+    """
+
+    receiver: Int64
+    tile: Int64
+    box: Boxes
+
+    def __len__(self) -> int:
+        return len(self.tile)
+
+    def __getitem__(self, rows: Int64 | npt.NDArray[np.bool_]) -> NeededParts:
+        """The parts of the given row numbers or mask."""
+        return NeededParts(self.receiver[rows], self.tile[rows], self.box[rows])
+
+
 def needed_parts(
     source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]
-) -> tuple[Int64, Int64, Boxes, npt.NDArray[np.bool_]]:
-    """The parts of boxes in the tiles that they touch, none of them empty, and what devices lack of them.
+) -> tuple[Int64, NeededParts, npt.NDArray[np.bool_]]:
+    """The parts of boxes in the tiles that they touch, and what devices lack of them.
 
     Args:
         source: the tiles, of any size.
@@ -215,56 +236,33 @@ def needed_parts(
         receivers: for each box the device that needs it.
 
     Returns:
-        For each part, box by box and then tile by tile, row-major: the number of its box; the number of its tile; the
-        part itself; and whether the device lacks it, since its own tile is another.
+        For each part, box by box and then tile by tile, row-major: the number of its box; the part itself; and whether
+        the device lacks it, since its own tile is another.
     """
     first, stop = touched_tiles(source, boxes)
     extent = stop - first
-    count = np.where(boxes.empty, 0, extent.prod(axis=1))
-    number = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(number)) - np.repeat(count.cumsum() - count, count)
+    number, place = repeated(np.where(boxes.empty, 0, extent.prod(axis=1)))
     index = first[number] + unravel(place, extent[number])
     start = source.edges(index)
     part = Boxes(start, source.edges(index + 1) - start).meet(boxes[number])
-    some = ~part.empty  # a tile without elements lies between others
-    number, tile, part = number[some], number_of(index[some], source.grid), part[some]
+    receiver = np.array(receivers, dtype=np.int64)[number]
+    parts, some = NeededParts(receiver, number_of(index, source.grid), part), ~part.empty
+    number, parts = number[some], parts[some]  # a tile without elements lies between others
     own = np.full(max([*holders, *receivers], default=0) + 1, -1, dtype=np.int64)
     own[list(holders)] = source.number
-    return number, tile, part, own[np.array(receivers, dtype=np.int64)[number]] != tile
+    return number, parts, own[parts.receiver] != parts.tile
 
 
-class Senders:
-    """Who sends: of the holders on the receiver's side, or else of all, the one that has sent least, then the first.
-
-    One object may serve several tables, one after the other.
+def missing_parts(before: Placement, needed: Boxes) -> NeededParts:
+    """The parts of its needed box that each device does not hold.
 
     Args:
-        side: of each device, such as its process; by default all are on one side.
+        before: the source, of any grid.
+        needed: `[devices]` the boxes that the devices hold afterwards.
     """
-
-    def __init__(self, side: Mapping[int, int] | None = None) -> None:
-        self._side = side or {}
-        self._sent: dict[int, int] = defaultdict(int)
-
-    def of(
-        self, source: Placement, holders: Sequence[int], receiver: Int64, tile: Int64, amounts: Sequence[int]
-    ) -> list[int]:
-        """For each part the device that sends it, from who needs it, the number of its tile, and how much it is."""
-        sent, queues = self._sent, defaultdict[tuple[int, int | None], list[tuple[int, int, int]]](list)
-        for place, (device, number) in enumerate(zip(holders, source.number.tolist(), strict=True)):
-            queues[number, None].append((sent[device], place, device))
-            if self._side:
-                queues[number, self._side[device]].append((sent[device], place, device))
-        for queue in queues.values():
-            heapify(queue)
-        chosen = []
-        for to, number, amount in zip(receiver.tolist(), tile.tolist(), amounts, strict=True):
-            queue = queues.get((number, self._side.get(to))) or queues[number, None]
-            while sent[queue[0][2]] != queue[0][0]:  # the entry is from before the device sent more
-                heapreplace(queue, (sent[queue[0][2]], *queue[0][1:]))
-            chosen.append(queue[0][2])
-            sent[chosen[-1]] += amount
-        return chosen
+    devices = range(before.devices)
+    _, parts, lacks = needed_parts(before, devices, needed, devices)
+    return parts[lacks]
 
 
 def lacking(source: Placement, holders: Sequence[int], boxes: Boxes, receivers: Sequence[int]) -> Transfers:
@@ -294,14 +292,15 @@ def lacking_by_box(
     Returns:
         The table; and for each part of a box, box by box, the number of the box and its row.
     """
-    number, tile, part, lacks = needed_parts(source, holders, boxes, receivers)
-    receiver, row = np.array(receivers, dtype=np.int64)[number], np.arange(len(number))
+    number, parts, lacks = needed_parts(source, holders, boxes, receivers)
+    row = np.arange(len(number))
     if len(set(receivers)) < len(receivers):
-        _, first, same, _ = distinct_rows(np.concatenate([receiver[:, None], part.start, part.size], axis=1))
+        table = np.concatenate([parts.receiver[:, None], parts.box.start, parts.box.size], axis=1)
+        _, first, same, _ = distinct_rows(table)
         once = np.sort(first)
-        receiver, tile, part, lacks = receiver[once], tile[once], part[once], lacks[once]
+        parts, lacks = parts[once], lacks[once]
         row = np.searchsorted(once, first)[same]
-    sender = receiver.copy()
-    amounts = [volume * itemsize for volume in part[lacks].volumes()]
-    sender[lacks] = (senders or Senders()).of(source, holders, receiver[lacks], tile[lacks], amounts)
-    return Transfers(sender, receiver, part, np.arange(len(sender))), number, row
+    sender, missing = parts.receiver.copy(), parts[lacks]
+    amounts = [volume * itemsize for volume in missing.box.volumes()]
+    sender[lacks] = (senders or Senders()).of(source, holders, missing.receiver, missing.tile, amounts)
+    return Transfers(sender, parts.receiver, parts.box, np.arange(len(sender))), number, row

@@ -6,12 +6,14 @@ Every function returns steps that end exactly at the target placement, or None w
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
+from redistrib.arith import repeated, unravel
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Step
-from redistrib.plans.transfers import Transfers, needed_parts, touched_tiles
+from redistrib.plans.transfers import NeededParts, Transfers, missing_parts, touched_tiles
 from redistrib.synthesis import limits
 from redistrib.synthesis.groups import (
     CoarseCells,
@@ -26,7 +28,7 @@ from redistrib.synthesis.groups import (
 )
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.problem import Problem
-from redistrib.synthesis.rounds import MissingBox, colour_rounds, padded_rounds, shape_of, volume_of
+from redistrib.synthesis.rounds import colour_rounds, padded_rounds, shapes
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
@@ -130,25 +132,21 @@ def in_rounds(problem: Problem, most_shares: int = limits.ROUND_SHARES) -> list[
         if topology.has_locality and count <= min(
             most_shares, limits.UNEQUAL_SHARES
         ):  # senders on the receivers' hosts
-            missing = missing_boxes(before, after.boxes)
+            missing = missing_parts(before, after.boxes)
             tables += [colour_rounds(missing, before, topology, stay=stay) for stay in (False, True)]
         return _exchanges(problem, tables)
     if count > min(most_shares, limits.UNEQUAL_SHARES):
         return []
-    missing = missing_boxes(before, after.boxes)
-    cuts = [
-        _in_units(missing, unit)
-        for unit in _units(before, after)
-        if unit is None or _pieces(missing, unit) <= limits.UNEQUAL_SHARES
-    ]
+    missing = missing_parts(before, after.boxes)
+    cuts = [cut for unit in _units(before, after) if (cut := _in_units(missing, unit)) is not None]
     by_shape, by_volume = (
         min((colour_rounds(cut, before, topology, kind) for cut in cuts), key=lambda table: table.rounds)
-        for kind in (shape_of, volume_of)
+        for kind in (shapes, Boxes.volumes)
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
     # Shares of one shape are in the fewest rounds already, unless senders are chosen near their receivers.
-    mixed = topology.has_locality or len({shape_of(box) for box in missing}) > 1
-    if missing and mixed and before.devices <= limits.PADDED_DEVICES:
+    mixed = topology.has_locality or (missing.box.size != missing.box.size[:1]).any()
+    if len(missing) and mixed and before.devices <= limits.PADDED_DEVICES:
         # Senders on the receiver's host leave fewer choices for large shares of one round.
         nearness = [topology, None] if topology.has_locality else [None]
         padded = [padded_rounds(missing, before, near) for near in nearness]
@@ -176,7 +174,7 @@ def direct(problem: Problem) -> list[Step] | None:
         return None
     if problem.nests:
         return [Exchange(before, after, _equal_shares(problem))]
-    shares = colour_rounds(missing_boxes(before, after.boxes), before, problem.topology, volume_of)
+    shares = colour_rounds(missing_parts(before, after.boxes), before, problem.topology, Boxes.volumes)
     return [Exchange(before, after, shares)]
 
 
@@ -262,19 +260,6 @@ def _equal_shares(problem: Problem) -> Transfers:
     return Transfers(sender, receiver, before.boxes[sender].meet(after.boxes[receiver]), compact)
 
 
-def missing_boxes(before: Placement, needed: Boxes) -> list[MissingBox]:
-    """(receiver, source tile number, start, size) of every part of its needed box that a device does not hold.
-
-    Args:
-        before: the source, of any grid.
-        needed: `[devices]` the boxes that the devices hold afterwards.
-    """
-    devices = range(before.devices)
-    receiver, tile, part, lacks = needed_parts(before, devices, needed, devices)  # box d is that of device d
-    columns = receiver[lacks], tile[lacks], part[lacks]
-    return list(zip(columns[0].tolist(), columns[1].tolist(), columns[2].start, columns[2].size, strict=True))
-
-
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:
     """Sizes to cut unequal shares into: None for no cut, or a common unit of both grids along crossing dimensions.
 
@@ -294,20 +279,15 @@ def _units(before: Placement, after: Placement) -> list[Int64 | None]:
     return units
 
 
-def _pieces(missing: list[MissingBox], unit: Int64) -> int:
-    """Number of shares that `_in_units` returns."""
-    return sum(math.prod((size // np.minimum(size, unit)).tolist()) for _, _, _, size in missing)
-
-
-def _in_units(missing: list[MissingBox], unit: Int64 | None) -> list[MissingBox]:
-    """The same shares, cut into pieces of at most `unit` elements along each dimension."""
+def _in_units(missing: NeededParts, unit: Int64 | None) -> NeededParts | None:
+    """The same shares, cut into pieces of at most `unit` elements along each dimension; None for too many pieces."""
     if unit is None:
         return missing
-    result: list[MissingBox] = []
-    for receiver, tile, start, size in missing:
-        piece = np.minimum(size, unit)
-        result += [
-            (receiver, tile, start + np.array(offset, dtype=np.int64) * piece, piece)
-            for offset in np.ndindex(*(size // piece))
-        ]
-    return result
+    piece = np.minimum(missing.box.size, unit)
+    count = missing.box.size // piece
+    pieces = count.prod(axis=1)
+    if pieces.sum() > limits.UNEQUAL_SHARES:
+        return None
+    number, place = repeated(pieces)
+    cut, piece = missing[number], piece[number]
+    return replace(cut, box=Boxes(cut.box.start + unravel(place, count[number]) * piece, piece))

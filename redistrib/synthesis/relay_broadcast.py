@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from redistrib.plans.steps import Exchange, Step
+from redistrib.plans.transfers import missing_parts
 from redistrib.synthesis import limits
-from redistrib.synthesis.exchange import missing_boxes, share_count
+from redistrib.synthesis.exchange import share_count
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
@@ -38,7 +39,7 @@ def relay_broadcast(problem: Problem) -> list[list[Step]]:
 
 def _in_rounds(problem: Problem, stay: bool) -> Exchange:
     before, after, topology = problem.before, problem.after, problem.topology
-    shares = colour_rounds(missing_boxes(before, after.boxes), before, topology, stay=stay)
+    shares = colour_rounds(missing_parts(before, after.boxes), before, topology, stay=stay)
     return Exchange(before, after, balanced_rounds(shares, topology))
 
 
@@ -50,7 +51,10 @@ def _waits(before: Placement, after: Placement, hosts: Int64) -> np.ndarray:
     overlap = after.boxes.meet(before.boxes).volumes()
     order = sorted(range(after.devices), key=lambda device: (-overlap[device], device))
     on_host = set(zip(hosts.tolist(), before.number.tolist(), strict=True))
-    receives = {row[0] for row in missing_boxes(before, after.boxes) if (int(hosts[row[0]]), row[1]) not in on_host}
+    missing = missing_parts(before, after.boxes)
+    columns = missing.receiver, hosts[missing.receiver], missing.tile
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    receives = {receiver for receiver, host, tile in rows if (host, tile) not in on_host}
     served: set[tuple[int, int]] = set()
     waits = np.zeros(after.devices, dtype=bool)
     for device in order:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib.plans.steps import Exchange
+from redistrib.plans.transfers import NeededParts
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import edge_colouring, padded_rounds
 from redistrib.testing import RedistributionCase, redistributions
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Placement
 
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=60)
@@ -70,7 +72,8 @@ def test_shares_of_all_sizes_take_as_many_rounds_as_the_busiest_device_has_of_th
 ) -> None:
     """Every tile has one holder here, so that who sends is given; the largest shares travel first, side by side."""
     before = Placement((60,), (6,), np.arange(6)[:, None])
-    missing = [(to, tile, np.array([10 * tile]), np.array([size])) for (tile, to), size in lacks.items()]
+    tile, receiver = np.array([*lacks], np.int64).T
+    missing = NeededParts(receiver, tile, Boxes(10 * tile[:, None], np.array([*lacks.values()])[:, None]))
     shares = padded_rounds(missing, before)
     assert {
         (s, d): n

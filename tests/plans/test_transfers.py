@@ -19,8 +19,9 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference, verify
 from redistrib.plans.reduction import Accumulator
 from redistrib.plans.reference import Tile, run_step, scatter
+from redistrib.plans.senders import Senders
 from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
-from redistrib.plans.transfers import Senders, Transfers, lacking, lacking_by_box
+from redistrib.plans.transfers import Transfers, lacking, lacking_by_box
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize

@@ -15,11 +15,13 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, Exchange, Step
+from redistrib.plans.transfers import NeededParts
 from redistrib.plans.verify import verify
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.testing import RedistributionCase, is_exact, redistributions
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
@@ -223,7 +225,8 @@ def test_what_a_device_holds_takes_no_round(source: str, target: str, mesh: str,
 def test_senders_on_one_host_share_the_load() -> None:
     """Two of six devices on a host hold what the others lack: two rounds, each of them sending twice."""
     before = Placement((2,), (2,), np.array([[0], [0], [1], [1], [1], [1]]))
-    missing = [(receiver, 0, np.array([0]), np.array([1])) for receiver in range(2, 6)]
+    zeros = np.zeros((4, 1), np.int64)
+    missing = NeededParts(np.arange(2, 6), zeros[:, 0], Boxes(zeros, zeros + 1))
     shares = colour_rounds(missing, before, Topology(6, (0,) * 6))
     assert sorted(shares.sender.tolist()) == [0, 0, 1, 1]
     assert shares.rounds == 2

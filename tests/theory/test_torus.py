@@ -19,12 +19,14 @@ from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, Step
+from redistrib.plans.transfers import NeededParts
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.synthesis.torus_neighbours import nearest_groups, nearest_senders
 from redistrib.testing import RedistributionCase, redistributions, tori
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology, torus_of_devices
 from redistrib.theory.torus import Torus
@@ -138,7 +140,8 @@ def test_neighbours_send_and_gather() -> None:
     assert nearest_groups(line, table, np.array([0, 1, 1, 1, 1, 1, 1, 0])).tolist()[0][1][0] == 7
     mesh = Mesh.of("x=2,y=4")
     before = placement_of(DistType.of("[4{x}8]"), mesh)
-    rows = [(device, 1, np.array([4]), np.array([4])) for device in range(4)]
+    fours = np.full((4, 1), 4)
+    rows = NeededParts(np.arange(4), np.ones(4, np.int64), Boxes(fours, fours))
     known = Topology(8, torus=replace(line, coords=line.coords[::-1]))
     shares = colour_rounds(rows, before, known, stay=True)
     assert shares.sender.tolist() == [4, 4, 4, 4]

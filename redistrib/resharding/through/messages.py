@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.plans.transfers import Senders, Transfers, lacking_by_box
+from redistrib.plans.senders import Senders
+from redistrib.plans.transfers import Transfers, lacking_by_box
 from redistrib.resharding.through.forms import ElementwiseStep, Fetch, Form, fetches
 from redistrib.synthesis.rounds import edge_colouring
 from redistrib.theory.boxes import Box, Boxes, Edges

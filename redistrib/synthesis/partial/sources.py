@@ -10,14 +10,14 @@ import numpy as np
 
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
-from redistrib.plans.transfers import Transfers
+from redistrib.plans.transfers import NeededParts, Transfers, missing_parts
 from redistrib.synthesis import limits
-from redistrib.synthesis.exchange import missing_boxes, tiles_touched
+from redistrib.synthesis.exchange import tiles_touched
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.partial.numbering import assigned, even_splits, matched, overlap, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, reducing, times
 from redistrib.synthesis.problem import Problem
-from redistrib.synthesis.rounds import MissingBox, colour_rounds, volume_of
+from redistrib.synthesis.rounds import colour_rounds
 from redistrib.theory.bounds import least_received
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Placement
@@ -99,8 +99,8 @@ def pull_exchanges(
     missing = _missing_slabs(before, after, splits, min(most, limits.SUM_SOURCE_SHARES))
     if missing is None:
         return
-    if missing:
-        shares = balanced_rounds(colour_rounds(missing, stack, problem.topology, volume_of), problem.topology)
+    if len(missing):
+        shares = balanced_rounds(colour_rounds(missing, stack, problem.topology, Boxes.volumes), problem.topology)
     else:
         shares = Transfers.none(stack.rank)
     if before.summands == after.summands:
@@ -110,7 +110,7 @@ def pull_exchanges(
     yield reducing(Exchange(stack, stack, shares), before, after, splits), after
 
 
-def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...], most: int) -> list[MissingBox] | None:
+def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...], most: int) -> NeededParts | None:
     """The missing boxes of each device, one for each partial sum that it adds; None where they are more than `most`."""
     stack, split = before.stacked(), np.array(splits, dtype=np.int64)[:, None]
     begin, end = split[after.label], split[after.label + 1]
@@ -118,9 +118,10 @@ def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...],
     needed = Boxes(np.hstack([begin, tiles.start]), np.hstack([end - begin, tiles.size]))
     if tiles_touched(stack, needed) - after.devices > most:  # a device holds one slab
         return None
-    missing = missing_boxes(stack, needed)
+    missing = missing_parts(stack, needed)
+    start = missing.box.start
     # Partial sums of one box come one after the other.
-    missing.sort(key=lambda row: (row[0], row[2][1:].tolist(), int(row[2][0])))
+    missing = missing[np.lexsort((start[:, 0], *start[:, :0:-1].T, missing.receiver))]
     return missing if len(missing) <= most else None
 
 
