@@ -104,20 +104,15 @@ class Stage:
     def sent_bytes(self) -> int:
         """Bytes this device sends to others."""
         if isinstance(self.step, AllReduce):
-            return self._all_reduced_bytes(self.step)
+            return self.step.sent()[self.device] * self.itemsize
         return sum(box.volume for _, box in self.sends) * self.itemsize
 
     @property
     def received_bytes(self) -> int:
         """Bytes this device receives from others."""
         if isinstance(self.step, AllReduce):
-            return self._all_reduced_bytes(self.step)
+            return self.step.received()[self.device] * self.itemsize
         return sum(box.volume for _, box in self.receives) * self.itemsize
-
-    def _all_reduced_bytes(self, step: AllReduce) -> int:
-        """Sent, and received, by a reduce-scatter of the parts and a gather of their sums."""
-        part = step.parts[step.group_of(self.device).index(self.device)]
-        return (step.before.tile_size + (step.group_size - 2) * part) * self.itemsize
 
 
 @dataclass(frozen=True)
