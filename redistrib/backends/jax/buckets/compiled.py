@@ -24,7 +24,7 @@ from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.move import CompiledMove, can_exist, rows
 from redistrib.backends.jax.padding import tile_program
-from redistrib.backends.jax.platforms import Platform, quirks_of
+from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.rows import AXIS, line_of
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
@@ -68,7 +68,8 @@ class CompiledBucket:
         if not self._exists:
             return
         self._rows = [rows(self.devices, entry.plan.source.local_shape, entry.dtype) for entry in self._entries()]
-        self._quirks = quirks_of(self.devices[0].platform)
+        self._platform = Platform(self.devices[0].platform, tuple(device.process_index for device in self.devices))
+        self._quirks = self._platform.quirks
         self._widening = self._quirks.widening if self._moves_bfloat16() else None
         movers = self._movers()
         most = max(mover.numbers for mover, _ in movers) if numbered else 0
@@ -103,7 +104,7 @@ class CompiledBucket:
             else:
                 together.setdefault(key, []).extend(places)
         return [
-            (_Mover([entries[k] for k in places], self.devices, self._widening is not None, is_together), places)
+            (_Mover([entries[k] for k in places], self._platform, self._widening is not None, is_together), places)
             for is_together, several in ((False, alone), (True, together.values()))
             for places in several
         ]
@@ -180,13 +181,12 @@ class _Mover:
         numbers: how many of the context's numbers it uses.
     """
 
-    def __init__(self, entries: Sequence[PlanEntry], devices: Sequence[Any], plain: bool, together: bool) -> None:
+    def __init__(self, entries: Sequence[PlanEntry], platform: Platform, plain: bool, together: bool) -> None:
         self._plans, self._first = [entry.plan for entry in entries], entries[0]
         plan, self._stacked = self._first.plan, self._first.stacked
         self._pattern = pattern_of(plan) if together else None
         self._plain = plain and _is_bfloat16(self._first)
         order = tuple(range(plan.devices))
-        platform = Platform(devices[0].platform, tuple(device.process_index for device in devices))
         context = context_of(plan, (AXIS,), (plan.devices,), order, self._first.schedule, platform)
         self._context = replace(context, batched=self._stacked)
         parts = [max(ratio(step.after, step.before)) for step in plan.steps if isinstance(step, AllToAll)]
