@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tokenize
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -101,6 +103,34 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(redistrib)
     with pytest.raises(AttributeError, match=exactly("module 'redistrib' has no attribute 'nothing'")):
         _ = redistrib.nothing
+
+
+def missing(name: str) -> list[str]:
+    """The words of a dotted name of which the package has nothing.
+
+    >>> missing("redistrib.lang.mesh.Mesh.of"), missing("redistrib.lang.mash.Mesh")
+    ([], ['mash', 'Mesh'])
+    """
+    words = name.split(".")
+    for count in range(len(words), 0, -1):
+        path = ROOT.joinpath(*words[:count])
+        for module in (path.with_suffix(".py"), path / "__init__.py"):
+            if module.exists():
+                text = module.read_text()
+                return [word for word in words[count:] if not re.search(rf"\b{word}\b", text)]
+    return words
+
+
+def test_the_modules_that_docstrings_and_comments_name_are_there() -> None:
+    named = re.compile(r"(?<![\w.])redistrib(?:\.[A-Za-z_]\w*)+")
+    names = set[str]()
+    for path in (ROOT / "redistrib").rglob("*.py"):
+        with path.open("rb") as file:
+            for token in tokenize.tokenize(file.readline):
+                if token.type in (tokenize.COMMENT, tokenize.STRING):
+                    names.update(named.findall(token.string))
+    assert len(names) > 100
+    assert [name for name in sorted(names) if missing(name)] == []
 
 
 @pytest.mark.parametrize(

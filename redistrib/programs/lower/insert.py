@@ -28,7 +28,7 @@ def partitioned(
     groups: Mapping[str, Sequence[str]],
     options: PartitionOptions,
 ) -> Program:
-    """A checked program; see `redistrib.programs.schedule.partition`."""
+    """A checked program; see `redistrib.programs.run.partition`."""
     _check_shapes(nests)
     read = dict.fromkeys(access.array for nest in nests for access in nest.reads)
     written = list(dict.fromkeys(access.array for nest in nests for access in nest.writes))

@@ -11,7 +11,7 @@ cut, and the results of the blocks are combined on every device:
 
 `argmax` and `argmin` need no blocks. They are the least index at which the extreme element stands; NaN counts as one.
 
-All cost more than the primitive, so they replace it only where its operand is cut (`distribution.entry`).
+All cost more than the primitive, so they replace it only where its operand is cut (`run.divided`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The first operation that multiplies examples by a matrix without a type yet cuts
 keep the cut: they cut the rows of the next matrix and compute partial sums, which are reduced at once. That is the
 tensor parallelism of Shoeybi et al. (2019), derived from the accesses alone.
 
-Cuts are chosen here and not by `partitioning.propagate`: the two rank candidates differently, and the kept layouts of
+Cuts are chosen here and not by `schedule.propagate`: the two rank candidates differently, and the kept layouts of
 DistIR's grids follow this ranking.
 """
 
