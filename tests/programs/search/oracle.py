@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -104,10 +103,11 @@ def program(random: Random, most: int = 4, flops: int = 2 * 10**6) -> Graph:
     return Graph(tuple(inputs), tuple(operations), outputs).used()
 
 
-def problem(graph: Graph, mesh: str, profile: str = "gpu", ties: float = 0.0, **more: object) -> SearchProblem:
+def problem(
+    graph: Graph, mesh: str, profile: str = "gpu", ties: float = 0.0, moves: Moves | None = None
+) -> SearchProblem:
     on = machine(profile)
-    made = SearchProblem(Facts(graph, on, Moves(Mesh.of(mesh), on)), weights=Weights(ties=ties))
-    return replace(made, **more)  # type: ignore[arg-type]
+    return SearchProblem(Facts(graph, on, moves or Moves(Mesh.of(mesh), on)), weights=Weights(ties=ties))
 
 
 def traced(function: Callable[..., Any], args: tuple[Any, ...], mesh: str) -> SearchProblem:
