@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedEnd, PartedMove
 from redistrib.backends.jax.platforms import quirks_of
 from redistrib.backends.jax.quirks import Quirks
+from redistrib.backends.jax.values import is_packed
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MODELS, MachineLike, cost_model, preset_of
@@ -292,7 +292,7 @@ class LeafSpec:
         ends, size = self.ends, self.source_bytes + self.target_bytes
         if size <= buckets.BUCKET_BYTES or ends.source_mesh.size == ends.target_mesh.size == len(self.devices):
             return Parts()
-        if self.dtype.startswith("key") or compiled.is_packed(jax.numpy.dtype(self.dtype)):
+        if self.dtype.startswith("key") or is_packed(jax.numpy.dtype(self.dtype)):
             return Parts()
         return in_parts(ends.source, ends.target, -(-size // buckets.BUCKET_BYTES))
 

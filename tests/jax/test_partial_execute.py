@@ -206,6 +206,16 @@ def test_unreduced_arrays_go_in_and_come_out(explicit: jax.sharding.Mesh) -> Non
     assert found.kinds == {"reduce-scatter": 1, "all-to-all": 1} and found.received_bytes == 4 * 224
 
 
+@pytest.mark.parametrize("dtype", ["int4", "uint2"])
+def test_unreduced_arrays_of_packed_elements(explicit: jax.sharding.Mesh, dtype: str) -> None:
+    """In eager calls their tiles are rows, under a sharding of which JAX forgets that elements are packed."""
+    move = rd.to_jax(on_grid("[4{x}16, 8] sum{y}", "[16, 1{x,y}8]", dtype=dtype), explicit)
+    ones = [jax.device_put(jnp.ones((4, 8), dtype), device) for device in explicit.devices.flat]
+    array = jax.make_array_from_single_device_arrays((16, 8), move.source_sharding, ones, dtype=jnp.dtype(dtype))
+    for each in (move, move, jax.jit(move)):
+        assert np.array_equal(np.asarray(each(array)), np.full((16, 8), 2).astype(jnp.dtype(dtype)))
+
+
 def test_summands_along_one_axis_become_summands_along_another(explicit: jax.sharding.Mesh) -> None:
     """By JAX 0.10's own reshard the process ends."""
     turned = rd.to_jax(on_grid("[16, 8] sum{y}", "[16, 8] sum{x}"), explicit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeAlias, get_args
 
 import jax
@@ -13,17 +13,18 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.adding import require_dtypes_of_sums
-from redistrib.backends.jax.context import LoweringContext, context_of
+from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.contexts import own_context
 from redistrib.backends.jax.host_values import host_form, is_free, placed
 from redistrib.backends.jax.memory_copies import loaded
 from redistrib.backends.jax.memory_kinds import other_kind
+from redistrib.backends.jax.move import CompiledMove, rows
 from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
-from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
-from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, stacked_type
-from redistrib.backends.jax.values import as_integer_bits
+from redistrib.backends.jax.rows import AXIS, over_tiles
+from redistrib.backends.jax.sharding import constrained, named_sharding, stacked_type
+from redistrib.backends.jax.values import Program, as_integer_bits
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.lang.specs import spec_entries
@@ -166,23 +167,21 @@ class Redistribution:
 
     def _by_tiles(self, array: jax.Array) -> jax.Array:
         """As a call, on tiles as rows along the first dimension: some compilers take no partial sums as arguments."""
-        rows = rows_shape(self.plan.devices, self.plan.before.tile)
-        tiles = with_sharding(array, rows, NamedSharding(self.mesh, self._along_tiles), weak=False)
-        with alone_on(self.mesh):
-            moved = self._on_tiles(tiles)
+        line, move = self._on_a_line
+        tiles = with_sharding(array, line.shape, line.sharding, weak=False)
+        moved = move(tiles)
         if self._donates and tiles.is_deleted():
             array.delete()
         weak = bool(array.aval.weak_type)
         return with_sharding(moved, self._ends[1].global_shape, self.target_sharding, weak=weak)
 
-    @property
-    def _along_tiles(self) -> PartitionSpec:
-        return rows_spec(self.plan.before.rank, self.mesh.axis_names)
-
     @cached_property
-    def _on_tiles(self) -> Any:
-        run = partial(self._move.on_tiles, before=self._along_tiles, after=self._along_tiles)
-        return jax.jit(run, donate_argnums=(0,) if self._donates else ())
+    def _on_a_line(self) -> tuple[jax.ShapeDtypeStruct, CompiledMove]:
+        """The tiles as rows, and the compiled program of them."""
+        devices, plan = list(self.mesh.devices.flat), self.plan
+        before, after = (rows(devices, side.tile, plan.dtype) for side in (plan.before, plan.after))
+        run, reused = self._move.of_tiles((AXIS,), (plan.devices,)), (0,) if self._donates else ()
+        return before, CompiledMove(run, devices, [before], after, reused).compile()
 
     def _check_value(self, array: jax.Array) -> None:
         shape = self._ends[0].padded_shape
@@ -238,19 +237,22 @@ class PlanMove:
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array; XLA first moves it to the source's sharding, if it is elsewhere."""
         before, after = map(self._whole, self.specs)
-        return self.on_tiles(constrained(array, self.mesh, before), before, after)
-
-    def on_tiles(self, array: jax.Array, before: PartitionSpec, after: PartitionSpec) -> jax.Array:
-        """The `shard_map` of the plan, between the partition specs of the move or others with the same tiles."""
-        program = as_integer_bits(tile_program(self.plan, self._context))
+        mesh = self.plan.source_mesh
+        program = self.of_tiles(mesh.names, mesh.shape)
         of_slabs, to_slabs = (self.stacked and bool(end.partial) for end in (self.plan.source, self.plan.target))
 
         def run(tile: jax.Array) -> jax.Array:
             moved = program(tile[0] if of_slabs else tile)
             return moved[None] if to_slabs else moved
 
-        result: jax.Array = over_tiles(run, self.mesh, before, after)(array)
+        result: jax.Array = over_tiles(run, self.mesh, before, after)(constrained(array, self.mesh, before))
         return result
+
+    def of_tiles(self, names: tuple[str, ...], sizes: tuple[int, ...]) -> Program:
+        """The program of the plan from tile to tile, over its devices in mesh order along axes of these names."""
+        order, platform = self.plan.source_mesh.devices, Platform.of(self.mesh)
+        context = context_of(self.plan, names, sizes, order, self.schedule, platform)
+        return as_integer_bits(tile_program(self.plan, context))
 
     def result(self, aval: Any) -> Any:
         """The abstract value of the moved array."""
@@ -294,11 +296,6 @@ class PlanMove:
         if kinds and (self.stacked or kinds != {"sum"}):
             subject = "a plan on stacked partial sums" if self.stacked else f"a {kinds.pop()} of partial sums"
             raise TracedError("derivative", subject=subject)
-
-    @cached_property
-    def _context(self) -> LoweringContext:
-        mesh = self.plan.source_mesh
-        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self.schedule, Platform.of(self.mesh))
 
     def _end(self, side: DistType) -> DistType:
         return stacked_type(side, self.plan.source_mesh) if self.stacked else side

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.rows import line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.values import is_packed
 
 _NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -44,7 +45,7 @@ class CompiledMove:
         outs: Sequence[jax.ShapeDtypeStruct] | jax.ShapeDtypeStruct,
         reused: Sequence[int] = (),
     ) -> None:
-        self._mesh = line_of(devices)
+        self._mesh, self._packed = line_of(devices), any(is_packed(each.dtype) for each in ins)
         with alone_on(self._mesh):
             specs = tuple(each.sharding.spec for each in ins), jax.tree.map(lambda each: each.sharding.spec, outs)
             self._jitted = jax.jit(over_tiles(run, self._mesh, *specs), donate_argnums=tuple(reused))
@@ -82,11 +83,12 @@ class CompiledMove:
         return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
 
     def __call__(self, *arrays: jax.Array) -> Any:
-        """The results as rows, of arguments as rows."""
-        return self._executable(*arrays)
+        """The results as rows, of arguments as rows.
 
-    def jitted(self, *arrays: jax.Array) -> Any:
-        """As a call, for packed elements: under another sharding they lose that mark, which an executable requires."""
+        Under another sharding packed elements lose that mark, which an executable requires.
+        """
+        if not self._packed:
+            return self._executable(*arrays)
         with alone_on(self._mesh):
             return self._jitted(*arrays)
 

@@ -37,9 +37,9 @@ def rows_shape(devices: int, tile: Sequence[int]) -> tuple[int, ...]:
     return (devices * tile[0], *tile[1:]) if tile else ()
 
 
-def rows_spec(rank: int, axes: tuple[str, ...] = (AXIS,)) -> PartitionSpec:
-    """The partition spec of rows over all axes of a mesh; rows of scalars are replicas that may differ."""
-    return PartitionSpec(axes) if rank else PartitionSpec()
+def rows_spec(rank: int) -> PartitionSpec:
+    """The partition spec of rows; rows of scalars are replicas that may differ."""
+    return PartitionSpec((AXIS,)) if rank else PartitionSpec()
 
 
 def over_tiles(run: Callable[..., Any], mesh: Any, ins: Any, outs: Any) -> Callable[..., Any]:

@@ -49,3 +49,10 @@ def bits_of(dtype: Any) -> Any:
 def as_dtype(tile: jax.Array, dtype: Any) -> jax.Array:
     """The same bits in another dtype, unless it is None."""
     return tile if dtype is None else lax.bitcast_convert_type(tile, dtype)
+
+
+def is_packed(dtype: Any) -> bool:
+    """Whether elements are smaller than a byte."""
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jnp.iinfo(dtype).bits < 8
+    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 8

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
-from redistrib.backends.jax.buckets.compiled import is_packed
 from redistrib.backends.jax.private import INLINED, bind, source_line
+from redistrib.backends.jax.values import is_packed
 from redistrib.cache import Key
 from redistrib.errors import ThroughError
 

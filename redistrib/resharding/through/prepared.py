@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import tree_flatten_with_path
 
-from redistrib.backends.jax.buckets.compiled import is_packed
 from redistrib.backends.jax.contexts import in_own_context, untraced_context
 from redistrib.backends.jax.host_values import digest_of_host_value
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.backends.jax.private import TRACING_FILES
 from redistrib.backends.jax.tree_paths import path_text
+from redistrib.backends.jax.values import is_packed
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError

@@ -26,7 +26,7 @@ from redistrib.backends.jax.move import CompiledMove, can_exist, rows
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.rows import AXIS, line_of
-from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
+from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of, is_packed
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.cache import Cache
 from redistrib.launches.moves import PlanEntry
@@ -155,8 +155,7 @@ class CompiledBucket:
     def launch(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> Launched:
         """Move arrays to their targets, which may have no device of this process."""
         tiles = list(map(self._row, arrays, self._rows))
-        move = self.compile()._move
-        moved = (move.jitted if self._packed else move)(*self._numbers, *tiles)
+        moved = self.compile()._move(*self._numbers, *tiles)
         results = [
             with_sharding(result, entry.plan.target.padded_shape, target, weak=bool(array.aval.weak_type))
             if array.ndim == len(entry.plan.shape)
@@ -259,10 +258,3 @@ def _same(value: np.int32, _: Any) -> np.int32:
 
 def _is_bfloat16(entry: PlanEntry) -> bool:
     return bool(entry.dtype == jnp.bfloat16)
-
-
-def is_packed(dtype: Any) -> bool:
-    """Whether elements are smaller than a byte."""
-    if jnp.issubdtype(dtype, jnp.integer):
-        return jnp.iinfo(dtype).bits < 8
-    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 8
