@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -11,13 +12,14 @@ import pytest
 
 import redistrib as rd
 from redistrib.backends.ranks.bucket import can_share_a_launch
-from redistrib.backends.ranks.runners import accumulator_bytes
+from redistrib.backends.ranks.host_memory import HostMemory
+from redistrib.backends.ranks.runners import accumulator_bytes, runner_of
 from redistrib.backends.stages import staged
 from redistrib.lang.types import DistType
 from redistrib.plans import reference
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
-from tests.ranks.in_process import Post, run_bucket, run_in_process
+from tests.ranks.in_process import InProcessWire, Post, run_bucket, run_in_process
 from tests.synthesis.kept_plans import kept, plan_of
 
 MOST_ELEMENTS = 1 << 13  # of the largest tiles of all devices
@@ -97,6 +99,28 @@ def test_every_kind_of_call_is_made(dtype: str) -> None:
 def test_an_accumulator_has_bytes_where_it_adds_in_a_wider_type(ends: tuple[str, str], dtype: str, count: int) -> None:
     stages = staged(rd.synthesize(*ends, "x=2,y=2", dtype=dtype, machine="exact"), 0).stages
     assert [accumulator_bytes(stage) for stage in stages] == [count]
+
+
+def test_no_runner_allocates_more_than_its_class_says_and_some_do_as_much() -> None:
+    summed = [("[8, 8] sum{x,y}", "[4{x}8, 8]"), ("[4{x}8, 6] sum{y}", "[8, 3{y}6]"), ("[8, 6]", "[8, 6] sum{x}")]
+    ends = [*CASES, *summed, ("[2, 4{x}8, 6]", "[2, 8, 3{x}6]")]
+    plans = [
+        rd.synthesize(*pair, "x=2,y=2", dtype=dtype, machine="exact")
+        for pair in ends
+        for dtype in ("bfloat16", "int32")
+    ]
+    seen = set()
+    for plan in plans:
+        memory = HostMemory(dtype_of(plan.dtype))
+        for (joined, has_collectives), device in itertools.product(WAYS, range(plan.devices)):
+            wire = InProcessWire(Post(), device, joined, has_collectives)
+            for stage in staged(plan, device).stages:
+                runner = runner_of(stage, wire, memory)
+                used, most = runner.scratch * memory.word + runner.beside, type(runner).most_bytes(stage)
+                assert used <= most, (plan, stage.step, device)
+                seen.add((type(runner).__name__, stage.step.reduces, used == most))
+    assert {name for name, *_ in seen} == {"AllReduceInParts", "IdentityFill", "Packed", "Sum"}
+    assert seen >= {("IdentityFill", True, True), ("Packed", False, True), ("Packed", True, True), ("Sum", True, True)}
 
 
 BUCKET = (

@@ -17,7 +17,7 @@ from redistrib.backends.mpi.transports import TypedNeighbours
 from redistrib.backends.mpi.wire import MpiWire
 from redistrib.backends.ranks.host_memory import HostMemory
 from redistrib.backends.ranks.move import MIDDLE, RankMove, finish
-from redistrib.backends.ranks.runners import Runner, runner_of
+from redistrib.backends.ranks.runners import Packed, Runner, kind_of_runner, runner_of
 from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_directly
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import MachineLike
@@ -224,7 +224,7 @@ class Executor(CommunicatorOwner):
         for k, stage in enumerate(stages):
             partners = stage.partners
             away = any(hosts[device] != hosts[self.comm.rank] for device in partners)
-            packed, typed, shares = (_scratch(stage, name) for name in ("packed", "datatypes", "shared"))
+            packed, typed, shares = (_kind(stage, name).most_bytes(stage) for name in ("packed", "datatypes", "shared"))
             rows[k] = packed, shares + behind, stage.received_bytes, len(partners) + 1, away, typed
         self.comm.Allreduce(MPI.IN_PLACE, rows, MPI.MAX)
         self._received = rows[:, 2].tolist()
@@ -288,18 +288,18 @@ class Executor(CommunicatorOwner):
 
     def _runner(self, stage: Stage, k: int) -> Runner:
         name, groups, memory = self.transports[k], self._groups, self._memory
-        adds = reductions.adds(stage)
-        if name == "shared" and adds:
+        kind = _kind(stage, name)
+        if kind is reductions.SharedSum:
             return reductions.SharedSum(
                 stage, memory, groups.host_rank, lambda nbytes: SharedTile(groups.host, groups.barrier, nbytes),
                 self._received[k],
             )  # fmt: skip
-        if name == "shared":
+        if kind is SharedCopies:
             mixed = k > 0 and (self.transports[k - 1] != "shared" or reductions.adds(self._staged.stages[k - 1]))
             return SharedCopies(stage, memory, groups.host_rank, self._place(stage.writes), mixed)
-        if name == "datatypes" and adds:
+        if kind is reductions.TypedSum:
             return reductions.TypedSum(stage, memory, self.comm)
-        if name in ("datatypes", DIRECT):
+        if kind is TypedNeighbours:
             return TypedNeighbours(stage, memory, groups.around(stage))
         return runner_of(stage, self._wire, memory)
 
@@ -322,14 +322,14 @@ class Executor(CommunicatorOwner):
                 block.close()
 
 
-def _scratch(stage: Stage, transport: str) -> int:
-    """An upper bound on the bytes of scratch of a transport."""
-    if reductions.adds(stage) or isinstance(stage.step, AllReduce | Unreduce):
-        return reductions.scratch_of(stage, transport)
-    if transport != "packed":
-        return stage.sent_bytes if transport == "shared" else 0
-    retained = sum(box.volume for box in stage.retained) * stage.itemsize
-    return stage.sent_bytes + stage.received_bytes + 2 * retained
+def _kind(stage: Stage, transport: str) -> type[Runner]:
+    """The class of the runner of a stage, by a transport."""
+    adds = reductions.adds(stage)
+    if transport == "shared":
+        return reductions.SharedSum if adds else SharedCopies
+    if transport in ("datatypes", DIRECT):
+        return reductions.TypedSum if adds else TypedNeighbours
+    return Packed if reductions.is_native(stage) else kind_of_runner(stage)
 
 
 def _same_memory(a: Bytes, b: Bytes) -> bool:

@@ -19,7 +19,7 @@ from redistrib.backends.ranks.protocols import RankMemory
 from redistrib.backends.ranks.runners import Addition, Runner, accumulator_bytes, end_to_end
 from redistrib.backends.stages import Stage, adds_natively, reduction_of
 from redistrib.lang.notation import Reduction
-from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
+from redistrib.plans.steps import ReduceExchange, ReduceScatter
 from redistrib.plans.strided import Bytes, Strided, runs_in_both
 
 TAG = 7
@@ -47,21 +47,6 @@ def operation_of(kind: Reduction, dtype: np.dtype[Any]) -> MPI.Op | None:
     return _OPERATIONS[kind] if supported else None
 
 
-def scratch_of(stage: Stage, transport: str) -> int:
-    """Bytes of scratch that the runner of a stage takes on its device."""
-    step, size = stage.step, stage.itemsize
-    if isinstance(step, Unreduce):
-        return 0
-    if isinstance(step, AllReduce):
-        in_staging = 0 if is_native(stage) else max(step.parts) * step.group_size
-        return (2 * step.after.tile_size + in_staging) * size + accumulator_bytes(stage)
-    if transport == "packed" and is_native(stage):
-        return (step.before.tile_size + step.after.tile_size) * size
-    largest = max((box.volume for _, box in stage.receives), default=0) * size
-    sent = stage.sent_bytes if transport == "packed" else 0
-    return sent + (largest if transport == "datatypes" else stage.received_bytes) + accumulator_bytes(stage)
-
-
 class TypedSum(TypeOwner, Runner):
     """Point-to-point messages, each reduced when it arrives, in ascending order, box by box."""
 
@@ -73,8 +58,16 @@ class TypedSum(TypeOwner, Runner):
         self.comm = comm
         self.addition = Addition(stage, memory, [0] * len(stage.receives))
         self.shares = [(device, *self._placed([box], stage.source, stage.itemsize)) for device, box in stage.sends]
-        self.scratch = max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
-        self.beside = accumulator_bytes(stage)
+        self.scratch, self.beside = self._largest(stage), accumulator_bytes(stage)
+
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        return cls._largest(stage) + accumulator_bytes(stage)
+
+    @staticmethod
+    def _largest(stage: Stage) -> int:
+        """Bytes of the largest message that comes."""
+        return max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
 
     def run(self, source: Bytes, target: Bytes, staging: Bytes) -> tuple[()]:
         def receive(k: int) -> None:
@@ -113,6 +106,10 @@ class SharedSum(Runner):
                 if sender == stage.device:
                     self.puts.append((host_rank(device), *runs_in_both(box, stage.source, box, stage.itemsize, 0, at)))
                 at += box.volume * stage.itemsize
+
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        return stage.received_bytes + accumulator_bytes(stage)
 
     def run(self, source: Bytes, target: Bytes, staging: Bytes) -> tuple[()]:
         for rank, of, to in self.puts:

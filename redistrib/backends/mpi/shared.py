@@ -134,6 +134,10 @@ class SharedCopies(Runner):
             of, to = runs_in_both(box, stage.source, stage.target(device), stage.itemsize)
             self.puts.append((host_rank(device), of, to))
 
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        return stage.sent_bytes  # pages of another rank that a rank writes count as its resident memory
+
     def run(self, source: Bytes, target: Bytes, staging: Bytes) -> tuple[()]:
         place = self.place()
         if self.wait:  # another rank may still read the memory that is written

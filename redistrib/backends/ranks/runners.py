@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -34,6 +35,11 @@ class Runner(ABC):
     def __init__(self, stage: Stage, memory: RankMemory) -> None:
         self.stage, self.memory = stage, memory
         self.local_copies = [memory.copy(*runs) for runs in stage.local_copies()]
+
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        """The most bytes that a runner of the stage allocates, by `scratch` and `beside`; asked before it is made."""
+        return 0
 
     @abstractmethod
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterable[Pending]:
@@ -77,6 +83,14 @@ class Packed(Runner):
         self.scratch = self.into.in_staging + (0 if overlays else self.out.in_staging)
         if has_own:
             self.local_copies = []
+
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        step = stage.step
+        if step.reduces:  # the wire adds: the tile goes out, the result comes in
+            return (step.before.tile_size + step.after.tile_size) * stage.itemsize
+        retained = sum(box.volume for box in stage.retained) * stage.itemsize
+        return stage.sent_bytes + stage.received_bytes + 2 * retained
 
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         into = self.into.places(target, staging)
@@ -146,6 +160,10 @@ class Sum(Runner):
         self.out = MessageSide(out, self.received)
         self.scratch, self.beside = self.received + self.out.in_staging, accumulator_bytes(stage)
 
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        return stage.received_bytes + stage.sent_bytes + accumulator_bytes(stage)
+
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         into = [staging[: self.received]] if self.call.joined else _blocks(staging, self.words)
         out = self.out.places(source, staging)
@@ -157,8 +175,9 @@ class Sum(Runner):
 class AllReduceInParts(Runner):
     """Every member reduces a part of the tile, in ascending order of partial sums, and sends it to the others."""
 
-    def __init__(self, stage: Stage, step: AllReduce, memory: RankMemory, wire: Wire) -> None:
+    def __init__(self, stage: Stage, memory: RankMemory, wire: Wire) -> None:
         super().__init__(stage, memory)
+        step = cast(AllReduce, stage.step)
         self.scatter, self.gather = wire.scatter_and_gather(stage, step)
         self.name = self.scatter.name
         order, factor = step.group_of(stage.device), stage.itemsize // memory.word
@@ -175,6 +194,12 @@ class AllReduceInParts(Runner):
         into = Message([box], stage.target(), size, memory, receives=True)
         self.into = MessageSide([into], self.rows + self.out.in_staging)
         self.scratch, self.beside = self.rows + self.out.in_staging + into.in_staging, accumulator_bytes(stage)
+
+    @classmethod
+    def most_bytes(cls, stage: Stage) -> int:
+        step = cast(AllReduce, stage.step)
+        rows = max(step.parts) * step.group_size
+        return (rows + step.before.tile_size + step.after.tile_size) * stage.itemsize + accumulator_bytes(stage)
 
     def run(self, source: Buffer, target: Buffer, staging: Buffer) -> Iterator[Pending]:
         rows = staging[: self.rows]
@@ -206,16 +231,28 @@ class IdentityFill(Runner):
         return ()
 
 
+def kind_of_runner(stage: Stage) -> type[Runner]:
+    """The class of the runner of a stage; but `Packed` of one that adds by a collective of the platform."""
+    match stage.step:
+        case Unreduce():
+            return IdentityFill
+        case AllReduce():
+            return AllReduceInParts
+        case ReduceScatter() | ReduceExchange():
+            return Sum
+    return Packed
+
+
 def runner_of(stage: Stage, wire: Wire, memory: RankMemory) -> Runner:
     """The runner of a stage; collective."""
-    step = stage.step
-    if isinstance(step, Unreduce):
+    kind = kind_of_runner(stage)
+    if kind is IdentityFill:
         return IdentityFill(stage, memory)
     collective = _collective(stage, wire, memory)
     if collective is not None:
         return collective
-    if isinstance(step, AllReduce):
-        return AllReduceInParts(stage, step, memory, wire)
+    if kind is AllReduceInParts:
+        return AllReduceInParts(stage, memory, wire)
     sides = by_device(stage.sends), by_device(stage.receives)
     sends, receives = (
         [(peer, sum(box.volume for box in boxes) * stage.itemsize // memory.word) for peer, boxes in side]
@@ -230,7 +267,7 @@ def runner_of(stage: Stage, wire: Wire, memory: RankMemory) -> Runner:
         return [Message(boxes, tile, stage.itemsize, memory, are_received) for boxes in groups]
 
     out = messages(sides[0], stage.source, False)
-    if isinstance(step, ReduceScatter | ReduceExchange):
+    if kind is Sum:
         return Sum(stage, memory, call, out, [words for _, words in receives])
     return Packed(stage, memory, call, out, messages(sides[1], stage.target(), True))
 

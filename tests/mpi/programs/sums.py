@@ -19,6 +19,7 @@ from mpi4py import MPI
 from redistrib.api import synthesize
 from redistrib.backends.mpi import to_mpi
 from redistrib.backends.mpi.arrays import dtype_of
+from redistrib.backends.mpi.reductions import SharedSum, TypedSum
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference
@@ -129,6 +130,14 @@ for number, text in enumerate(texts):
                 execute(tiles[rank], out=again)
                 assert again.tobytes() == result.tobytes(), where
                 assert tiles[rank].tobytes() == kept.tobytes(), f"{where}: the source was written"
+            for runner in execute._move.runners:
+                figures = np.array([runner.scratch + runner.beside, type(runner).most_bytes(runner.stage)])
+                MPI.COMM_WORLD.Allreduce(
+                    MPI.IN_PLACE, figures, MPI.MAX
+                )  # a transport is chosen by the most of all ranks
+                assert figures[0] <= figures[1], f"{where}: {type(runner).__name__} takes {figures}"
+                if isinstance(runner, TypedSum | SharedSum):
+                    assert figures[0] == figures[1], f"{where}: {type(runner).__name__} takes {figures}"
             stages = zip(execute._staged.stages, execute.transports, strict=True)
             ran.update(f"{stage.step.kind} {name}" for stage, name in stages)
 
