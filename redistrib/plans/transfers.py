@@ -1,9 +1,9 @@
 """Transfers: which box of which array goes from whom to whom, in which round; one table for all who move or count data.
 
 A step of a plan gives its transfers (`Step.transfers`); an exchange has them as its field `shares`. What moves without
-a plan, or through a function, takes them from `lacking_by_box`. For steps over groups and pairs, `verify` and
-`reference` do not read the table: they work out from groups and tiles on their own what travels, and tests compare the
-table with them.
+a plan, or through a function, takes them from `lacking_by_box`; synthesis arranges `missing_parts` in rounds. For
+steps over groups and pairs, `verify` and `reference` do not read the table: they work out from groups and tiles on
+their own what travels, and tests compare the table with them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference, verify
 from redistrib.plans.reduction import Accumulator
 from redistrib.plans.reference import Tile, run_step, scatter
-from redistrib.plans.senders import Senders
+from redistrib.plans.senders import Senders, SendingRule
 from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
 from redistrib.plans.transfers import Transfers, lacking, lacking_by_box
 from redistrib.synthesis.exchange import in_rounds
@@ -265,3 +265,14 @@ def test_a_side_without_a_holder_receives_from_another() -> None:
         source, range(3), Boxes.of([Box((0,), (4,))] * 2), [3, 4], Senders(dict(enumerate([0, 0, 1, 1, 2])))
     )[0]
     assert [(row.sender, row.receiver) for row in table.rows()] == [(2, 3), (1, 3), (0, 4), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sent"), [("in turn", [0, 0, 0, 0]), ("spread", [1, 0, 0, 1]), ("stay", [1, 0, 0, 0])]
+)
+def test_rules_differ_in_who_comes_first_and_who_may_send_more(rule: SendingRule, sent: list[int]) -> None:
+    """The first receiver is on a side of its own, the others on that of holder 0; each holder may send twice."""
+    side = {0: 0, 1: 1, 2: 2, 3: 0, 4: 0, 5: 0}
+    source = Placement((4,), (1,), np.zeros((2, 1), np.int64))
+    receivers = np.array([2, 3, 4, 5])
+    assert Senders(side, rule=rule).of(source, [0, 1], receivers, np.zeros(4, np.int64), [1] * 4) == sent
