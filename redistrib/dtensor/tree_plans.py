@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-import numpy as np
 import torch.distributed as dist
 
 from redistrib.backends.ranks.bucket import can_share_a_launch
@@ -16,11 +14,12 @@ from redistrib.dtensor.buckets import Bucket
 from redistrib.dtensor.layouts import DTensorLayout, RedistributeSpec
 from redistrib.dtensor.leaves import StateLeaf
 from redistrib.dtensor.moves import Planned, Reduce, steps_of
-from redistrib.errors import LeafError, MemoryLimitError, RedistribError, TypeFormError
-from redistrib.launches.order import least_peak
+from redistrib.errors import LeafError, RedistribError, TypeFormError
+from redistrib.launches.ledger import LaunchBytes, MemoryLedger
+from redistrib.launches.order import Job, first_fit
 from redistrib.report import Printed, rendered
 
-BUCKET_BYTES = 64 * 2**20  # bytes of source and target tiles in a launch, unless one tensor has more
+LAUNCH_BYTES = 64 * 2**20  # bytes of source and target tiles in a launch, unless one tensor has more
 
 
 @dataclass(frozen=True)
@@ -138,144 +137,75 @@ def plan_tree(
         MemoryLimitError: if the limit is too small.
     """
     moving = {k: leaf.spec for k, leaf in enumerate(leaves) if leaf.spec is not None and firsts[k] == k}
-    members = tuple(sorted({rank for spec in moving.values() for rank in spec.members}))
-    place = {rank: k for k, rank in enumerate(members)}
-    loads: dict[RedistributeSpec, _Load] = {}
+    moves: dict[RedistributeSpec, _Move] = {}
     for k, spec in moving.items():
         try:
-            if spec not in loads:
-                loads[spec] = _Load(spec, steps_of(spec), place)
+            if spec not in moves:
+                moves[spec] = _Move(spec, steps_of(spec), donate)
         except RedistribError as error:
             raise LeafError(leaves[k].path, str(error)) from None
-    load_of = {k: loads[spec] for k, spec in moving.items()}
-    alive = sum((load.before for load in load_of.values()), np.full(max(1, len(members)), sum(stays), dtype=np.int64))
-    start = int(alive.max())
-    queue = sorted(moving, key=lambda k: load_of[k].order(donate))
+    rank, alive = dist.get_rank(), MemoryLedger()
+    alive.add({rank for spec in moves for rank in spec.members} or {rank}, sum(stays))
+    for spec in moving.values():
+        alive.count(moves[spec].before)
+    start = alive.fullest()
     groups: list[tuple[tuple[int, ...], Bucket | None]] = []
     summaries: list[LaunchGroup] = []
-    rank = dist.get_rank()
-    for taken, peak in _batches(queue, load_of, alive, donate, limit):
-        first = load_of[taken[0]]
-        plans = [plan for k in taken for plan in load_of[k].plans]
-        mover = None
-        if first.shares_a_launch and rank in first.spec.members:
-            mover = Bucket(plans, first.spec.members.index(rank))
+    for numbers, peak in first_fit({k: moves[spec].job for k, spec in moving.items()}, alive, LAUNCH_BYTES, limit):
+        first = moves[moving[numbers[0]]]
+        plans = [plan for k in numbers for plan in moves[moving[k]].plans]
+        shared, members = first.job.shares is not None, first.spec.members
+        mover = Bucket(plans, members.index(rank)) if shared and rank in members else None
         launches = [len(plan.steps) for plan in plans]
-        number = max(launches, default=0) if first.shares_a_launch else sum(launches)
+        number = max(launches, default=0) if shared else sum(launches)
         received = sum(sum(plan.received) * plan.itemsize for plan in plans)
-        groups.append((tuple(taken), mover))
-        summaries.append(LaunchGroup(tuple(leaves[k].path for k in taken), number, received, peak))
-    bound = sum(load.least_received for load in load_of.values())
+        groups.append((tuple(numbers), mover))
+        summaries.append(LaunchGroup(tuple(leaves[k].path for k in numbers), number, received, peak))
+    bound = sum(moves[spec].least_received for spec in moving.values())
     staying = tuple(leaf.path for leaf in leaves if leaf.spec is None)
     plan = StatePlan(tuple(summaries), staying, bound, start, limit, donate)
     words = f"reshard of {len(moving)} tensors in {len(groups)} launches, donate={donate}, memory_limit={limit}"
-    moves = (f"{leaf.path} {leaf.spec} {first}" for leaf, first in zip(leaves, firsts, strict=True))
-    text = "\n".join([words, *moves, *(str(taken) for taken, _ in groups)])  # what stays on a rank may part its groups
+    lines = (f"{leaf.path} {leaf.spec} {first}" for leaf, first in zip(leaves, firsts, strict=True))
+    text = "\n".join([words, *lines, *(str(numbers) for numbers, _ in groups)])  # what stays may part the groups
     return PlannedTree(tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
 
 
-class _Load:
-    """The bytes of a move on every rank of a tree.
+class _Move:
+    """The move of leaves of a spec.
 
     Attributes:
         spec, plans: the move, and the plans among its steps; DTensor's own steps have none.
-        shares_a_launch: whether it can travel with others: it is one plan, that moves tiles.
-        before, after: `[ranks]` bytes of the tensor at both ends.
-        added: `[ranks]` bytes that its launch adds: the target, tiles between, and messages in both directions.
+        before: bytes of the source on each rank.
+        job: its launch, which adds the target, tiles between, and messages in both directions. It shares one with
+            others between the same ranks if it is one plan, that moves tiles.
         least_received: a lower bound on the bytes that all ranks receive.
     """
 
-    def __init__(
-        self, spec: RedistributeSpec, steps: Sequence[Planned | Reduce] | None, place: Mapping[int, int]
-    ) -> None:
+    def __init__(self, spec: RedistributeSpec, steps: Sequence[Planned | Reduce] | None, donate: bool) -> None:
         planned = [step for step in steps or () if isinstance(step, Planned)]
         others = 1 if steps is None else len(steps) - len(planned)
         self.spec, self.plans = spec, [step.plan for step in planned]
         is_one = len(planned) == 1 and not others
-        self.shares_a_launch = is_one and can_share_a_launch(self.plans[0])
         self.least_received = self.plans[0].least_received * spec.dtype.itemsize if is_one else 0
-        self.before, self.after = (_bytes_on(spec, layout, place) for layout in (spec.source, spec.target))
-        self.added = self.after * (1 + others)
+        self.before, after = (_bytes_on(spec, layout) for layout in (spec.source, spec.target))
+        launch = LaunchBytes()
+        launch.added.count(after, 1 + others)
+        launch.change.count(after)
+        launch.change.count(self.before, -donate)
         for step in planned:
-            plan, numbers = step.plan, [place[rank] for rank in step.members]
-            moved = np.array(plan.received, dtype=np.int64) + np.array(plan.sent, dtype=np.int64)
-            self.added[numbers] += (moved + sum(inner.after.tile_size for inner in plan.steps[:-1])) * plan.itemsize
-
-    def left(self, donate: bool) -> Any:
-        """`[ranks]` bytes that it leaves behind."""
-        return self.after - self.before * donate
-
-    def order(self, donate: bool) -> tuple[int, int]:
-        """The sort key of least peak, by the ranks that need most."""
-        return least_peak(int(self.left(donate).max()), int(self.added.max()))
+            plan = step.plan
+            between = sum(inner.after.tile_size for inner in plan.steps[:-1])
+            for rank, received, sent in zip(step.members, plan.received, plan.sent, strict=True):
+                launch.added.add([rank], (received + sent + between) * plan.itemsize)
+        shares = spec.members if is_one and can_share_a_launch(self.plans[0]) else None
+        self.job = Job(launch, max(self.before.values()) + max(after.values()), shares)
 
 
-def _batches(
-    queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, donate: bool, limit: int | None
-) -> list[tuple[list[int], int]]:
-    """Tensors that travel together, and their peak bytes, in order.
-
-    Raises:
-        MemoryLimitError: if they do not even fit one by one.
-    """
-    result, waiting, now = [], list(queue), alive
-    while waiting:
-        taken, peak = _taken(waiting, load_of, now, limit)
-        if not taken and limit is not None:
-            return _one_by_one(queue, load_of, alive, donate, limit)
-        result.append((taken, peak))
-        for k in taken:
-            now = now + load_of[k].left(donate)
-            waiting.remove(k)
-    return result
-
-
-def _one_by_one(
-    queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, donate: bool, limit: int
-) -> list[tuple[list[int], int]]:
-    """Each tensor alone, where one has no room behind later ones that joined a launch before it."""
-    result = []
-    for k in queue:
-        result.append(([k], int((alive + load_of[k].added).max())))
-        alive = alive + load_of[k].left(donate)
-    least = max(peak for _, peak in result)
-    if least > limit:
-        raise MemoryLimitError(limit, least)
-    return result
-
-
-def _taken(queue: Sequence[int], load_of: Mapping[int, _Load], alive: Any, limit: int | None) -> tuple[list[int], int]:
-    """The next tensors that travel together, as many, in order, as fit a launch and the limit; and their peak bytes.
-
-    There are none if the first does not fit alone.
-    """
-    first = load_of[queue[0]]
-    taken: list[int] = []
-    size, total = 0, alive
-    for k in queue:
-        load = load_of[k]
-        more = int(load.before.max() + load.after.max())
-        together = first.shares_a_launch and load.shares_a_launch and load.spec.members == first.spec.members
-        if taken and not (together and size + more <= BUCKET_BYTES):
-            continue
-        needed = int((total + load.added).max())
-        if limit is None or needed <= limit:
-            taken.append(k)
-            size, total = size + more, total + load.added
-        elif not taken:
-            break
-    return taken, int(total.max())
-
-
-def _bytes_on(spec: RedistributeSpec, layout: DTensorLayout, place: Mapping[int, int]) -> Any:
-    """`[ranks]` bytes of a tensor on every rank of the tree."""
-    result = np.zeros(len(place), dtype=np.int64)
-    volumes: Any
+def _bytes_on(spec: RedistributeSpec, layout: DTensorLayout) -> dict[int, int]:
+    """Bytes of a tensor on each rank of a layout."""
     try:
         volumes = spec.typed_placement(layout).boxes.volumes()
     except TypeFormError:  # DTensor's own steps move it; no tile is larger than the tensor
-        volumes = np.full(len(spec.members), prod(spec.shape))
-    for k, rank in enumerate(spec.members):
-        if rank in layout.ranks:
-            result[place[rank]] = volumes[k] * spec.dtype.itemsize
-    return result
+        volumes = [prod(spec.shape)] * len(spec.members)
+    sizes = dict(zip(spec.members, volumes, strict=True))
+    return {rank: sizes[rank] * spec.dtype.itemsize for rank in layout.ranks}

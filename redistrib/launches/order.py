@@ -2,14 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
 from redistrib.errors import MemoryLimitError
 from redistrib.launches.buckets import Bucket, by_spec, even_groups
-from redistrib.launches.ledger import MemoryLedger
+from redistrib.launches.ledger import LaunchBytes, MemoryLedger
 from redistrib.launches.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
 from redistrib.plans.data import Short
+
+Item = TypeVar("Item")
+Launch = TypeVar("Launch")
+
+
+def walk(
+    queue: Sequence[Item],
+    alive: MemoryLedger,
+    form: Callable[[Sequence[Item], MemoryLedger], tuple[Launch, LaunchBytes, Sequence[Item]] | Short],
+) -> list[tuple[Launch, int]] | Short:
+    """Launches of all that waits, in order, each with the bytes on the fullest device meanwhile.
+
+    Args:
+        queue: what waits.
+        alive: bytes before; counts them on the way.
+        form: from what waits and the bytes alive then the next launch, its bytes, and what still waits.
+    """
+    result = []
+    while queue:
+        found = form(queue, alive)
+        if isinstance(found, Short):
+            return found
+        launch, size, queue = found
+        result.append((launch, alive.run(size)))
+    return result
+
+
+def least_limit(launches: Iterable[LaunchBytes], alive: MemoryLedger) -> int:
+    """The bytes on the fullest device at the worst moment of launches, one after the other."""
+    return max([alive.fullest(), *map(alive.run, launches)])
+
+
+def first_within(memory_limit: int | None, tries: Iterable[Launch | Short]) -> Launch:
+    """The first try that keeps within a limit.
+
+    Raises:
+        MemoryLimitError: if none does; with the bytes of the last one.
+    """
+    least = 0
+    for found in tries:
+        if not isinstance(found, Short):
+            return found
+        least = found.least
+    raise MemoryLimitError(memory_limit or 0, least)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What travels in a launch, alone or with others, and takes the same bytes either way; equal to itself only.
+
+    Attributes:
+        bytes: those of its launch.
+        size: bytes of source and target that count in a launch with others.
+        shares: equal for jobs that may share a launch; None for one that travels alone.
+    """
+
+    bytes: LaunchBytes
+    size: int
+    shares: Hashable
+
+    @cached_property
+    def order(self) -> tuple[int, int]:
+        """The sort key of least peak, by the devices that need most."""
+        return least_peak(self.bytes.change.fullest(), self.bytes.added.fullest())
+
+
+def first_fit(
+    jobs: Mapping[int, Job], alive: MemoryLedger, most_bytes: int, memory_limit: int | None
+) -> list[tuple[list[int], int]]:
+    """The numbers of jobs that travel together, as many as fit, and the bytes on the fullest device meanwhile.
+
+    Where a job has no room behind later ones that joined a launch before it, each travels alone.
+
+    Args:
+        jobs: by number.
+        alive: bytes of all of them before.
+        most_bytes: bytes of source and target in a launch, unless one job has more.
+        memory_limit: bytes on the fullest device, or None.
+
+    Raises:
+        MemoryLimitError: if they do not even fit one by one.
+    """
+    order_of_peak = sorted(jobs, key=lambda k: jobs[k].order)
+
+    def next_launch(queue: Sequence[int], now: MemoryLedger) -> tuple[list[int], LaunchBytes, list[int]] | Short:
+        first, total, size = jobs[queue[0]], now.copy(), 0
+        together, waiting, misfits = list[int](), list[int](), set[Job]()
+        for k in queue:
+            job = jobs[k]
+            shares = first.shares is not None and job.shares == first.shares and size + job.size <= most_bytes
+            joins = not together or (job not in misfits and shares)
+            if joins and (memory_limit is None or (peak := total.peak(job.bytes)) <= memory_limit):
+                together.append(k)
+                size += job.size
+                total.count(job.bytes.added.bytes)
+            elif together:
+                waiting.append(k)
+                misfits.add(job)
+            else:
+                return Short(peak)
+        launch = LaunchBytes()
+        for job, times in Counter(jobs[k] for k in together).items():
+            launch.added.count(job.bytes.added.bytes, times)
+            launch.change.count(job.bytes.change.bytes, times)
+        return together, launch, waiting
+
+    def tries() -> Iterator[list[tuple[list[int], int]] | Short]:
+        yield walk(order_of_peak, alive.copy(), next_launch)
+        least = least_limit((jobs[k].bytes for k in order_of_peak), alive.copy())
+        fits = memory_limit is None or least <= memory_limit
+        yield [([k], alive.run(jobs[k].bytes)) for k in order_of_peak] if fits else Short(least)
+
+    return first_within(memory_limit, tries())
 
 
 @dataclass(frozen=True)
@@ -24,12 +140,17 @@ class LeafBatch:
 
     groups: Bucket
     program: BucketProgram
-    peak_bytes: int
+    peak_bytes: int = 0
 
     @property
     def items(self) -> Group:
         """The leaves, in the order in which the program takes them."""
         return tuple(item for group in self.groups for item in group)
+
+    @property
+    def bytes(self) -> LaunchBytes:
+        """What the launch adds and leaves behind."""
+        return _bytes_of(self.items, self.program.added_bytes)
 
     @property
     def parts(self) -> list[tuple[Group, PlanEntry]]:
@@ -44,38 +165,29 @@ def in_order_of_peak(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: Mem
         buckets: leaves that travel together, and their program.
         alive: bytes per device of all leaves.
     """
-    result = []
-    for groups, program in sorted(buckets, key=lambda bucket: order([item for group in bucket[0] for item in group])):
-        result.append(LeafBatch(groups, program, _fullest(groups, alive) + program.added_bytes))
-        for group in groups:
-            _settle(group, alive)
-    return result
+    batches = sorted((LeafBatch(*bucket) for bucket in buckets), key=lambda batch: order(batch.items))
+    return [replace(batch, peak_bytes=alive.run(batch.bytes)) for batch in batches]
 
 
-def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
-    """Bytes on the fullest device of a launch, with sources from other memory and the tiles of devices without one.
+def _bytes_of(items: Group, scratch: int = 0) -> LaunchBytes:
+    """Bytes of the launch of leaves, with sources from other memory and the tiles of devices without one.
 
     The program of a leaf in parts counts these tiles itself, and has no whole tiles on devices without a target.
     """
-    items = [item for group in groups for item in group]
-    if any(item.without_source or item.parts > 1 or item.loaded_bytes for item in items):
-        alive = alive.copy()
-        for item in items:
-            alive.add(item.devices, item.loaded_bytes)
-            alive.add(item.without_source, -item.loaded_bytes)
-            if item.parts > 1:
-                alive.add(item.without_target, -item.target_bytes)
-            else:
-                alive.add(item.without_source, item.source_bytes)
-    return alive.fullest(items[0].devices)
-
-
-def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
-    for item in group:
+    result = LaunchBytes(scratch=scratch, devices=items[0].devices)
+    for item in items:
+        if item.loads:
+            result.added.add(item.devices, item.loaded_bytes)
+            result.added.add(item.without_source, -item.loaded_bytes)
+        if item.parts > 1:
+            result.added.add(item.without_target, -item.target_bytes)
+        else:
+            result.added.add(item.without_source, item.source_bytes)
         freed = item.freed_bytes if item.frees_source else 0
-        alive.add(item.devices, item.resulting_bytes - freed)
-        alive.add(item.without_source, freed)
-        alive.add(item.without_target, -item.resulting_bytes)
+        result.change.add(item.devices, item.resulting_bytes - freed)
+        result.change.add(item.without_source, freed)
+        result.change.add(item.without_target, -item.resulting_bytes)
+    return result
 
 
 def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
@@ -120,51 +232,33 @@ def within_limit(
         MemoryLimitError: if no order and no program keeps within the limit; with the least limit that one keeps.
     """
 
-    def batches(queue: list[LeafMove]) -> list[LeafBatch] | Short:
-        return _in_order(queue, alive.copy(), memory_limit, together, within)
-
-    found = batches(_ordered(items, {item.spec: _scratch(item) for item in items}))
-    if not isinstance(found, Short):
-        return found
-    frugal = {item.spec: least(item) for item in items}
-    queue = _ordered(items, {item.spec: frugal[item.spec] - item.target_bytes for item in items})
-    needed = _least_limit(queue, alive.copy(), frugal)
-    found = Short(needed) if needed > memory_limit else batches(queue)
-    if isinstance(found, Short):
-        raise MemoryLimitError(memory_limit, found.least)
-    return found
-
-
-def _in_order(
-    queue: list[LeafMove],
-    alive: MemoryLedger,
-    memory_limit: int,
-    together: Callable[[Group], BucketProgram],
-    within: Callable[[LeafMove, int], BucketProgram | Short],
-) -> list[LeafBatch] | Short:
-    """Batches of leaves in this order."""
-    result: list[LeafBatch] = []
-    if alive.fullest() > memory_limit:
-        return Short(alive.fullest())
-    while queue:
-        first = queue[0]
+    def next_batch(
+        queue: Sequence[LeafMove], now: MemoryLedger
+    ) -> tuple[LeafBatch, LaunchBytes, list[LeafMove]] | Short:
         group = even_groups(by_spec(queue)[0])[0]
-        room = memory_limit - _fullest((group,), alive)
-        launch: BucketProgram | None = None
-        if len(group) > 1 and len(group) * first.target_bytes <= room:
-            launch = together(group)
-        if launch is None or launch.added_bytes > room:
-            group = (first,)
-            besides = _fullest((group,), alive)
-            found = within(first, memory_limit - besides)
+        room = memory_limit - now.peak(_bytes_of(group))
+        several = len(group) > 1 and len(group) * group[0].target_bytes <= room
+        program = together(group) if several else None
+        if program is None or program.added_bytes > room:
+            group = group[:1]
+            besides = now.peak(_bytes_of(group))
+            found = within(group[0], memory_limit - besides)
             if isinstance(found, Short):
                 return Short(found.least + besides)
-            launch = found
-        result.append(LeafBatch((group,), launch, _fullest((group,), alive) + launch.added_bytes))
-        _settle(group, alive)
-        taken = {item.index for item in group}
-        queue = [item for item in queue if item.index not in taken]
-    return result
+            program = found
+        gone = {item.index for item in group}
+        batch = LeafBatch((group,), program)
+        return batch, batch.bytes, [item for item in queue if item.index not in gone]
+
+    def tries() -> Iterator[list[tuple[LeafBatch, int]] | Short]:
+        if alive.fullest() <= memory_limit:
+            yield walk(_ordered(items, {item.spec: _scratch(item) for item in items}), alive.copy(), next_batch)
+        frugal = {item.spec: least(item) for item in items}
+        queue = _ordered(items, {item.spec: frugal[item.spec] - item.target_bytes for item in items})
+        needed = least_limit((_bytes_of((item,), frugal[item.spec]) for item in queue), alive.copy())
+        yield Short(needed) if needed > memory_limit else walk(queue, alive.copy(), next_batch)
+
+    return [replace(batch, peak_bytes=peak) for batch, peak in first_within(memory_limit, tries())]
 
 
 def _scratch(item: LeafMove) -> int:
@@ -177,12 +271,3 @@ def _ordered(items: Sequence[LeafMove], scratch: dict[MoveSpec, int]) -> list[Le
     for item in items:
         number.setdefault((item.spec, item.gives_up_source), len(number))
     return sorted(items, key=lambda item: (*order([item], scratch[item.spec]), number[item.spec, item.gives_up_source]))
-
-
-def _least_limit(queue: Sequence[LeafMove], alive: MemoryLedger, added: dict[MoveSpec, int]) -> int:
-    """The least bytes per device that moving the leaves one by one, each in its most frugal way, takes."""
-    worst = alive.fullest()
-    for item in queue:
-        worst = max(worst, _fullest(((item,),), alive) + added[item.spec])
-        _settle((item,), alive)
-    return worst

@@ -17,6 +17,7 @@ from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
 from redistrib.errors import ThroughError
 from redistrib.launches.buckets import pack_into_buckets
+from redistrib.launches.ledger import LaunchBytes, MemoryLedger
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import route
 from redistrib.resharding.checks import check_ends, placing
@@ -50,29 +51,19 @@ class _Array:
     kinds: tuple[str, str]
 
     @property
-    def largest_tile_bytes(self) -> int:
-        """Bytes of the largest tile."""
-        return max(box.volume for box in self.boxes.values()) * itemsize_of(self.dtype)
+    def tiles(self) -> dict[Any, int]:
+        """Bytes of the tile of each device."""
+        return {device: box.volume * itemsize_of(self.dtype) for device, box in self.boxes.items()}
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all tiles."""
-        return sum(box.volume for box in self.boxes.values()) * itemsize_of(self.dtype)
+    def resident_tiles(self) -> dict[Any, int]:
+        """The same, if they are in the devices' memory between launches, else none."""
+        return {} if self.is_away else self.tiles
 
     @property
     def is_away(self) -> bool:
         """Whether it is in other memory than the devices' default, where it comes for a launch alone."""
         return self.kinds[0] != self.kinds[1]
-
-    def settle(self, alive: dict[Any, int], sign: int = 1) -> None:
-        """Add its tiles to the bytes of each device, or take them off, if they are there between launches."""
-        if not self.is_away:
-            self.account(alive, sign)
-
-    def account(self, alive: dict[Any, int], sign: int = 1) -> None:
-        """Add its tiles to the bytes of each device, or take them off."""
-        for device, box in self.boxes.items():
-            alive[device] = alive.get(device, 0) + sign * box.volume * itemsize_of(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -150,17 +141,13 @@ def plan_of(
     items = _items(results, sources, dtypes)
     packed = [[k] for k in range(len(items))] if one_by_one else _packed(items)
     last = {k: number for number, numbers in enumerate(packed) for result in numbers for k in results[result].reads}
-    alive: dict[Any, int] = {}
+    alive = MemoryLedger()
     for array in sources:
-        array.settle(alive)
+        alive.count(array.resident_tiles)
     buckets: list[ThroughBucket] = []
     for number, numbers in enumerate(packed):
         given_up = tuple(sorted(k for k, when in last.items() if when == number and k < len(inputs)))
-        buckets.append(_bucket(numbers, results, sources, dtypes, given_up, alive))
-        for k in numbers:
-            results[k].settle(alive)
-        for k in given_up if donate else ():
-            sources[k].settle(alive, -1)
+        buckets.append(_bucket(numbers, results, sources, dtypes, given_up, donate, alive))
     devices = {device for array in (*sources, *results) for device in array.boxes}
     processes = tuple(sorted({device.process_index for device in devices}))
     text = [str(function.flat()[0]), *(f"{array.shape} {array.dtype}" for array in sources), donate]
@@ -168,8 +155,8 @@ def plan_of(
     text += [array.kinds[0] for array in (*sources, *results)]
     loads = [sources[k] for bucket in buckets for k in bucket.inputs if sources[k].is_away]
     stores = [result for result in results if result.is_away]
-    copies = [(*array.kinds, array.nbytes) for array in loads]
-    copies += [(*array.kinds[::-1], array.nbytes) for array in stores]
+    copies = [(*array.kinds, sum(array.tiles.values())) for array in loads]
+    copies += [(*array.kinds[::-1], sum(array.tiles.values())) for array in stores]
     return ThroughPlan(
         tuple(result.path for result in results),
         tuple(result.shape for result in results),
@@ -228,8 +215,8 @@ def _items(results: Sequence[_Result], sources: Sequence[_Array], dtypes: Sequen
                 k,
                 first.setdefault(key, k),
                 (next(iter(sides), frozenset()), frozenset(result.boxes)),
-                sum(sources[number].largest_tile_bytes for number in result.reads),
-                result.largest_tile_bytes,
+                sum(max(sources[number].tiles.values()) for number in result.reads),
+                max(result.tiles.values()),
             )
         )
     return items
@@ -263,9 +250,10 @@ def _bucket(
     sources: Sequence[_Array],
     dtypes: Sequence[str],
     given_up: tuple[int, ...],
-    alive: Mapping[Any, int],
+    donate: bool,
+    alive: MemoryLedger,
 ) -> ThroughBucket:
-    """A bucket of some results."""
+    """A bucket of some results, whose bytes are counted."""
     chosen = [results[k] for k in numbers]
     receivers = by_process(chosen[0].boxes)
     used = _in_order_of_use(result.forms[device] for result in chosen for device in receivers)
@@ -293,11 +281,14 @@ def _bucket(
     )  # fmt: skip
     shapes = [array.shape for array in read]
     sent, rounds, program = _PROGRAMS.get(key, lambda: _program(devices, shapes, tiles, forms, types, *sides))
-    after = dict(alive)
+    launch = LaunchBytes(scratch=program.added_bytes)
     for array in (*chosen, *(array for array in read if array.is_away)):
-        array.account(after)
-    peak = max(after.values(), default=0) + program.added_bytes
-    return ThroughBucket(tuple(numbers), reads, constants, sent, rounds, program, given_up, peak)
+        launch.added.count(array.tiles)
+    for result in chosen:
+        launch.change.count(result.resident_tiles)
+    for k in given_up if donate else ():
+        launch.change.count(sources[k].resident_tiles, -1)
+    return ThroughBucket(tuple(numbers), reads, constants, sent, rounds, program, given_up, alive.run(launch))
 
 
 def _program(

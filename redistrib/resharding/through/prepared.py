@@ -18,7 +18,9 @@ from redistrib.backends.jax.tree_paths import path_text
 from redistrib.backends.jax.values import is_packed
 from redistrib.cache import Cache
 from redistrib.digests import digest_of_parts
-from redistrib.errors import LeafError, MemoryLimitError, ThroughError
+from redistrib.errors import LeafError, ThroughError
+from redistrib.launches.order import first_within
+from redistrib.plans.data import Short
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.checks import check_array, check_devices, check_there, shared
 from redistrib.resharding.interrupts import SignalsPutOff
@@ -67,11 +69,14 @@ class PreparedThrough:
         for leaf, target in zip(leaves, self._targets, strict=True):
             check_devices(leaf.path, target)
         self._donate = donate
-        self.plan = self._plan(moving, leaves, one_by_one=False)
-        if memory_limit is not None and self.plan.peak_bytes > memory_limit:
-            self.plan = self._plan(moving, leaves, one_by_one=True)
-            if self.plan.peak_bytes > memory_limit:
-                raise MemoryLimitError(memory_limit, self.plan.peak_bytes)
+        plans = (self._plan(moving, leaves, one_by_one) for one_by_one in (False, True))
+        self.plan = first_within(
+            memory_limit,
+            (
+                plan if memory_limit is None or plan.peak_bytes <= memory_limit else Short(plan.peak_bytes)
+                for plan in plans
+            ),
+        )
 
     def _moving(self) -> tuple[int, ...]:
         """The captured arrays that lie as an input does, and move as it does; of others the host puts values."""
