@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 
-import jax.numpy as jnp
-
-from redistrib.lang.types import DistType
-from redistrib.programs.ir.check import check
-from redistrib.programs.ir.data import Compute, Loop, Move, Op, ProgramData, used_by
-from redistrib.programs.ir.nest import Access, Nest
+from redistrib.programs.ir.data import Loop, Move, ProgramData, used_by
 from redistrib.programs.ir.program import Program
-from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.programs.ir.value import Value, fresh
+from redistrib.programs.ir.value import fresh
+from redistrib.programs.lower.shifts import AHEAD, WHOLE, Rewritten, beside, carrying, shifted
 
 
 def gathered_ahead(program: Program, names: Collection[str] | None = None) -> Program:
@@ -27,90 +22,29 @@ def gathered_ahead(program: Program, names: Collection[str] | None = None) -> Pr
         program: with loops.
         names: of the entries, as the steps call them; None: all.
     """
-    return check(replace(program, ops=tuple(_ahead(program, names))))
+    return shifted(program, AHEAD, names, _moved_ahead)
 
 
-def _ahead(program: ProgramData, names: Collection[str] | None) -> Iterator[Op]:
-    taken = {*program.values}
-    for op in program.ops:
-        if isinstance(op, Loop):
-            inner = replace(op.program, ops=tuple(_ahead(op.program, names)))
-            op = replace(op, program=inner)
-            for move in _entries_moved(op, names):
-                before, op = _moved_ahead(op, move, program, taken)
-                yield from before
-        yield op
-
-
-def _entries_moved(op: Loop, names: Collection[str] | None) -> list[Move]:
-    """The moves of entries that receive something; of each entry the first."""
-    entries = {value.name for value in op.form.operands(op.program.inputs)[2]}
-    entries = entries if names is None else entries.intersection(names)
-    moves: dict[str, Move] = {}
-    for inner in op.program.ops if op.steps else ():
-        if isinstance(inner, Move) and inner.value in entries and inner.plan is not None and any(inner.plan.received):
-            moves.setdefault(inner.value, inner)
-    return list(moves.values())
-
-
-def _moved_ahead(op: Loop, move: Move, program: ProgramData, taken: set[str]) -> tuple[list[Op], Loop]:
-    """The operations before a loop that gathers an entry one step ahead, and the loop."""
-    step, inputs = op.program, list(op.program.inputs)
+def _moved_ahead(op: Loop, move: Move, program: ProgramData, used: set[str]) -> Rewritten:
+    """A loop that gathers an entry one step ahead."""
+    step, inside = op.program, {*op.program.values}
+    inputs, ins = [*step.inputs], [*op.ins]
     number = next(k for k, value in enumerate(inputs) if value.name == move.value)
-    entry, array = inputs[number], program.values[op.ins[number]]
-    first = replace(entry, name=fresh(f"{array.name}.first", taken))
-    gathered = replace(move.out, name=fresh(f"{move.out.name}.first", taken))
-    turned = replace(array, name=fresh(f"{array.name}.turned", taken))
-    left = replace(move.out, name=fresh(f"{move.out.name}.left", taken))
-    before: list[Op] = [_picked(array, first, op), Move(first.name, gathered, move.plan), _turned(array, turned, op)]
-    inside = {*step.values}
+    entry, array = inputs[number], program.values[ins[number]]
+    values = {
+        WHOLE: array,
+        "entry": replace(entry, name=fresh(f"{array.name}.first", used)),
+        "carried": replace(move.out, name=fresh(f"{move.out.name}.first", used)),
+        "turned": replace(array, name=fresh(f"{array.name}.turned", used)),
+    }
+    result = replace(move.out, name=fresh(f"{move.out.name}.left", used))
     upcoming = replace(entry, name=fresh(f"{entry.name}.next", inside))
     moved = replace(move.out, name=fresh(f"{move.out.name}.next", inside))
-    rest = [operation for operation in step.ops if operation is not move]
-    ins = list(op.ins)
-    if any(entry.name in used_by(operation) for operation in rest) or entry.name in step.outputs:
-        inputs.append(upcoming)  # beside the entry itself, which other operations read
-        ins.append(turned.name)
-    else:
-        inputs[number], ins[number] = upcoming, turned.name
-    end = op.form.held
-    inputs.insert(end, move.out)
-    ins.insert(end, gathered.name)
-    outputs, outs = list(step.outputs), list(op.outs)
-    outputs.insert(op.carried, moved.name)
-    outs.insert(op.carried, left)
-    body = replace(
-        step, inputs=tuple(inputs), ops=(Move(upcoming.name, moved, move.plan), *rest), outputs=tuple(outputs)
-    )
-    return before, replace(op, program=body, ins=tuple(ins), outs=tuple(outs), carried=op.carried + 1)
-
-
-def _picked(array: Value, entry: Value, op: Loop) -> Compute:
-    """The entry of the first step."""
-    number = -1 if op.reverse else 0
-    nest, cut = _nest(entry, array, stacked=False)
-    return _compute(replace(nest, body=lambda at, tile: tile[number]), cut, array, entry, op)
-
-
-def _turned(array: Value, turned: Value, op: Loop) -> Compute:
-    """The entries of the steps after each, the first after the last."""
-    shift = 1 if op.reverse else -1
-    nest, cut = _nest(turned, array, stacked=True)
-    return _compute(replace(nest, body=lambda at, tile: jnp.roll(tile, shift, 0)), cut, array, turned, op)
-
-
-def _nest(out: Value, array: Value, *, stacked: bool) -> tuple[Nest, DistType]:
-    """A nest over the elements of an entry, which reads all entries, and writes one or all of them; and its cut."""
-    dims = array.type.dims[1:]
-    names = tuple((f"d{k}",) for k in range(len(dims)))
-    read = Access("a0", ((), *names), (array.shape[0],))
-    written = Access("out", read.dims, read.extents) if stacked else Access("out", names)
-    ranges = tuple((name, range(dim.size)) for (name,), dim in zip(names, dims, strict=True))
-    return Nest(out.name, ranges, (read,), (written,), flops=0), DistType(dims)
-
-
-def _compute(nest: Nest, cut: DistType, array: Value, out: Value, op: Loop) -> Compute:
-    kind = "roll" if len(out.shape) == len(array.shape) else "entry"
-    return Compute(
-        out.name, (ScheduledNest(nest, cut),), array.place, (("a0", array.name),), (("out", out),), kind, op.source
-    )
+    others = [operation for operation in step.ops if operation is not move]
+    if any(entry.name in used_by(operation) for operation in others) or entry.name in step.outputs:
+        number = len(inputs)  # beside the entry itself, which other operations read
+    inputs[number:], ins[number:] = [upcoming, *inputs[number + 1 :]], [values["turned"].name, *ins[number + 1 :]]
+    loop = replace(op, program=replace(step, inputs=tuple(inputs)), ins=tuple(ins))
+    ops = (Move(upcoming.name, moved, move.plan), *others)
+    loop = carrying(loop, ops, values["carried"], move.out, moved, result)
+    return beside(AHEAD.before, AHEAD, values, move, op), loop, []

@@ -118,7 +118,7 @@ class Walk(Lowering[PricedVersion, Option]):
         problem = self.problem
         if self.refused is not None:
             return Evaluation(self.seconds, self.received, 0, self.refused)
-        works, buffers = self.recorder.freed(), self.recorder.buffers()
+        works, buffers = self.recorder.finished(), self.recorder.buffers()
         computing = self.seconds - self.moving
         best = Evaluation(self.seconds, self.received, 0, 0, self.moving, computing)
         for is_short in (False, True) if problem.overlap and math.isfinite(self.seconds) else ():
@@ -160,15 +160,12 @@ class Walk(Lowering[PricedVersion, Option]):
             if scope is not None and operation.edge.makes_outside(write):
                 works = (leaving(scope), *makes)
             made.append(PricedVersion(form, born, born, works=works, within=within))
-        if operation.edge.slices and read:
-            source = graph.arrays[operation.ins[0]]
-            size = self.problem.machine.bytes_of(read[0].form.local_size, source.dtype)
-            made[0].entries = (operation.outs[0].name, size, source.dtype)
+        if operation.edge.slices:
+            made[0].is_entry = True
         return made
 
     def hand_on(self, carry: int, version: PricedVersion) -> None:
-        version.kept()
-        self.recorder.keep_in_step(version.works, self.graph.scopes[carry])
+        self.recorder.hand_on(version, self.graph.scopes[carry])
 
     def end_form(self, output: int, name: str) -> DistType:
         given = self.problem.given.types.get(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from redistrib.programs.lower.shifts import AHEAD, BEHIND
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.streams import Item
 from redistrib.programs.search.works import WorkBuffer, leaving
@@ -31,8 +32,8 @@ class _Buffers:
     def add_all(self) -> None:
         """The buffers of the tasks; each layer that is laid out has its own."""
         laid, streams, scope = self.laid, self.laid.streams, self.laid.scope
-        ahead = set(streams.entries.get(scope, ())) if scope is not None else set()
-        behind = set(streams.results.get(scope, ())) if scope is not None else set()
+        shifted = [(k, own.shift) for k, own in streams.shifted.items() if streams.works[k].scope == scope]
+        ahead, behind = ({k for k, shift in shifted if shift is one} for one in (AHEAD, BEHIND))
         for buffer in streams.buffers_of.get(scope, ()):
             is_first = not buffer.makers  # there when the program, or the step, begins
             if is_first and scope is not None and laid.tests:
@@ -51,11 +52,8 @@ class _Buffers:
                     break
             if buffer.edge.slices and not buffer.readers:
                 continue
-            if ahead.intersection(buffer.makers):  # made for the next step; that for this one is carried
-                self.buffers.append(TaskBuffer(buffer.size, self._all(buffer.makers), (), stays=True))
-                self.buffers.append(TaskBuffer(buffer.size, (), self._all(buffer.readers), is_counted=True))
-                continue
-            if late := behind.intersection(buffer.readers):  # moved in the next step; that of the last one is carried
+            late = buffer.readers if ahead.intersection(buffer.makers) else behind.intersection(buffer.readers)
+            if late:  # they read that of the step before, which is carried
                 self.buffers.append(TaskBuffer(buffer.size, (), self._all(late), is_counted=True))
                 buffer = buffer._replace(stays=True)
             if self._is_plain:

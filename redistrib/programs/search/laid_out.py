@@ -6,9 +6,10 @@ They make a block, which is timed as those of programs are (`redistrib.programs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
+from redistrib.programs.lower.shifts import AHEAD, BEFORE, MOVE, WHOLE, Added
 from redistrib.programs.search.streams import Item, Streams
 from redistrib.programs.search.works import loop_of
 from redistrib.programs.time.task_blocks import RepeatedLayers, TaskBlock, TaskBuffer
@@ -136,15 +137,12 @@ class LaidOut:
         if item < 0:
             self._loop(item, layer, reads)
             return
-        work = streams.works[item]
-        if work.moves and self.scope is not None:
-            if item in streams.entries.get(self.scope, ()):
-                self._task(item, Task(work.seconds, (), moves=True, grows=True), work.scratch)
-                self._results[item].clear()  # the step reads the gathers that the step before has issued
-                return
-            if item in streams.results.get(self.scope, ()):
-                reads = []  # the result of the step before
-        self._task(item, Task(work.seconds, tuple(reads), work.moves, work.taken > work.freed), work.scratch)
+        work, own = streams.works[item], streams.shifted.get(item)
+        freed = work.freed if own is None else own.sizes[BEFORE]
+        reads = reads if own is None else []  # the entry of the next step, or the result of the step before
+        self.add(item, Task(work.seconds, tuple(reads), work.moves, work.taken > freed), work.scratch)
+        if own is not None and own.shift is AHEAD:
+            self._results[item].clear()  # the step reads the gathers that the step before has issued
 
     def _reads(self, item: Item, layer: int, cells: Mapping[object, Item]) -> list[int]:
         """The tasks that make the operands of an item in one of its layers."""
@@ -164,7 +162,8 @@ class LaidOut:
                 reads.append(numbers[-1])
         return reads
 
-    def _task(self, item: Item | None, task: Task, scratch: int = 0) -> int:
+    def add(self, item: Item | None, task: Task, scratch: int = 0) -> int:
+        """Add a task, of an item if it has one; its number."""
         number = self.block.add(task, scratch)
         self.item_of.append(item)
         if item is not None:
@@ -173,49 +172,61 @@ class LaidOut:
         return number
 
     def _loop(self, item: Item, layer: int, reads: list[int]) -> None:
-        """A loop, and before it the gathers for its first step, and copies of the gathers ahead."""
-        problem, scope = self.streams.problem, loop_of(item)
-        loop = problem.graph.loops[scope]
-        parts = [LaidOut(self.streams, scope)]
-        if scope in problem.graph.conditions:
-            parts.append(LaidOut(self.streams, scope, tests=True))
-        buffers: list[tuple[int, int, tuple[int, ...]]] = []  # bytes, their maker, their readers besides the loop
-        for k in self.streams.entries.get(scope, ()):
-            work = self.streams.works[k]
-            _, size, dtype = work.entry or ("", 0, "")
-            entry = size // max(1, loop.steps)
-            picked = problem.machine.seconds_of("entry", (dtype,), size + entry, 0)
-            turned = problem.machine.seconds_of("roll", (dtype,), 2 * size, 0)
-            pick = self.streams.entry_works[work.entry[0] if work.entry else ""]
-            array = tuple(
-                tasks[min(layer, len(tasks) - 1)] for _, tasks in self.tasks_of(self.streams.works[pick].reads)
-            )
-            first = self._task(None, Task(picked, array))
-            gathered = self._task(None, Task(work.seconds, (first,), moves=True, grows=True), work.scratch)
-            rolled = self._task(None, Task(turned, array))
-            reads = [*reads, gathered, rolled]
-            self.picks[pick] += [first, rolled]
-            self.block.buffers.append(TaskBuffer(entry, (first,), (gathered,)))
-            buffers += [(work.taken, gathered, ()), (size, rolled, ())]
-        zeros_of: dict[int, int] = {}
-        for k in self.streams.results.get(scope, ()):
-            _, size, _, _ = self.streams.works[k].result or ("", 0, 0, "")
-            zeros = problem.machine.seconds_of("broadcast_in_dim", (), size, 0)
-            zeros_of[k] = self._task(None, Task(zeros, ()))
-            reads = [*reads, zeros_of[k]]
-        ran = self._task(item, Task(0.0, tuple(dict.fromkeys(reads)), is_loop=True))
+        """A loop, and beside it the tasks that moves ahead and behind add to it."""
+        streams, scope = self.streams, loop_of(item)
+        loop = streams.problem.graph.loops[scope]
+        parts = [LaidOut(streams, scope)]
+        if scope in streams.problem.graph.conditions:
+            parts.append(LaidOut(streams, scope, tests=True))
+        beside = [_Beside(self, k, layer) for k in streams.shifted if streams.works[k].scope == scope]
+        reads = [*reads, *(task for own in beside for task in own.begin())]
+        ran = self.add(item, Task(0.0, tuple(dict.fromkeys(reads)), is_loop=True))
         self.parts[ran] = parts
         self.block.loops[ran] = (loop.steps, [part.block for part in parts])
-        for k in self.streams.results.get(scope, ()):
-            work = self.streams.works[k]
-            _, before, size, dtype = work.result or ("", 0, 0, "")
-            task = Task(work.seconds, (ran,), moves=True, grows=size > before)
-            moved = self._task(None, task, work.scratch)
-            turned = problem.machine.seconds_of("roll", (dtype,), (2 * loop.steps + 1) * size, 0)
-            rolled = self._task(k, Task(turned, (moved, ran)))
-            buffers.append((before, zeros_of[k], (moved,)))
-            self.block.buffers += [
-                TaskBuffer(loop.steps * size, (ran,), (rolled,)),
-                TaskBuffer(size, (moved,), (rolled,)),
-            ]
-        self.block.buffers += [TaskBuffer(size, (maker,), (*readers, ran)) for size, maker, readers in buffers]
+        for own in beside:
+            self.block.buffers += own.end(ran)
+
+
+class _Beside:
+    """The tasks that the work of a move ahead or behind adds beside a loop, which stands in a layer."""
+
+    def __init__(self, laid: LaidOut, number: int, layer: int) -> None:
+        self.laid, self.number, self.work = laid, number, laid.streams.works[number]
+        self.own = laid.streams.shifted[number]
+        self.makers: dict[str, tuple[int, ...]] = {}  # of the arrays of the description, as they are now
+        self.users = defaultdict[str, list[int]](list)  # the tasks that make and read each, in order
+        if (pick := laid.streams.entry_works.get(self.own.name)) is not None:
+            made = (tasks for _, tasks in laid.tasks_of(laid.streams.works[pick].reads))
+            self.makers[WHOLE] = tuple(tasks[min(layer, len(tasks) - 1)] for tasks in made)
+            self.users[WHOLE] = laid.picks[pick]
+
+    def begin(self) -> tuple[int, ...]:
+        """Add the tasks before the loop; those that the loop waits for."""
+        self._add(self.own.shift.before)
+        return self._makers_of(self.own.shift.reads)
+
+    def end(self, loop: int) -> Iterator[TaskBuffer]:
+        """Add the tasks after the loop; the buffers of all arrays that are no values of the program as it is."""
+        self._note(loop, self.own.shift.reads, self.own.shift.makes)
+        self._add(self.own.shift.after)
+        for array, (maker, *readers) in self.users.items():
+            if array != WHOLE:
+                yield TaskBuffer(self.own.size(array), (maker,), tuple(readers))
+
+    def _add(self, operations: Iterable[Added]) -> None:
+        seconds_of, own, work = self.laid.streams.problem.machine.seconds_of, self.own, self.work
+        for kind, reads, makes, _ in operations:
+            read, made, waits = sum(map(own.size, reads)), own.size(makes), self._makers_of(reads)
+            if kind == MOVE:
+                task, scratch = Task(work.seconds, waits, moves=True, grows=made > read), work.scratch
+            else:
+                task, scratch = Task(seconds_of(kind, (own.dtype,) * len(reads), read + made, 0), waits), 0
+            self._note(self.laid.add(self.number if makes == WHOLE else None, task, scratch), reads, (makes,))
+
+    def _note(self, task: int, reads: Iterable[str], makes: Iterable[str]) -> None:
+        for array in dict.fromkeys((*reads, *makes)):
+            self.users[array].append(task)
+        self.makers |= dict.fromkeys(makes, (task,))
+
+    def _makers_of(self, arrays: Iterable[str]) -> tuple[int, ...]:
+        return tuple(task for array in arrays for task in self.makers[array])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from redistrib.programs.lower.shifts import AHEAD, BEHIND
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.held import add_buffers
 from redistrib.programs.search.laid_out import LaidOut
@@ -82,18 +83,18 @@ def _expose(laid: LaidOut, block: TimedTasks) -> None:
     streams, tasks, times = laid.streams, block.tasks, block.times
     computed = max((times.end[k] for k, task in enumerate(tasks) if not task.moves), default=0.0)
     for k, item in enumerate(laid.item_of):
-        result = None if item is None or item < 0 else streams.works[item].result
-        if result is not None and times.end[k] > computed * (1 + SAME_TIME):
-            streams.late[result[0]] = None
+        own = None if item is None or item < 0 else streams.works[item].shifted
+        if own is not None and own.shift is BEHIND and times.end[k] > computed * (1 + SAME_TIME):
+            streams.late[own.name] = None
     free = 0.0
     for k in times.order:
         if tasks[k].moves:
             continue
         for read in tasks[k].reads:
             item = laid.item_of[read]
-            entry = None if item is None or item < 0 else streams.works[item].entry
-            if entry is not None and times.end[read] > free:
-                streams.exposed[entry[0]] = None
+            own = None if item is None or item < 0 else streams.works[item].shifted
+            if own is not None and own.shift is AHEAD and times.end[read] > free:
+                streams.exposed[own.name] = None
         free = times.end[k]
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.windows import held_shape
+from redistrib.programs.lower.shifts import AHEAD, StepMove
 from redistrib.programs.lower.walk import Version
 from redistrib.programs.search.moves import Price
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.works import PricedWork, WorkBuffer, leaving
+from redistrib.programs.search.works import PricedWork, ShiftedMove, WorkBuffer, leaving
 
 
 @dataclass(eq=False)
@@ -20,7 +21,7 @@ class PricedVersion(Version):
 
     Attributes:
         works: of the walk, that make it.
-        entries: of the entry of an array: its name, bytes and element type of the array's tile; None for all else.
+        is_entry: whether it is an entry of an array that no move ahead has been noted of.
         readers: works that read it.
         begins: loops, by number, whose carried values it is at first.
         stays: whether it is a result, of the program or of a step.
@@ -29,7 +30,7 @@ class PricedVersion(Version):
     """
 
     works: tuple[int, ...] = ()
-    entries: tuple[str, int, str] | None = None
+    is_entry: bool = False
     readers: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     stays: bool = False
@@ -63,7 +64,8 @@ class Recorder:
         arrays: of the graph, by name.
         versions: of every array, the first as it is made.
         works: so far.
-        moved_from: for moves, by number, the version that is moved.
+        moved: for moves, by number, the array, and its version before the move and after it.
+        step_moves: for moves in steps of loops, by number, what decides whether they may be made ahead or behind.
         in_pass: by the last operation of a flash kernel its works so far, and the versions that they read.
     """
 
@@ -71,7 +73,8 @@ class Recorder:
     arrays: Mapping[str, Array]
     versions: Mapping[str, list[PricedVersion]]
     works: list[PricedWork] = field(default_factory=list)
-    moved_from: dict[int, tuple[str, PricedVersion]] = field(default_factory=dict)
+    moved: dict[int, tuple[str, PricedVersion, PricedVersion]] = field(default_factory=dict)
+    step_moves: dict[int, StepMove] = field(default_factory=dict)
     in_pass: dict[int, tuple[list[int], list[PricedVersion]]] = field(default_factory=dict)
 
     def computes(self, number: int, seconds: float, read: Sequence[PricedVersion]) -> tuple[int, ...]:
@@ -88,8 +91,7 @@ class Recorder:
             return ()
         if not edge.computes:
             read[0].kept()
-        if not edge.stacks:
-            self.keep_in_step(before, scope)
+        self._read_in_step(before, scope, stacked=int(edge.stacks))
         if not edge.computes or self.is_inside(number):
             return before
         for version in read:
@@ -121,39 +123,51 @@ class Recorder:
         return kernel is not None and not kernel.runs
 
     def move(self, name: str, source: PricedVersion, moved: PricedVersion, price: Price, at: int, reader: int) -> None:
-        """Note a move as a work. Of an entry only the first move is made ahead."""
+        """Note a move as a work."""
+        scope, number = self.problem.graph.scope_of(name), len(self.works)
+        self._read_in_step(source.works, scope)
         is_same = (source.size, source.form.partial) == (moved.size, moved.form.partial)
         if price.is_local and not price.cost and is_same and not moved.windows:
             moved.works, moved.within, moved.renames = source.works, (source,), True
             return
-        size = self._bytes(name, moved.size)
-        entry = source.entries if price.received and not moved.windows else None
-        source.entries = None if entry else source.entries
         phase = 0 if reader >= 0 or at >= len(self.problem.graph.operations) else 2
-        scope, number = self.problem.graph.scope_of(name), len(self.works)
+        if scope is not None and self.problem.graph.loops[scope].steps:
+            is_made = source is self.versions[name][0] and bool(source.works)
+            has_halos = bool(source.windows or moved.windows)
+            own = self.step_moves[number] = StepMove(bool(price.received), has_halos, source.is_entry, is_made)
+            source.is_entry = source.is_entry and own.shift is None
         moved.works = (number,)
         source.read_by(number)
-        self.moved_from[number] = (name, source)
-        result = None
-        is_stacked = reader >= 0 and self.problem.graph.operations[reader].edge.stacks and source.works
-        if is_stacked and price.received and source is self.versions[name][0] and not moved.windows:
-            result = name, self._bytes(name, source.size), size, self.arrays[name].dtype
-        self.keep_in_step(source.works, scope)
-        task = PricedWork(at, phase, scope, price.cost, source.works, True, size, entry=entry, result=result)
+        self.moved[number] = (name, source, moved)
+        task = PricedWork(at, phase, scope, price.cost, source.works, True, self._bytes(name, moved.size))
         self.works.append(task._replace(scratch=price.scratch))
 
-    def keep_in_step(self, works: tuple[int, ...], scope: int | None) -> None:
-        """Note that a step reads results of works again, so that no later step may make them."""
+    def _read_in_step(self, works: tuple[int, ...], scope: int | None, *, stacked: int = 0) -> None:
+        """Note that a step reads results of works, or stacks them."""
         for k in works:
-            if k >= 0 and self.works[k].result is not None and self.works[k].scope == scope:
-                self.works[k] = self.works[k]._replace(result=None)
+            if (own := self.step_moves.get(k)) is not None and self.works[k].scope == scope:
+                self.step_moves[k] = own._replace(stacked=own.stacked + stacked, is_read=own.is_read or not stacked)
 
-    def freed(self) -> list[PricedWork]:
-        """The works, and for each move the bytes of the operands whose last reader it is."""
-        works = [*self.works]
-        for k, (name, source) in self.moved_from.items():
-            if source.stays or source.begins or (source.born < 0 and name not in self.problem.donated):
+    def hand_on(self, version: PricedVersion, scope: int | None) -> None:
+        """Note that a step hands a version on to the next one."""
+        version.kept()
+        self._read_in_step(version.works, scope)
+
+    def finished(self) -> list[PricedWork]:
+        """The works; of moves whether they may be made ahead or behind, and bytes of operands that they read last."""
+        works, loops = [*self.works], self.problem.graph.loops
+        for k, own in self.step_moves.items():
+            if (shift := own.shift) is not None:
+                name, source, moved = self.moved[k]
+                steps = loops[works[k].scope or 0].steps
+                each = source.size if shift is AHEAD else moved.size
+                sizes = [self._bytes(name, size) for size in (steps * each, source.size, moved.size)]
+                works[k] = works[k]._replace(shifted=ShiftedMove(shift, name, self.arrays[name].dtype, sizes))
+        for k, (name, source, _) in self.moved.items():
+            if source.stays or (source.born < 0 and name not in self.problem.donated):
                 continue
+            if any(works[k].number <= loops[begun].first for begun in source.begins):
+                continue  # a loop that comes later takes the bytes over
             if max(source.readers, key=lambda reader: (works[reader].place, reader)) == k:
                 works[k] = works[k]._replace(freed=self._bytes(name, source.size))
         return works

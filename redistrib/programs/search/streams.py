@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from redistrib.programs.lower.shifts import AHEAD, BEHIND
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.works import PricedWork, WorkBuffer, leaving, loop_of
+from redistrib.programs.search.works import PricedWork, ShiftedMove, WorkBuffer, leaving, loop_of
 
 Item: TypeAlias = int  # the number of a work; of a loop as one, `leaving(loop)`
 
@@ -26,8 +27,7 @@ class Streams:
         overlap: how far moves run beside computations.
         is_apart: whether they run between computations.
         items: of every loop, by number, and outside of loops, the works and the loops, in the order of the program.
-        entries: of every loop the works that gather entries ahead.
-        results: of every loop the works that move stacked results behind.
+        shifted: the moves that steps make ahead, and then those that they make behind, by their works.
         entry_works: of entries, by name, the works that pick them.
         unread: of these, those of entries that no step reads, but the one before.
         buffers_of: the buffers that are held in the steps of a loop, and outside of loops.
@@ -41,8 +41,7 @@ class Streams:
     overlap: Overlap
     is_apart: bool = False
     items: dict[int | None, list[Item]] = field(default_factory=lambda: defaultdict(list))
-    entries: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    results: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    shifted: dict[int, ShiftedMove] = field(default_factory=dict)
     entry_works: dict[str, int] = field(default_factory=dict)
     unread: set[int] = field(default_factory=set)
     buffers_of: dict[int | None, list[WorkBuffer]] = field(default_factory=lambda: defaultdict(list))
@@ -55,23 +54,20 @@ class Streams:
             keyed[loop.parent].append((loop.first, 1, number - len(graph.loops), leaving(number)))
         for k, work in enumerate(self.works):
             keyed[work.scope].append((work.number, work.phase, k, k))
-            if work.scope is None:
-                continue
-            if work.result and work.result[0] in self.overlap.behind:
-                self.results[work.scope].append(k)
-            if work.entry and work.entry[0] in self.overlap.ahead:
-                self.entries[work.scope].append(k)
-            if not work.moves and (operation := graph.operations[work.number]).edge.slices:
+            if work.scope is not None and not work.moves and (operation := graph.operations[work.number]).edge.slices:
                 self.entry_works[operation.outs[0].name] = k
-        ahead = {k: self.works[k].entry for numbers in self.entries.values() for k in numbers}
+        for shift, names in ((AHEAD, self.overlap.ahead), (BEHIND, self.overlap.behind)):
+            for k, work in enumerate(self.works) if names else ():
+                if (own := work.shifted) is not None and own.shift is shift and own.name in names:
+                    self.shifted[k] = own
         for buffer in self.buffers:
             self.buffers_of[buffer.scope].append(buffer)
-            if buffer.edge.slices and len(buffer.readers) == 1 and (entry := ahead.get(buffer.readers[0])):
-                self.unread.add(self.entry_works[entry[0]])
+            if buffer.edge.slices and len(buffer.readers) == 1 and (own := self.shifted.get(buffer.readers[0])):
+                self.unread.add(self.entry_works[own.name])
         for key, listed in keyed.items():
             listed.sort()
-            first = [] if key is None else [*self.entries.get(key, ()), *self.results.get(key, ())]
-            self.items[key] = [*reversed(first), *(item for *_, item in listed if item not in first)]
+            first = [k for k in reversed(self.shifted) if self.works[k].scope == key]
+            self.items[key] = [*first, *(item for *_, item in listed if item not in first)]
 
     @cached_property
     def reads(self) -> Mapping[Item, Mapping[Item, None]]:
@@ -125,7 +121,7 @@ class Streams:
         if at == scope:
             return read
         item = read
-        if at is not None and read in self.results.get(at, ()):
+        if at is not None and (own := self.shifted.get(read)) is not None and own.shift is BEHIND:
             at = loops[at].parent  # moved after the loop, for its last step
         while at != scope and at is not None:
             item, at = leaving(at), loops[at].parent

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from redistrib.programs.ir.loops import INNER, Edge
+from redistrib.programs.lower.shifts import Shift
 from redistrib.programs.schedule.overlap import Overlap
+
+
+class ShiftedMove(NamedTuple):
+    """A move that a step of a loop may make ahead, or behind.
+
+    Attributes:
+        shift: which of the two.
+        name: of what is moved.
+        dtype: its element type.
+        sizes: bytes of what is like `STACK`, `BEFORE` and `AFTER`.
+    """
+
+    shift: Shift
+    name: str
+    dtype: str
+    sizes: Sequence[int]
+
+    def size(self, array: str) -> int:
+        """Bytes of an array of the description."""
+        return self.sizes[self.shift.forms[array]]
 
 
 class PricedWork(NamedTuple):
@@ -20,10 +41,7 @@ class PricedWork(NamedTuple):
         reads: numbers of the works that make its operands; `leaving(loop)` for the results of a loop.
         moves: whether it is a move.
         taken, freed: bytes of the results of a move, and of its operands if it is their last reader.
-        entry: of a move of an entry of an array: the entry's name, bytes and element type of the array's tile; None for
-            all else.
-        result: of a move of a stacked result that its step does not read: the result's name, its bytes before and after
-            the move, and its element type; None for all else.
+        shifted: of a move that a step may make ahead or behind what that takes; None for all else.
         scratch: bytes that it needs while it runs.
     """
 
@@ -35,8 +53,7 @@ class PricedWork(NamedTuple):
     moves: bool = False
     taken: int = 0
     freed: int = 0
-    entry: tuple[str, int, str] | None = None
-    result: tuple[str, int, int, str] | None = None
+    shifted: ShiftedMove | None = None
     scratch: int = 0
 
     @property

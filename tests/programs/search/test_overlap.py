@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -21,18 +22,25 @@ import redistrib as rd
 from redistrib.cli import main
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
+from redistrib.programs.ir.data import Loop, ProgramData
 from redistrib.programs.lower.ahead import gathered_ahead
-from redistrib.programs.lower.behind import scattered_behind
+from redistrib.programs.lower.behind import overlapping, scattered_behind
+from redistrib.programs.lower.shifts import AHEAD, BEHIND, moves_of
+from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search import moves as moves_module
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.decisions import Decisions, program_of
-from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.evaluation import evaluated, walked
 from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.held import add_buffers
+from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.problem import SearchProblem, Weights
 from redistrib.programs.search.starting import starting
+from redistrib.programs.search.streams import Streams
 from redistrib.programs.time.entry import simulate
+from redistrib.programs.time.task_blocks import timed
 from tests.programs.search import models, oracle
 from tests.programs.search.test_bounds import drawn
 from tests.programs.search.test_large import problem as blocks
@@ -145,6 +153,49 @@ def test_loops_take_what_their_programs_take(case: str) -> None:
         assert found.seconds == pytest.approx(found.simulation.seconds, rel=0.01)
         assert found.memory == max(found.simulation.peak_bytes.values())
         assert found.bound <= found.seconds
+
+
+def loops(program: ProgramData) -> Iterator[Loop]:
+    """The loops, those in steps of others too."""
+    for op in program.ops:
+        if isinstance(op, Loop):
+            yield op
+            yield from loops(op.program)
+
+
+def stacked_twice(w: Any, xs: Any) -> Any:
+    def one(total: Any, x: Any) -> Any:
+        y = jnp.tanh(x @ w)
+        return total + y.sum(), (y, y)
+
+    return lax.scan(one, 0.0, xs)
+
+
+@pytest.mark.parametrize("case", [*CASES, "stacked twice"])
+def test_a_search_and_a_program_make_the_same_moves_ahead_and_behind(case: str) -> None:
+    """Which moves may be, and with all of them seconds and bytes to the last digit."""
+    twice = stacked_twice, (models.form(64, 64), models.form(5, 64, 64))
+    own, random = beside(oracle.traced(*CASES.get(case, twice), "{d:4}")), Random(3)
+    axes = AxesProblem(own.weighted(ties=0.0), Decisions.none(own), own.moves.mesh.names, one_by_one(own))
+    choices = ([random.randrange(len(options)) for options in axes.options] for _ in range(20))
+    for decisions in (*starting(own), *map(axes.chosen, choices)):
+        walk = walked(own, decisions)
+        if not math.isfinite(walk.seconds):
+            continue
+        works, buffers = walk.recorder.finished(), walk.recorder.buffers()
+        program, names = program_of(own, decisions, "p"), []
+        for shift in (AHEAD, BEHIND):
+            shifted = (work.shifted for work in works if work.shifted is not None and work.shifted.shift is shift)
+            names.append(tuple(dict.fromkeys(move.name for move in shifted)))
+            assert {*names[-1]} == {move.value for loop in loops(program) for move in moves_of(loop, shift)}
+        for window in (None, 1):
+            overlap = Overlap(window, *names)
+            laid = LaidOut(Streams(own, works, buffers, overlap), None)
+            add_buffers(laid)
+            guess = timed(laid.block, window)
+            found = simulate(overlapping(program, overlap), own.machine, overlap=True, window=window, record=False)
+            assert guess.seconds == pytest.approx(found.seconds, rel=1e-12)
+            assert guess.peak()[0] == max(found.peak_bytes.values())
 
 
 def test_what_is_in_flight_counts_against_a_limit() -> None:
