@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,15 +24,12 @@ WorkCut = DistType | str | Mapping[str, Sequence[str]] | None
 class Builder:
     """A program in the making.
 
-    `input`, `compute`, `move` and `call` add an operation and return its values. `begin`, `hold`, `needed` and `add`
-    keep the layout versions of every array besides: an operation states the layouts that it needs, and the moves that
-    it lacks are added before it.
+    `input`, `compute`, `move` and `call` add an operation and return its values.
 
     Attributes:
         name: of the program.
         inputs: the inputs so far.
         ops: the operations so far.
-        versions: for every array, under any key, the values that hold it, the first as it was computed.
         plan: plans the move of a value to another; None is a move without a plan.
 
     >>> from redistrib.lang.mesh import Mesh
@@ -55,7 +52,6 @@ class Builder:
         self.name, self.plan = name, plan
         self.inputs: list[Value] = []
         self.ops: list[Op] = []
-        self.versions: dict[Hashable, list[Value]] = {}
         self._donated: list[str] = []
         self._namesakes = dict.fromkeys(reserved, 0)  # for every name the last number that was added to it
         self._uncut: dict[
@@ -220,59 +216,11 @@ class Builder:
         self._namesakes.setdefault(name, 0)
         return name
 
-    # ------------------------------------------------------------------------------------------ layout versions
-
-    def begin(self, key: Hashable, value: Value) -> Value:
-        """Add an input, the first layout version of an array."""
-        self.inputs.append(value)
-        return self.hold(key, value)
-
-    def hold(self, key: Hashable, value: Value) -> Value:
-        """Let a value be the only layout version of an array."""
-        self._namesakes.setdefault(value.name, 0)
-        self.versions[key] = [value]
-        return value
-
-    def needed(self, key: Hashable, target: Value) -> Value:
-        """The layout version of an array that means `target`, moved from another version if there is none yet."""
-        versions = self.versions[key]
-        same = next((value for value in versions if value.means(target)), None)
-        return same or self.moved(key, versions[0], target)
-
-    def moved(self, key: Hashable, source: Value, target: Value) -> Value:
-        """A new layout version of an array, moved from the version `source`."""
-        out = self.moved_to(source, replace(target, name=self.versions[key][0].name))
-        self.versions[key].append(out)
-        return out
-
     def moved_to(self, source: Value, target: Value) -> Value:
         """A value moved to what `target` means, under a new name like its own."""
         out = replace(target, name=self.new_name(target.name))
         self.ops.append(Move(source.name, out, self.plan(source, out)))
         return out
-
-    def add(
-        self,
-        name: str,
-        parts: Sequence[ScheduledNest],
-        place: Place,
-        reads: Iterable[tuple[str, Hashable, Value]],
-        writes: Iterable[tuple[str, Value]],
-        kind: str = "",
-        source: str = "",
-    ) -> None:
-        """Add an operation, and before it the moves that it needs.
-
-        Args:
-            name: of the operation.
-            parts: its nests and their cuts.
-            place: the devices that run it.
-            reads: for every array that the nests read the key of the array here, and the layout that they need.
-            writes: for every array that the nests leave behind the value that it becomes.
-            kind, source: see `Compute`.
-        """
-        ins = tuple((formal, self.needed(key, target).name) for formal, key, target in reads)
-        self.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), kind, source))
 
 
 def _element_type(nest: Nest, operands: Mapping[str, Value], dtype: str | None) -> str:

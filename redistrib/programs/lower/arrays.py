@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.plans.plan import Plan
+from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.program import Move, Place, Value, pulled
-from redistrib.programs.lower.versions import LayoutBuilder, distance, has_plan
+from redistrib.programs.lower.layouts import Layouts
+from redistrib.programs.lower.versions import distance, has_plan
 from redistrib.programs.schedule.options import PartitionOptions
 from redistrib.theory.bounds import least_received
 
@@ -103,12 +105,12 @@ class Arrays:
             return None
         if need.last and first.name in self.ends:
             layouts.append(self.options.end(first, self.ends[first.name], self.place))
-        trial = LayoutBuilder(reserved=[value.name for value in values])
+        trial = Layouts(Builder(reserved=[value.name for value in values]))
         trial.versions[first.name] = values
         for layout in layouts:
             trial.needed(first.name, layout)
         by_name = {value.name: value for value in trial.versions[first.name]}
-        moves = [self._move(by_name[op.value], op.out) for op in trial.ops if isinstance(op, Move)]
+        moves = [self._move(by_name[op.value], op.out) for op in trial.builder.ops if isinstance(op, Move)]
         return After(_numbered(tuple(by_name.values()), self._versions, self._number_of_versions), tuple(moves))
 
     def _move(self, value: Value, out: Value) -> int:

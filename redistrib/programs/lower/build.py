@@ -16,7 +16,7 @@ from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Compute, Loop, Place, Program, Value, used_by
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import Held
-from redistrib.programs.lower.versions import MovePlanner, nearest, still_read
+from redistrib.programs.lower.versions import MovePlanner, ReadAt, nearest, still_read
 from redistrib.programs.lower.walk import Lowering, Version
 from redistrib.programs.schedule.given import End
 from redistrib.programs.schedule.propagate import Propagation
@@ -242,26 +242,24 @@ class _Build(Lowering[_Made, _Cut]):
     def means(self, version: _Made, form: DistType, windows: tuple[Held, ...]) -> bool:
         return version.value.means(replace(version.value, type=form, windows=windows))
 
-    def origin(self, name: str, form: DistType, usable: Sequence[_Made], at: int, reader: int) -> _Made:
+    def origin(self, key: str, form: DistType, usable: Sequence[_Made], reading: ReadAt) -> _Made:
         if self.sources is not None:
-            return super().origin(name, form, usable, at, reader)
+            return super().origin(key, form, usable, reading)
         target = replace(usable[0].value, type=form, windows=())
         plain = [version for version in usable if not version.windows]
         return plain[nearest([version.value for version in plain], target)]
 
-    def move(
-        self, name: str, source: _Made, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
-    ) -> _Made:
-        tested = self.is_tested(name, reader)
-        part = self._part(self.graph.scope_of(name), tested)
-        out = replace(self.versions[name][0].value, type=form, windows=windows)
+    def move(self, key: str, source: _Made, form: DistType, windows: tuple[Held, ...], reading: ReadAt) -> _Made:
+        tested = self.is_tested(key, reading.reader)
+        part = self._part(self.graph.scope_of(key), tested)
+        out = replace(self.versions[key][0].value, type=form, windows=windows)
         again = not windows and self.sources is None
-        value = self._again(part, out, at, until, reader) if again else None
+        value = self._again(part, out, reading) if again else None
         if value is None:
             value = part.builder.moved_to(source.value, out)
-        return _Made(form, at, until, tested, windows, value=value)
+        return _Made(form, reading.at, reading.until, tested, windows, value=value)
 
-    def _again(self, part: _Part, target: Value, at: int, until: int, reader: int) -> Value | None:
+    def _again(self, part: _Part, target: Value, reading: ReadAt) -> Value | None:
         """An array that depends on no input, computed once more as it is wanted now."""
         number = self.propagation.constants.get(target.name)
         if number is None or target.type.partial:
@@ -275,7 +273,7 @@ class _Build(Lowering[_Made, _Cut]):
             needed = nest.signature(self.place.mesh).ins
         except CutInnerFactorError:  # a reshape of which the needed tile is no tile of the operand: it is moved
             return None
-        read = [self.read(name, form, at, until, reader) for name, form in zip(operation.ins, needed, strict=True)]
+        read = [self.read(name, form, (), reading) for name, form in zip(operation.ins, needed, strict=True)]
         ins = [self._inside(name, v.value, part) for name, v in zip(operation.ins, read, strict=True)]
         out = replace(target, name=part.builder.new_name(target.name))
         self._add(part, operation, nest, ins, [out])

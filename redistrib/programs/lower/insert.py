@@ -10,6 +10,7 @@ from typing import Any
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.cuts import mesh_of
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Place, Program, Value
@@ -17,7 +18,8 @@ from redistrib.programs.ir.value import fresh
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.arrays import Arrays
 from redistrib.programs.lower.bind import BindingProblem, bind
-from redistrib.programs.lower.versions import LayoutBuilder, MovePlanner
+from redistrib.programs.lower.layouts import Layouts
+from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bindings, grid_of
 from redistrib.programs.schedule.options import PartitionOptions
 
@@ -43,13 +45,13 @@ def partitioned(
                 "", array, "SSA", f"there is no such array; there are {', '.join(dict.fromkeys((*read, *written)))}"
             )
     outs = _left_behind(kernels, stands_for, ends, written)
-    builder = LayoutBuilder("main", MovePlanner(options.model), (*read, *written))
-    insertion = Insertion(place, options, stands_for, builder)
+    builder = Builder("main", MovePlanner(options.model), (*read, *written))
+    insertion = Insertion(place, options, stands_for, Layouts(builder))
     arrays = Arrays(place, options, ends, builder.plan)
     bounds = bind(BindingProblem(kernels, outs, stands_for, arrays))
     for kernel, bound, written_by in zip(kernels, bounds, outs, strict=True):
         insertion.add(kernel.name, bound, written_by)
-    return insertion.builder.build(*(insertion.end(array, dist_type) for array, dist_type in ends.items()))
+    return builder.build(*(insertion.end(array, dist_type) for array, dist_type in ends.items()))
 
 
 def _left_behind(
@@ -136,13 +138,13 @@ class Insertion:
         place: all devices.
         options: how arrays begin and end.
         stands_for: the array, for each second name that a nest reads an array under.
-        builder: the program.
+        layouts: the layout versions of all arrays.
     """
 
     place: Place
     options: PartitionOptions
     stands_for: Mapping[str, str]
-    builder: LayoutBuilder
+    layouts: Layouts
 
     def add(self, name: str, bound: BoundKernel, outs: Sequence[str]) -> None:
         """Add an operation, and before it the moves that it needs."""
@@ -154,12 +156,12 @@ class Insertion:
             self._begin(name, target)
             reads.append((formal, array, target))
         for array in outs:
-            if array in self.builder.versions:
+            if array in self.layouts.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
         writes = [(array, self._value(array, group.writes[array], bound.place)) for array in outs]
-        self.builder.add(name, bound.parts, bound.place, reads, writes)
+        self.layouts.add(name, bound.parts, bound.place, reads, writes)
         for array, value in writes:
-            self.builder.hold(array, value)
+            self.layouts.hold(array, value)
 
     def _value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
         padding = self.options.padding.get(array, ())
@@ -171,9 +173,9 @@ class Insertion:
         Raises:
             ProgramError: if it begins with tiles that overlap in another way: overlapping tiles are never moved.
         """
-        array, versions = target.name, self.builder.versions
+        array, versions = target.name, self.layouts.versions
         if array not in versions:
-            self.builder.begin(array, self.options.start(target, self.place))
+            self.layouts.begin(array, self.options.start(target, self.place))
         first = versions[array][0]
         if first.windows and not first.means(target):
             raise ProgramError(
@@ -183,5 +185,5 @@ class Insertion:
 
     def end(self, array: str, dist_type: Any) -> Value:
         """An output, moved to its place and type."""
-        target = self.options.end(self.builder.versions[array][0], dist_type, self.place)
-        return self.builder.needed(array, target)
+        target = self.options.end(self.layouts.versions[array][0], dist_type, self.place)
+        return self.layouts.needed(array, target)

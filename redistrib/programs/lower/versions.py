@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from itertools import product
+from typing import Generic, NamedTuple, TypeVar, final
 
 from redistrib.cache import cached
 from redistrib.cost.model import CostModel
@@ -13,11 +14,93 @@ from redistrib.errors import TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.program import Op, Value, is_effectful, made_by, used_by
+from redistrib.programs.ir.windows import Held
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import lower_bound, placement_of
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+F = TypeVar("F")
+
+
+class ReadAt(NamedTuple):
+    """A read of an array, in a program of numbered operations.
+
+    Attributes:
+        at: number of the operation before which the array is moved, if it must be.
+        until: of the one until which it is kept.
+        reader: of the one that reads it; -1 for one that stands in no condition of a loop.
+    """
+
+    at: int = 0
+    until: int = 0
+    reader: int = -1
+
+    @property
+    def of_source(self) -> ReadAt:
+        """That of the version which is moved for this read."""
+        return ReadAt(self.at, self.at, self.reader)
+
+
+ANYWHERE = ReadAt()  # in a program whose operations have no numbers
+
+
+class Versions(ABC, Generic[K, V, F]):
+    """Arrays and their layout versions. An array that is needed in another layout is moved once for all its readers.
+
+    A layout is a form, of any type, and the halos beside the tiles. Tiles are moved first, and get halos then.
+
+    Attributes:
+        versions: of every array, the first as it is made.
+    """
+
+    def __init__(self) -> None:
+        self.versions: dict[K, list[V]] = {}
+
+    @abstractmethod
+    def means(self, version: V, form: F, windows: tuple[Held, ...]) -> bool:
+        """Whether a version has the tiles of a form, with halos."""
+
+    @abstractmethod
+    def origin(self, key: K, form: F, usable: Sequence[V], reading: ReadAt) -> V:
+        """The version that is moved to a form without halos."""
+
+    @abstractmethod
+    def move(self, key: K, source: V, form: F, windows: tuple[Held, ...], reading: ReadAt) -> V:
+        """The array in another layout; `source` itself where it cannot be moved."""
+
+    def usable(self, key: K, reading: ReadAt) -> list[V]:
+        """The versions that a reader may read, the first as it was made."""
+        return self.versions[key]
+
+    def shared(self, key: K, form: F, windows: tuple[Held, ...]) -> tuple[Held, ...]:
+        """The halos that are received for these."""
+        return windows
+
+    def note_use(self, version: V, until: int) -> None:
+        """Note that a version is read, and kept until an operation."""
+
+    @final
+    def read(self, key: K, form: F, windows: tuple[Held, ...] = (), reading: ReadAt = ANYWHERE) -> V:
+        """The array in a layout, moved there where no version of it is."""
+        usable = self.usable(key, reading)
+        for version in usable:
+            if self.means(version, form, windows):
+                self.note_use(version, reading.until)
+                return version
+        if not windows:
+            source = self.origin(key, form, usable, reading)
+        elif (shared := self.shared(key, form, windows)) != windows:  # they are cut out of those
+            source = self.read(key, form, shared, reading.of_source)
+        else:
+            source = self.read(key, form, (), reading.of_source)
+        self.note_use(source, reading.at)
+        moved = self.move(key, source, form, windows, reading)
+        if moved is not source:
+            self.versions[key].append(moved)
+        return moved
 
 
 class MovePlanner:
@@ -41,25 +124,6 @@ class MovePlanner:
         return self._plans[key]
 
 
-class LayoutBuilder(Builder):
-    """A builder that moves the layout version nearest to the one that an operation needs, of several places."""
-
-    def needed(self, key: Hashable, target: Value) -> Value:
-        """The layout version of an array that means `target`: there already, or moved."""
-        if target.has_halos and not any(value.means(target) for value in self.versions[key]):
-            self.moved(key, self.needed(key, replace(target, windows=())), target)
-        usable = [value for value in self.versions[key] if not value.windows or value.means(target)]
-        source = usable[nearest(usable, target)]
-        if source.means(target):
-            return source
-        elsewhere = source.place.devices != target.place.devices or bool(target.windows)
-        if elsewhere and source.type.partial:  # reduced where the summands are, before anything leaves
-            self.moved(key, source, replace(source, type=_reduced(source.type, source.place.mesh)))
-        else:
-            self.moved(key, source, target)
-        return self.needed(key, target)
-
-
 def nearest(values: Sequence[Value], target: Value) -> int:
     """The number of the value from which a move to `target` receives least, of equal ones with fewest summands."""
     return min(range(len(values)), key=lambda k: (distance(values[k], target), len(values[k].type.partial)))
@@ -70,7 +134,7 @@ def has_plan(value: Value, out: Value) -> bool:
     return value.place.devices == out.place.devices and not out.windows
 
 
-def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
+def reduced(dist_type: DistType, mesh: Mesh) -> DistType:
     """The type without partial sums whose reduction receives least: each partial axis cuts a dimension or none."""
     before = placement_of(dist_type, mesh)
     candidates = []

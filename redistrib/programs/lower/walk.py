@@ -5,7 +5,7 @@ Programs are made by it (`build`), and searches price schedules by it; they diff
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Array, Graph
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.halos import Shared, shared_halos
+from redistrib.programs.lower.versions import ReadAt, Versions
 from redistrib.programs.schedule.propagate import Propagation
 
 
@@ -53,14 +54,13 @@ C = TypeVar("C", bound=OperandForms)
 
 
 @dataclass
-class Lowering(ABC, Generic[V, C]):
+class Lowering(Versions[str, V, DistType], Generic[V, C]):
     """A walk over all operations, in order. An array that is needed in another type is moved once for all its readers.
 
     Attributes:
         propagation: the decided cuts.
         sources: for an array and a needed type, the type of the version that is moved; where it names none, the first.
         keep: for how many operations a version that was moved is kept; None: to the end.
-        versions: of every array, the first as it is made.
     """
 
     propagation: Propagation
@@ -68,7 +68,7 @@ class Lowering(ABC, Generic[V, C]):
     keep: int | None
 
     def __post_init__(self) -> None:
-        self.versions: dict[str, list[V]] = {}
+        super().__init__()
         self.number = -1  # of the operation that is looked at
 
     @property
@@ -94,12 +94,6 @@ class Lowering(ABC, Generic[V, C]):
     @abstractmethod
     def compute(self, number: int, cut: C, read: Sequence[V]) -> list[V]:
         """An operation on versions of its operands; the first versions of its results."""
-
-    @abstractmethod
-    def move(
-        self, name: str, source: V, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
-    ) -> V:
-        """An array in another type, or with halos; `source` itself where it cannot be moved. See `read`."""
 
     @abstractmethod
     def end_form(self, output: int, name: str) -> DistType:
@@ -149,78 +143,42 @@ class Lowering(ABC, Generic[V, C]):
         for array in arrays:
             for output in outputs.pop(array.name, ()):
                 form = self.end_form(output, array.name)
-                self.end(output, self.read(array.name, form, at, len(self.graph.operations)))
+                self.end(output, self.read(array.name, form, (), ReadAt(at, len(self.graph.operations))))
 
     def _hand_on(self, carries: Iterable[int], at: int) -> None:
         for carry in carries:
             operation = self.graph.operations[carry]
-            self.hand_on(carry, self.read(operation.ins[1], self.versions[operation.outs[0].name][0].form, at, at))
+            form = self.versions[operation.outs[0].name][0].form
+            self.hand_on(carry, self.read(operation.ins[1], form, (), ReadAt(at, at)))
 
     def _operands(self, number: int, cut: C) -> list[V]:
         """The operands of an operation that are there before it, moved if they must be."""
         graph, operation = self.graph, self.graph.operations[number]
         operands: list[V] = []
         for read, name in enumerate(operation.ins[: operation.edge.present]):
-            begins, until = graph.begins_at(name, number), graph.held_until(number, read)
-            if cut.windows and cut.windows[read]:
-                operands.append(self._with_halos(name, cut.ins[read], cut.windows[read], begins, until, number))
-            else:
-                operands.append(self.read(name, cut.ins[read], begins, until, number))
+            reading = ReadAt(graph.begins_at(name, number), graph.held_until(number, read), number)
+            windows = cut.windows[read] if cut.windows else ()
+            operands.append(self.read(name, cut.ins[read], windows, reading))
         return operands
 
-    def read(self, name: str, form: DistType, at: int, until: int, reader: int = -1) -> V:
-        """The array in a type, moved there where no version of it is.
+    def origin(self, key: str, form: DistType, usable: Sequence[V], reading: ReadAt) -> V:
+        source = (self.sources or {}).get((key, form))
+        return usable[0] if source is None or source == form else self.read(key, source, (), reading.of_source)
 
-        Args:
-            name: of the array.
-            form: the type.
-            at: number of the operation before which it is moved.
-            until: of the one until which it is kept.
-            reader: of the one that reads it; -1 for one that stands in no condition of a loop.
-        """
-        usable = self._usable(name, at, reader)
-        for version in usable:
-            if self.means(version, form, ()):
-                version.used = max(version.used, until)
-                return version
-        return self._moved(name, self.origin(name, form, usable, at, reader), form, (), at, until, reader)
+    def shared(self, key: str, form: DistType, windows: tuple[Held, ...]) -> tuple[Held, ...]:
+        return self.halos.get((key, form), windows)
 
-    def origin(self, name: str, form: DistType, usable: Sequence[V], at: int, reader: int) -> V:
-        """The version that is moved."""
-        source = (self.sources or {}).get((name, form))
-        return usable[0] if source is None or source == form else self.read(name, source, at, at, reader)
-
-    def _with_halos(self, name: str, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int) -> V:
-        """The array in a type with halos, which are received where no version of it has them; see `read`."""
-        for version in self._usable(name, at, reader):
-            if self.means(version, form, windows):
-                version.used = max(version.used, until)
-                return version
-        shared = self.halos.get((name, form), windows)
-        if shared != windows:  # they are cut out of those that operations share
-            source = self._with_halos(name, form, shared, at, at, reader)
-        else:
-            source = self.read(name, form, at, at, reader)
-        return self._moved(name, source, form, windows, at, until, reader)
-
-    def _usable(self, name: str, at: int, reader: int) -> list[V]:
-        """The versions that a reader may read, the first as it was made."""
-        versions = self.versions[name]
+    def usable(self, key: str, reading: ReadAt) -> list[V]:
+        versions = self.versions[key]
         if len(versions) == 1:
             return versions
-        tested, keep = self.is_tested(name, reader), self.keep
-        usable = (v for v in versions[1:] if v.tested == tested and (keep is None or at - v.used <= keep))
+        tested, keep = self.is_tested(key, reading.reader), self.keep
+        usable = (v for v in versions[1:] if v.tested == tested and (keep is None or reading.at - v.used <= keep))
         return [versions[0], *usable]
+
+    def note_use(self, version: V, until: int) -> None:
+        version.used = max(version.used, until)
 
     def is_tested(self, name: str, reader: int) -> bool:
         """Whether an array is read for the condition of a loop: a step does not see moves made for it."""
         return reader >= 0 and self.graph.tests_with(name, reader)
-
-    def _moved(
-        self, name: str, source: V, form: DistType, windows: tuple[Held, ...], at: int, until: int, reader: int
-    ) -> V:
-        source.used = max(source.used, at)
-        moved = self.move(name, source, form, windows, at, until, reader)
-        if moved is not source:
-            self.versions[name].append(moved)
-        return moved

@@ -16,6 +16,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.windows import Held
+from redistrib.programs.lower.versions import ReadAt
 from redistrib.programs.lower.walk import Lowering
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search.candidates import Option
@@ -175,16 +176,9 @@ class Walk(Lowering[PricedVersion, Option]):
         version.kept()
 
     def move(
-        self,
-        name: str,
-        source: PricedVersion,
-        form: DistType,
-        windows: tuple[Held, ...],
-        at: int,
-        until: int,
-        reader: int,
+        self, key: str, source: PricedVersion, form: DistType, windows: tuple[Held, ...], reading: ReadAt
     ) -> PricedVersion:
-        moves, dtype = self.problem.moves, self.graph.arrays[name].dtype
+        moves, dtype = self.problem.moves, self.graph.arrays[key].dtype
         price: Price | None = Price(0.0, True, 0)  # cut out of the halos that operations share
         if windows and not source.windows:
             price = moves.halo(form, windows, dtype)
@@ -193,11 +187,12 @@ class Walk(Lowering[PricedVersion, Option]):
         if price is None:
             self.seconds = math.inf
             return source
-        self._pay(price, self.problem.facts.moves_of(name, (reader if reader >= 0 else at,)))
+        self._pay(price, self.problem.facts.moves_of(key, (reading.reader if reading.reader >= 0 else reading.at,)))
         if not windows:
             price = price._replace(scratch=moves.scratch(source.form, form, dtype))
-        moved = PricedVersion(form, at, until, self.is_tested(name, reader), windows)
-        self.recorder.move(name, source, moved, price, at, reader)
+        tested = self.is_tested(key, reading.reader)
+        moved = PricedVersion(form, reading.at, reading.until, tested, windows)
+        self.recorder.move(key, source, moved, price, reading.at, reading.reader)
         return moved
 
     def _pay(self, price: Price, times: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from redistrib.cache import cached
@@ -18,6 +18,7 @@ from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Loop, Place, Program, Value
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.lower.build import cut_that_gives
+from redistrib.programs.lower.layouts import Layouts
 from redistrib.programs.stages.cuts import CutOperation, Cutter
 from redistrib.programs.stages.loops import filled
 from redistrib.synthesis.synthesize import synthesize
@@ -44,26 +45,29 @@ class Writer:
     Attributes:
         cutter: how operations are cut.
         place: the devices of the group.
-        builder: the program; its layout versions of a value on this group have the key `(group, key)`.
-        group: number of the group.
+        builder: the program.
+        layouts: the layout versions of values that the group has.
     """
 
     cutter: Cutter
     place: Place
     builder: Builder
-    group: int = 0
+    layouts: Layouts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layouts = Layouts(self.builder)
 
     def has(self, key: Key) -> bool:
         """Whether the group has a value."""
-        return (self.group, key) in self.builder.versions
+        return key in self.layouts.versions
 
     def computed(self, key: Key) -> Value:
         """A value of the group in the layout in which it was computed."""
-        return self.builder.versions[self.group, key][0]
+        return self.layouts.versions[key][0]
 
     def hold(self, key: Key, value: Value) -> Value:
         """Let the group have a value, in this layout only."""
-        return self.builder.hold((self.group, key), value)
+        return self.layouts.hold(key, value)
 
     def value(self, name: str, form: DistType, like: str) -> Value:
         """A new value with the element type of the program's value `like`."""
@@ -71,11 +75,11 @@ class Writer:
 
     def begin(self, name: str, form: DistType, like: str, key: Key) -> Value:
         """A new input, see `value`."""
-        return self.builder.begin((self.group, key), self.value(name, form, like))
+        return self.layouts.begin(key, self.value(name, form, like))
 
     def needed(self, key: Key, form: DistType) -> Value:
         """A value of the group in a layout, after a move if there is no version in this layout yet."""
-        return self.builder.needed((self.group, key), self._layout(key, form))
+        return self.layouts.needed(key, self._layout(key, form))
 
     def _layout(self, key: Key, form: DistType) -> Value:
         value = self.computed(key)
@@ -91,12 +95,9 @@ class Writer:
         if cut.loop is not None:
             self._loop(number, microbatch)
             return
-        reads = [
-            (array, (self.group, name), replace(self.computed(name), type=cut.ins[array]))
-            for array, name in step.op.ins
-        ]
+        reads = [(array, name, replace(self.computed(name), type=cut.ins[array])) for array, name in step.op.ins]
         writes = [(array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs]
-        self.builder.add(step.op.name, (part,), self.place, reads, writes, step.op.kind)
+        self.layouts.add(step.op.name, (part,), self.place, reads, writes, step.op.kind)
         for (_, original), (_, computed) in zip(step.op.outs, writes, strict=True):
             self._computed(original.name, computed)
 
@@ -169,15 +170,15 @@ class Writer:
     def _made(self, array: Array, nest: Nest, cut: DistType | None, form: DistType) -> str:
         assert cut is not None  # every dimension of it can be cut
         value = Value(self.builder.new_name("constant"), form, self.place, array.dtype)
-        self.builder.add(value.name, (ScheduledNest(nest, cut),), self.place, [], [("out", value)])
+        self.layouts.add(value.name, (ScheduledNest(nest, cut),), self.place, [], [("out", value)])
         return value.name
 
     def add(self, name: str, total: Value) -> None:
         """Add the value of a sum in this task to the sum over the microbatches before."""
         addend = self.computed(name)
         out = self.value(f"{name}.total", addend.type, name)
-        reads = [("a", (self.group, (name, BEFORE)), total), ("b", (self.group, name), addend)]
-        self.builder.add("add", (adding(addend.type),), self.place, reads, [("out", out)])
+        reads = [("a", (name, BEFORE), total), ("b", name, addend)]
+        self.layouts.add("add", (adding(addend.type),), self.place, reads, [("out", out)])
         self.hold(name, out)
 
 

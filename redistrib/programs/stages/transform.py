@@ -36,7 +36,7 @@ class _Spreading:
     def __init__(self, staging: Staging, layout: Layout) -> None:
         self.staging, self.batch, self.cutter, self.layout = staging, staging.batch, staging.cutter, layout
         self.builder = builder_of("step", staging.model)
-        self.writers = [Writer(self.cutter, place, self.builder, group) for group, place in enumerate(staging.places)]
+        self.writers = [Writer(self.cutter, place, self.builder) for place in staging.places]
         self.owner: dict[str, int] = {}
         self.sums: dict[str, Value] = {}
         self.constants: dict[int, list[str]] = {}  # by the tasks, which the staging keeps
@@ -156,10 +156,10 @@ class _Spreading:
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices; it is sent if the group lacks it."""
         key = self.key(name, microbatch)
-        versions = self.builder.versions.get((group, key))
-        if versions:
-            return versions[0]
-        writer, source = self.writers[group], self.writers[self.owner[name]].computed(key)
+        writer = self.writers[group]
+        if writer.has(key):
+            return writer.computed(key)
+        source = self.writers[self.owner[name]].computed(key)
         named = self.builder.new_name(f"{source.name}@{group}")
         return writer.hold(key, self.builder.move(source, place=writer.place, name=named))
 

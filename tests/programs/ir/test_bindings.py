@@ -16,6 +16,7 @@ import redistrib as rd
 from redistrib.errors import DtypeError, InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.cuts import cut_of, mesh_of
 from redistrib.programs.ir.groups import group_of
 from redistrib.programs.ir.nest import Nest
@@ -24,7 +25,8 @@ from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.reference import run_by_rank, run_whole
 from redistrib.programs.lower.bind import MOST_CHOICES
 from redistrib.programs.lower.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
-from redistrib.programs.lower.versions import LayoutBuilder, MovePlanner, distance
+from redistrib.programs.lower.layouts import Layouts
+from redistrib.programs.lower.versions import MovePlanner, distance
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bind_axes
 from redistrib.programs.schedule.options import PartitionOptions
 
@@ -153,10 +155,10 @@ def emitted(case: Case, bounds: Sequence[BoundKernel], planner: MovePlanner, mod
     options = PartitionOptions(
         None, case.options.get("inputs", {}), ends, case.options.get("root", False), case.options["dtype"], model
     )
-    made = Insertion(place, options, stands_for, LayoutBuilder(plan=planner))
+    made = Insertion(place, options, stands_for, Layouts(Builder(plan=planner)))
     for kernel, bound, arrays in zip(kernels, bounds, _left_behind(kernels, stands_for, ends, written), strict=True):
         made.add(kernel.name, bound, arrays)
-    return made.builder.unchecked(*(made.end(array, None) for array in ends)).received_bytes
+    return made.layouts.builder.unchecked(*(made.end(array, None) for array in ends)).received_bytes
 
 
 def least_received(case: Case, most: int, model: str = "exact") -> tuple[int, int] | None:
@@ -173,20 +175,20 @@ def one_by_one(case: Case) -> list[BoundKernel]:
     """Every operation bound so that its arrays, as the earlier ones left them, have least to move; else the first."""
     place, kernels, stands_for = program_place(case)
     options = PartitionOptions(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
-    made = Insertion(place, options, stands_for, LayoutBuilder(plan=MovePlanner("exact")))
+    made = Insertion(place, options, stands_for, Layouts(Builder(plan=MovePlanner("exact"))))
 
     def apart(bound: BoundKernel) -> int:
         total = 0
         for formal, form in bound.group.reads.items():
             array = stands_for.get(formal, formal)
             wanted = Value(array, form, bound.place, options.dtype_of(array), bound.group.windows[formal])
-            versions = made.builder.versions.get(array) or [options.start(wanted, place)]
+            versions = made.layouts.versions.get(array) or [options.start(wanted, place)]
             total += min(distance(value, wanted) for value in versions)
         return total
 
     chosen = []
     for kernel in kernels:
-        latest = {array: versions[-1] for array, versions in made.builder.versions.items()}
+        latest = {array: versions[-1] for array, versions in made.layouts.versions.items()}
         types = {array: value.type for array, value in latest.items() if value.place == place}
         ways = (
             list(bind_axes(kernel, place, types, 128))

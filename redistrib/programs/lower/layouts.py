@@ -1,0 +1,82 @@
+"""Layout versions of arrays in programs on several places: an operation says which layouts it needs, on its place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+
+from redistrib.programs.ir.builder import Builder
+from redistrib.programs.ir.program import Compute, Place, Value
+from redistrib.programs.ir.pullback import ScheduledNest
+from redistrib.programs.ir.windows import Held
+from redistrib.programs.lower.versions import ReadAt, Versions, nearest, reduced
+
+
+class Layouts(Versions[Hashable, Value, Value]):
+    """The values of a program that are versions of arrays, each on its place.
+
+    The version nearest to what is needed is moved. Partial sums are added where they are before anything leaves.
+
+    Args:
+        builder: of the program, which gets the moves.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        super().__init__()
+        self.builder = builder
+
+    def begin(self, key: Hashable, value: Value) -> Value:
+        """Add an input, the first layout version of an array."""
+        self.builder.inputs.append(value)
+        return self.hold(key, value)
+
+    def hold(self, key: Hashable, value: Value) -> Value:
+        """Let a value be the only layout version of an array."""
+        self.builder.reserve([value.name])
+        self.versions[key] = [value]
+        return value
+
+    def needed(self, key: Hashable, target: Value) -> Value:
+        """The layout version of an array that means `target`, moved from another version if there is none yet."""
+        if target.has_halos:
+            return self.read(key, replace(target, windows=()), target.windows)
+        return self.read(key, target)
+
+    def add(
+        self,
+        name: str,
+        parts: Sequence[ScheduledNest],
+        place: Place,
+        reads: Iterable[tuple[str, Hashable, Value]],
+        writes: Iterable[tuple[str, Value]],
+        kind: str = "",
+        source: str = "",
+    ) -> None:
+        """Add an operation, and before it the moves that it needs.
+
+        Args:
+            name: of the operation.
+            parts: its nests and their cuts.
+            place: the devices that run it.
+            reads: for every array that the nests read the key of the array here, and the layout that they need.
+            writes: for every array that the nests leave behind the value that it becomes.
+            kind, source: see `Compute`.
+        """
+        ins = tuple((formal, self.needed(key, target).name) for formal, key, target in reads)
+        self.builder.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), kind, source))
+
+    def means(self, version: Value, form: Value, windows: tuple[Held, ...]) -> bool:
+        return version.means(replace(form, windows=windows) if windows else form)
+
+    def origin(self, key: Hashable, form: Value, usable: Sequence[Value], reading: ReadAt) -> Value:
+        plain = [version for version in usable if not version.windows]
+        source = plain[nearest(plain, form)]
+        leaves = source.place.devices != form.place.devices or form.windows
+        if leaves and source.type.partial:
+            total = replace(source, type=reduced(source.type, source.place.mesh))
+            self.versions[key].append(source := self.move(key, source, total, (), reading))
+        return source
+
+    def move(self, key: Hashable, source: Value, form: Value, windows: tuple[Held, ...], reading: ReadAt) -> Value:
+        name = self.versions[key][0].name
+        return self.builder.moved_to(source, replace(form, name=name, windows=windows or form.windows))
