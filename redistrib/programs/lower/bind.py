@@ -20,7 +20,6 @@ from redistrib.errors import CutError
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.cuts import mesh_of
 from redistrib.programs.ir.program import Place, Value
-from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.arrays import ABSENT, Arrays, Need
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bind_axes, bindings
 
@@ -151,22 +150,18 @@ class _Search:
         return list(ways.values())
 
     def _way(self, k: int, bound: BoundKernel) -> _Way:
-        group = bound.group
+        group, value_of = bound.group, self.arrays.options.value
         read_values: dict[str, tuple[Value, ...]] = {}
         for formal, form in group.reads.items():
             array = self.problem.stands_for.get(formal, formal)
-            value = self._value(array, form, bound.place, group.windows[formal])
+            value = value_of(array, form, bound.place, group.windows[formal])
             read_values[array] = (*read_values.get(array, ()), value)
-        written_values = {array: self._value(array, group.writes[array], bound.place) for array in self.problem.outs[k]}
+        written_values = {array: value_of(array, group.writes[array], bound.place) for array in self.problem.outs[k]}
         needs = (
             Need(written_values.get(array), read_values.get(array, ()), self.last[array] == k)
             for array in self.touched[k]
         )
         return _Way(bound, tuple(map(self.arrays.need, needs)))
-
-    def _value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
-        options = self.arrays.options
-        return Value(array, form, place, options.dtype_of(array), windows, options.padding.get(array, ()))
 
     # ------------------------------------------------------------------------------------- all kernels
 

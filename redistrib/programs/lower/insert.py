@@ -9,13 +9,11 @@ from typing import Any
 
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.cuts import mesh_of
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Place, Program, Value
 from redistrib.programs.ir.value import fresh
-from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.arrays import Arrays
 from redistrib.programs.lower.bind import BindingProblem, bind
 from redistrib.programs.lower.layouts import Layouts
@@ -152,20 +150,16 @@ class Insertion:
         reads = []
         for formal, form in group.reads.items():
             array = self.stands_for.get(formal, formal)
-            target = self._value(array, form, bound.place, group.windows[formal])
+            target = self.options.value(array, form, bound.place, group.windows[formal])
             self._begin(name, target)
             reads.append((formal, array, target))
         for array in outs:
             if array in self.layouts.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
-        writes = [(array, self._value(array, group.writes[array], bound.place)) for array in outs]
+        writes = [(array, self.options.value(array, group.writes[array], bound.place)) for array in outs]
         self.layouts.add(name, bound.parts, bound.place, reads, writes)
         for array, value in writes:
             self.layouts.hold(array, value)
-
-    def _value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
-        padding = self.options.padding.get(array, ())
-        return Value(array, form, place, self.options.dtype_of(array), windows, padding)
 
     def _begin(self, operation: str, target: Value) -> None:
         """Add an input for an array that nothing has written or read yet.

@@ -10,6 +10,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.program import Place, Value
 from redistrib.programs.ir.value import with_padding
+from redistrib.programs.ir.windows import Held
 from redistrib.programs.schedule.root import ROOT
 
 DTYPE = "float32"
@@ -30,6 +31,10 @@ class PartitionOptions:
     def dtype_of(self, array: str) -> str:
         """Name of the element type of an array."""
         return self.dtype if isinstance(self.dtype, str) else self.dtype.get(array, DTYPE)
+
+    def value(self, array: str, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> Value:
+        """A layout of an array."""
+        return Value(array, form, place, self.dtype_of(array), windows, self.padding.get(array, ()))
 
     def start(self, target: Value, place: Place) -> Value:
         """The input of an array whose first reader needs the layout `target`."""
