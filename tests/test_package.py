@@ -148,10 +148,15 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used(use: str, not_loade
     assert python(code, JAX_PLATFORMS="cpu", PYTHONPATH=str(ROOT)) == "[]"
 
 
-def test_the_import_takes_less_than_60_milliseconds() -> None:
-    """Of a processor, the quickest of five: the others wait for files, or for each other."""
-    code = "import time; start = time.process_time(); import redistrib; print(time.process_time() - start)"
-    assert min(float(python(code, PYTHONPATH=str(ROOT))) for _ in range(5)) < 0.06
+def test_the_import_takes_less_than_half_of_numpys() -> None:
+    """Of a processor, the quickest of five in turns: the others wait for files, or for each other."""
+
+    def seconds(module: str) -> float:
+        code = f"import time; start = time.process_time(); import {module}; print(time.process_time() - start)"
+        return float(python(code, PYTHONPATH=str(ROOT)))
+
+    ours, numpys = zip(*((seconds("redistrib"), seconds("numpy")) for _ in range(5)), strict=True)
+    assert min(ours) < 0.5 * min(numpys)
 
 
 def test_a_move_imports_no_pictures_and_no_solver() -> None:
