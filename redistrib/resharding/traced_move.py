@@ -12,7 +12,7 @@ from redistrib.backends.jax.cross_mesh import emptied, moved_across
 from redistrib.backends.jax.execute import PlanMove
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.primitive import GlobalMove, bind, moved_type, names_in, remarked
-from redistrib.backends.jax.sharding import constrained, with_auto_axes
+from redistrib.backends.jax.sharding import constrained, with_axes
 from redistrib.errors import TracedError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, spec_entries
@@ -61,7 +61,7 @@ class TracedMove:
         plan = self.plan(array.shape, array.dtype)
         if self._has_replicas_of_sums(array):
             specs = PartitionSpec(*spec_entries(source.spec)), target.spec
-            return moved_across(array, plan, with_auto_axes(source.mesh), target.mesh, specs)
+            return moved_across(array, plan, with_axes(source.mesh, AxisType.Auto), target.mesh, specs)
         specs = source.spec, target.spec
         concrete = isinstance(target.mesh, jax.sharding.Mesh)
         if concrete and not getattr(source.spec, "reduced", None) and is_same_mesh(source.mesh, target.mesh):

@@ -71,3 +71,23 @@ def test_abstract_meshes_of_other_axes_than_the_mesh_that_is_set(axes: dict[str,
         with jax.set_mesh(mesh):
             found = jax.jit(moved)(array)
         check(found, VALUES, NamedSharding(mesh, P("y", "x")) if other else NamedSharding(named, spec))
+
+
+@pytest.mark.parametrize("axes", [{"a": 8}, {"a": 2, "x": 2, "c": 2}, {"y": 4, "x": 2}], ids=str)
+@pytest.mark.parametrize("kinds", [EXPLICIT, *KINDS.values()], ids=["explicit", *KINDS])
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["to auto", "to explicit"])
+def test_a_mesh_with_explicit_axes_and_a_mesh_of_other_names(
+    kind: AxisType, kinds: tuple[AxisType, ...], axes: dict[str, int]
+) -> None:
+    mesh, other = mesh_of({"x": 4, "y": 2}, kinds), mesh_of(axes, (kind,) * len(axes))
+    for spec in (P("x", "y"), P()):
+        before, after = NamedSharding(mesh, spec), NamedSharding(other, P(None, tuple(axes)))
+        array = jax.device_put(VALUES, before)
+        check(rd.reshard(array, after), VALUES, after)
+
+        def moved(value: Any, after: NamedSharding = after, before: NamedSharding = before) -> Any:
+            return rd.reshard(value, after, source=before)
+
+        check(jax.jit(moved)(array), VALUES, after)
+        gradient = jax.jit(jax.grad(lambda value, moved=moved: jnp.sum(moved(value) ** 2) / 2))(array)
+        np.testing.assert_array_equal(gradient, VALUES)

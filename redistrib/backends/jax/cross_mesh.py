@@ -19,7 +19,7 @@ from redistrib.backends.jax.contexts import abstract
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.rows import over_tiles
-from redistrib.backends.jax.sharding import constrained
+from redistrib.backends.jax.sharding import constrained, with_axes
 from redistrib.backends.jax.values import Program, as_integer_bits
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import spec_entries
@@ -105,7 +105,11 @@ def _across(
     rows = over_tiles(first, source, source_spec, over_source)(array)
     if not (at_source or at_target):
         rows = over_tiles(lambda row: program(row[0])[None], where, over, over)(constrained(rows, where, over))
-    rows = constrained(_named_finely(rows, source, target), target, over_target)
+    rows = _named_finely(rows, source, target)
+    if AxisType.Explicit in source.axis_types and AxisType.Explicit not in target.axis_types:
+        # JAX constrains an array of Explicit axes only to axes of these names.
+        rows = constrained(rows, with_axes(target, AxisType.Explicit), over_target)
+    rows = constrained(rows, target, over_target)
     moved: jax.Array = over_tiles(last, target, over_target, target_spec)(rows)
     return moved
 

@@ -119,9 +119,9 @@ def _along(spec: PartitionSpec, mesh: Any, kind: AxisType) -> PartitionSpec:
     return PartitionSpec(*kept, **{mark: axes for mark, axes in marks.items() if axes})
 
 
-def with_auto_axes(mesh: Any) -> Any:
-    """The mesh with Auto axes."""
-    kinds = (AxisType.Auto,) * len(mesh.axis_names)
+def with_axes(mesh: Any, kind: AxisType) -> Any:
+    """The mesh with all axes of one kind."""
+    kinds = (kind,) * len(mesh.axis_names)
     if isinstance(mesh, jax.sharding.Mesh):
         return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=kinds)
     return mesh.update_axis_types(dict(zip(mesh.axis_names, kinds, strict=True)))
