@@ -98,20 +98,30 @@ def _across(
         program: of tiles.
         where: the mesh on which the program runs; source, target, or another one over the devices.
     """
-    over_source, over_target, over = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target, where))
     at_target, at_source = where is target, where is source and where is not target
     first: Program = (lambda tile: program(tile)[None]) if at_source else (lambda tile: tile[None])
     last: Program = (lambda row: program(row[0])) if at_target else (lambda row: row[0])
-    rows = over_tiles(first, source, source_spec, over_source)(array)
+    rows, mesh = over_tiles(first, source, source_spec, _over_all(source))(array), source
     if not (at_source or at_target):
-        rows = over_tiles(lambda row: program(row[0])[None], where, over, over)(constrained(rows, where, over))
-    rows = _named_finely(rows, source, target)
+        over = _over_all(where)
+        rows = over_tiles(lambda row: program(row[0])[None], where, over, over)(_brought(rows, source, where))
+        mesh = where
+    rows = _brought(_named_finely(rows, source, target), mesh, target)
+    moved: jax.Array = over_tiles(last, target, _over_all(target), target_spec)(rows)
+    return moved
+
+
+def _over_all(mesh: Any) -> PartitionSpec:
+    """Rows that all axes of a mesh cut."""
+    return PartitionSpec(tuple(mesh.axis_names))
+
+
+def _brought(rows: jax.Array, source: Any, target: Any) -> jax.Array:
+    """Rows cut over all devices of one mesh, over those of another."""
     if AxisType.Explicit in source.axis_types and AxisType.Explicit not in target.axis_types:
         # JAX constrains an array of Explicit axes only to axes of these names.
-        rows = constrained(rows, with_axes(target, AxisType.Explicit), over_target)
-    rows = constrained(rows, target, over_target)
-    moved: jax.Array = over_tiles(last, target, over_target, target_spec)(rows)
-    return moved
+        rows = constrained(rows, with_axes(target, AxisType.Explicit), _over_all(target))
+    return constrained(rows, target, _over_all(target))
 
 
 def _named_finely(rows: jax.Array, source: Any, target: Any) -> jax.Array:
