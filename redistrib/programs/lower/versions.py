@@ -126,6 +126,8 @@ class MovePlanner:
 
 def nearest(values: Sequence[Value], target: Value) -> int:
     """The number of the value from which a move to `target` receives least, of equal ones with fewest summands."""
+    if len(values) == 1:
+        return 0
     return min(range(len(values)), key=lambda k: (distance(values[k], target), len(values[k].type.partial)))
 
 
