@@ -195,8 +195,8 @@ class _Move:
         for step in planned:
             plan = step.plan
             between = sum(inner.after.tile_size for inner in plan.steps[:-1])
-            for rank, received, sent in zip(step.members, plan.received, plan.sent, strict=True):
-                launch.added.add([rank], (received + sent + between) * plan.itemsize)
+            moved = zip(step.members, plan.received, plan.sent, strict=True)
+            launch.added.count({rank: (received + sent + between) * plan.itemsize for rank, received, sent in moved})
         shares = spec.members if is_one and can_share_a_launch(self.plans[0]) else None
         self.job = Job(launch, max(self.before.values()) + max(after.values()), shares)
 
