@@ -39,12 +39,12 @@ def _moved_behind(op: Loop, move: Move, program: ProgramData, used: set[str]) ->
     """A loop that moves a result one step behind."""
     step, inside = op.program, {*op.program.values}
     number = step.outputs.index(move.out.name, op.carried)
-    own, stacked = step.values[move.value], op.outs[number]
-    before = replace(own, name=fresh(f"{own.name}.before", inside))
+    operand, stacked = step.values[move.value], op.outs[number]
+    before = replace(operand, name=fresh(f"{operand.name}.before", inside))
     moved = replace(move.out, name=fresh(f"{move.out.name}.before", inside))
-    zeros = replace(own, name=fresh(f"{own.name}.none", used))
+    zeros = replace(operand, name=fresh(f"{operand.name}.none", used))
     values = {
-        "carried": replace(own, name=fresh(f"{own.name}.last", used)),
+        "carried": replace(operand, name=fresh(f"{operand.name}.last", used)),
         "last": replace(move.out, name=fresh(f"{move.out.name}.last", used)),
         "late": replace(stacked, name=fresh(f"{stacked.name}.late", used)),
         WHOLE: stacked,
@@ -53,6 +53,6 @@ def _moved_behind(op: Loop, move: Move, program: ProgramData, used: set[str]) ->
     outputs[number], outs[number] = moved.name, values["late"]
     loop = replace(op, program=replace(step, outputs=tuple(outputs)), outs=tuple(outs))
     ops = (Move(before.name, moved, move.plan), *(operation for operation in step.ops if operation is not move))
-    loop = carrying(loop, ops, zeros, before, own, values["carried"])
+    loop = carrying(loop, ops, zeros, before, operand, values["carried"])
     begin = beside(BEHIND.before, BEHIND, {"carried": zeros}, move, op)
     return begin, loop, beside(BEHIND.after, BEHIND, values, move, op)

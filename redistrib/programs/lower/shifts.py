@@ -164,7 +164,7 @@ def moves_of(op: Loop, shift: Shift) -> Iterator[Move]:
         if not isinstance(inner, Move):
             continue
         value, out = step.values[inner.value], inner.out
-        own = StepMove(
+        possible = StepMove(
             inner.plan is not None and any(inner.plan.received),
             bool(value.windows or out.windows),
             value.name in entries,
@@ -172,9 +172,9 @@ def moves_of(op: Loop, shift: Shift) -> Iterator[Move]:
             stacked.count(out.name),
             out.name in read,
         ).shift
-        if own is AHEAD:
+        if possible is AHEAD:
             entries.remove(value.name)
-        if own is shift:
+        if possible is shift:
             yield inner
 
 
@@ -202,24 +202,24 @@ def carrying(op: Loop, ops: Iterable[Op], begin: Value, start: Value, end: Value
 def beside(added: Iterable[Added], shift: Shift, values: Mapping[str, Value], move: Move, op: Loop) -> list[Op]:
     """Operations beside a loop, on these values."""
     ops: list[Op] = []
-    for one in added:
-        reads, out = [values[array] for array in one.reads], values[one.makes]
-        if one.body is None:
+    for operation in added:
+        reads, out = [values[array] for array in operation.reads], values[operation.makes]
+        if operation.body is None:
             ops.append(Move(reads[0].name, out, move.plan))
             continue
-        part = _part(one, shift, values, one.body(op.reverse, out))
+        part = _part(operation, shift, values, operation.body(op.reverse, out))
         ins = tuple((f"a{k}", value.name) for k, value in enumerate(reads))
-        ops.append(Compute(out.name, (part,), out.place, ins, (("out", out),), one.kind, op.source))
+        ops.append(Compute(out.name, (part,), out.place, ins, (("out", out),), operation.kind, op.source))
     return ops
 
 
-def _part(one: Added, shift: Shift, values: Mapping[str, Value], body: Callable[..., Any]) -> ScheduledNest:
+def _part(operation: Added, shift: Shift, values: Mapping[str, Value], body: Callable[..., Any]) -> ScheduledNest:
     """A nest over the elements of an entry, which reads and writes those of all steps; and its cut."""
-    out = values[one.makes]
-    dims = [*out.type.dims[shift.forms[one.makes] == STACK :]]
+    out = values[operation.makes]
+    dims = [*out.type.dims[shift.forms[operation.makes] == STACK :]]
     names = tuple((f"d{k}",) for k in range(len(dims)))
     ranges, combine = [(name, range(dim.size)) for (name,), dim in zip(names, dims, strict=True)], []
-    for k, axis in enumerate(() if one.reads else out.type.partial):  # every summand is zero
+    for k, axis in enumerate(() if operation.reads else out.type.partial):  # every summand is zero
         size = out.place.mesh.axis(axis).size
         ranges.append((f"s{k}", range(size)))
         dims.append(DimType(1, (axis,), size))
@@ -229,7 +229,7 @@ def _part(one: Added, shift: Shift, values: Mapping[str, Value], body: Callable[
         is_stack = shift.forms[array] == STACK
         return Access(formal, ((), *names), values[array].shape[:1]) if is_stack else Access(formal, names)
 
-    reads = tuple(access(f"a{k}", array) for k, array in enumerate(one.reads))
-    written = (access("out", one.makes),)
+    reads = tuple(access(f"a{k}", array) for k, array in enumerate(operation.reads))
+    written = (access("out", operation.makes),)
     nest = Nest(out.name, tuple(ranges), reads, written, combine=tuple(combine), flops=0, body=body)
     return ScheduledNest(nest, DistType(tuple(dims)))

@@ -32,7 +32,7 @@ class _Buffers:
     def add_all(self) -> None:
         """The buffers of the tasks; each layer that is laid out has its own."""
         laid, streams, scope = self.laid, self.laid.streams, self.laid.scope
-        shifted = [(k, own.shift) for k, own in streams.shifted.items() if streams.works[k].scope == scope]
+        shifted = [(k, move.shift) for k, move in streams.shifted.items() if streams.works[k].scope == scope]
         ahead, behind = ({k for k, shift in shifted if shift is one} for one in (AHEAD, BEHIND))
         for buffer in streams.buffers_of.get(scope, ()):
             is_first = not buffer.makers  # there when the program, or the step, begins

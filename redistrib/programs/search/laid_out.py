@@ -137,11 +137,11 @@ class LaidOut:
         if item < 0:
             self._loop(item, layer, reads)
             return
-        work, own = streams.works[item], streams.shifted.get(item)
-        freed = work.freed if own is None else own.sizes[BEFORE]
-        reads = reads if own is None else []  # the entry of the next step, or the result of the step before
+        work, shifted = streams.works[item], streams.shifted.get(item)
+        freed = work.freed if shifted is None else shifted.sizes[BEFORE]
+        reads = reads if shifted is None else []  # the entry of the next step, or the result of the step before
         self.add(item, Task(work.seconds, tuple(reads), work.moves, work.taken > freed), work.scratch)
-        if own is not None and own.shift is AHEAD:
+        if shifted is not None and shifted.shift is AHEAD:
             self._results[item].clear()  # the step reads the gathers that the step before has issued
 
     def _reads(self, item: Item, layer: int, cells: Mapping[object, Item]) -> list[int]:
@@ -179,12 +179,12 @@ class LaidOut:
         if scope in streams.problem.graph.conditions:
             parts.append(LaidOut(streams, scope, tests=True))
         beside = [_Beside(self, k, layer) for k in streams.shifted if streams.works[k].scope == scope]
-        reads = [*reads, *(task for own in beside for task in own.begin())]
+        reads = [*reads, *(task for added in beside for task in added.begin())]
         ran = self.add(item, Task(0.0, tuple(dict.fromkeys(reads)), is_loop=True))
         self.parts[ran] = parts
         self.block.loops[ran] = (loop.steps, [part.block for part in parts])
-        for own in beside:
-            self.block.buffers += own.end(ran)
+        for added in beside:
+            self.block.buffers += added.end(ran)
 
 
 class _Beside:
@@ -192,35 +192,35 @@ class _Beside:
 
     def __init__(self, laid: LaidOut, number: int, layer: int) -> None:
         self.laid, self.number, self.work = laid, number, laid.streams.works[number]
-        self.own = laid.streams.shifted[number]
+        self.shifted = laid.streams.shifted[number]
         self.makers: dict[str, tuple[int, ...]] = {}  # of the arrays of the description, as they are now
         self.users = defaultdict[str, list[int]](list)  # the tasks that make and read each, in order
-        if (pick := laid.streams.entry_works.get(self.own.name)) is not None:
+        if (pick := laid.streams.entry_works.get(self.shifted.name)) is not None:
             made = (tasks for _, tasks in laid.tasks_of(laid.streams.works[pick].reads))
             self.makers[WHOLE] = tuple(tasks[min(layer, len(tasks) - 1)] for tasks in made)
             self.users[WHOLE] = laid.picks[pick]
 
     def begin(self) -> tuple[int, ...]:
         """Add the tasks before the loop; those that the loop waits for."""
-        self._add(self.own.shift.before)
-        return self._makers_of(self.own.shift.reads)
+        self._add(self.shifted.shift.before)
+        return self._makers_of(self.shifted.shift.reads)
 
     def end(self, loop: int) -> Iterator[TaskBuffer]:
         """Add the tasks after the loop; the buffers of all arrays that are no values of the program as it is."""
-        self._note(loop, self.own.shift.reads, self.own.shift.makes)
-        self._add(self.own.shift.after)
+        self._note(loop, self.shifted.shift.reads, self.shifted.shift.makes)
+        self._add(self.shifted.shift.after)
         for array, (maker, *readers) in self.users.items():
             if array != WHOLE:
-                yield TaskBuffer(self.own.size(array), (maker,), tuple(readers))
+                yield TaskBuffer(self.shifted.size(array), (maker,), tuple(readers))
 
     def _add(self, operations: Iterable[Added]) -> None:
-        seconds_of, own, work = self.laid.streams.problem.machine.seconds_of, self.own, self.work
+        seconds_of, shifted, work = self.laid.streams.problem.machine.seconds_of, self.shifted, self.work
         for kind, reads, makes, _ in operations:
-            read, made, waits = sum(map(own.size, reads)), own.size(makes), self._makers_of(reads)
+            read, made, waits = sum(map(shifted.size, reads)), shifted.size(makes), self._makers_of(reads)
             if kind == MOVE:
                 task, scratch = Task(work.seconds, waits, moves=True, grows=made > read), work.scratch
             else:
-                task, scratch = Task(seconds_of(kind, (own.dtype,) * len(reads), read + made, 0), waits), 0
+                task, scratch = Task(seconds_of(kind, (shifted.dtype,) * len(reads), read + made, 0), waits), 0
             self._note(self.laid.add(self.number if makes == WHOLE else None, task, scratch), reads, (makes,))
 
     def _note(self, task: int, reads: Iterable[str], makes: Iterable[str]) -> None:

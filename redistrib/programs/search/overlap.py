@@ -83,18 +83,18 @@ def _expose(laid: LaidOut, block: TimedTasks) -> None:
     streams, tasks, times = laid.streams, block.tasks, block.times
     computed = max((times.end[k] for k, task in enumerate(tasks) if not task.moves), default=0.0)
     for k, item in enumerate(laid.item_of):
-        own = None if item is None or item < 0 else streams.works[item].shifted
-        if own is not None and own.shift is BEHIND and times.end[k] > computed * (1 + SAME_TIME):
-            streams.late[own.name] = None
+        shifted = None if item is None or item < 0 else streams.works[item].shifted
+        if shifted is not None and shifted.shift is BEHIND and times.end[k] > computed * (1 + SAME_TIME):
+            streams.late[shifted.name] = None
     free = 0.0
     for k in times.order:
         if tasks[k].moves:
             continue
         for read in tasks[k].reads:
             item = laid.item_of[read]
-            own = None if item is None or item < 0 else streams.works[item].shifted
-            if own is not None and own.shift is AHEAD and times.end[read] > free:
-                streams.exposed[own.name] = None
+            shifted = None if item is None or item < 0 else streams.works[item].shifted
+            if shifted is not None and shifted.shift is AHEAD and times.end[read] > free:
+                streams.exposed[shifted.name] = None
         free = times.end[k]
 
 

@@ -134,8 +134,8 @@ class Recorder:
         if scope is not None and self.problem.graph.loops[scope].steps:
             is_made = source is self.versions[name][0] and bool(source.works)
             has_halos = bool(source.windows or moved.windows)
-            own = self.step_moves[number] = StepMove(bool(price.received), has_halos, source.is_entry, is_made)
-            source.is_entry = source.is_entry and own.shift is None
+            step_move = self.step_moves[number] = StepMove(bool(price.received), has_halos, source.is_entry, is_made)
+            source.is_entry = source.is_entry and step_move.shift is None
         moved.works = (number,)
         source.read_by(number)
         self.moved[number] = (name, source, moved)
@@ -145,8 +145,10 @@ class Recorder:
     def _read_in_step(self, works: tuple[int, ...], scope: int | None, *, stacked: int = 0) -> None:
         """Note that a step reads results of works, or stacks them."""
         for k in works:
-            if (own := self.step_moves.get(k)) is not None and self.works[k].scope == scope:
-                self.step_moves[k] = own._replace(stacked=own.stacked + stacked, is_read=own.is_read or not stacked)
+            if (step_move := self.step_moves.get(k)) is not None and self.works[k].scope == scope:
+                self.step_moves[k] = step_move._replace(
+                    stacked=step_move.stacked + stacked, is_read=step_move.is_read or not stacked
+                )
 
     def hand_on(self, version: PricedVersion, scope: int | None) -> None:
         """Note that a step hands a version on to the next one."""
@@ -156,8 +158,8 @@ class Recorder:
     def finished(self) -> list[PricedWork]:
         """The works; of moves whether they may be made ahead or behind, and bytes of operands that they read last."""
         works, loops = [*self.works], self.problem.graph.loops
-        for k, own in self.step_moves.items():
-            if (shift := own.shift) is not None:
+        for k, step_move in self.step_moves.items():
+            if (shift := step_move.shift) is not None:
                 name, source, moved = self.moved[k]
                 steps = loops[works[k].scope or 0].steps
                 each = source.size if shift is AHEAD else moved.size

@@ -58,12 +58,12 @@ class Streams:
                 self.entry_works[operation.outs[0].name] = k
         for shift, names in ((AHEAD, self.overlap.ahead), (BEHIND, self.overlap.behind)):
             for k, work in enumerate(self.works) if names else ():
-                if (own := work.shifted) is not None and own.shift is shift and own.name in names:
-                    self.shifted[k] = own
+                if (shifted := work.shifted) is not None and shifted.shift is shift and shifted.name in names:
+                    self.shifted[k] = shifted
         for buffer in self.buffers:
             self.buffers_of[buffer.scope].append(buffer)
-            if buffer.edge.slices and len(buffer.readers) == 1 and (own := self.shifted.get(buffer.readers[0])):
-                self.unread.add(self.entry_works[own.name])
+            if buffer.edge.slices and len(buffer.readers) == 1 and (shifted := self.shifted.get(buffer.readers[0])):
+                self.unread.add(self.entry_works[shifted.name])
         for key, listed in keyed.items():
             listed.sort()
             first = [k for k in reversed(self.shifted) if self.works[k].scope == key]
@@ -121,7 +121,7 @@ class Streams:
         if at == scope:
             return read
         item = read
-        if at is not None and (own := self.shifted.get(read)) is not None and own.shift is BEHIND:
+        if at is not None and (shifted := self.shifted.get(read)) is not None and shifted.shift is BEHIND:
             at = loops[at].parent  # moved after the loop, for its last step
         while at != scope and at is not None:
             item, at = leaving(at), loops[at].parent
