@@ -175,7 +175,7 @@ def move_tree(
     """
     call = _TreeCall(tree, shardings, None)
     with nullcontext() if agreed else raised_in_all("reshard", call.processes):
-        run = call.prepared(planner, None, logical_shape, donate=donate)
+        run = call.prepared(planner, None, logical_shape, donate=donate, via=via_of(None))
     return run(progress, agreed)
 
 
@@ -204,7 +204,7 @@ class _TreeCall:
         donate: bool,
         memory_limit: int | None = None,
         check: bool = False,
-        via: Via | None = None,
+        via: Via,
     ) -> Callable[..., Any]:
         """Check, plan and compile, and move the traced leaves; what is left to do, see `_moved`."""
         tree, shardings, mesh = self._given
@@ -222,7 +222,7 @@ class _TreeCall:
         if not outside:
             return lambda *_: rebuild(moved)
         with untraced_context(), mode_of(outside) as ready:
-            prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via_of(via))
+            prepared = PreparedReshard(ready, planner, donate=donate, memory_limit=memory_limit, via=via)
             prepared.require_values()
         return partial(_moved, prepared, ready, moved, inside, rebuild, donate)
 

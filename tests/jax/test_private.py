@@ -64,6 +64,21 @@ def test_arrays_change_their_sharding_without_it(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(np.asarray(moved), np.asarray(array))
 
 
+@pytest.mark.parametrize("given", [None, lambda tiles: tiles])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, jnp.bfloat16])
+def test_copies_are_placed_without_it(monkeypatch: pytest.MonkeyPatch, dtype: Any, given: Any) -> None:
+    array = matrix(dtype)
+    fast = [rd.reshard(array, COLUMNS, via="copies") for _ in range(2)][1]
+    monkeypatch.setattr(private, "_batched_device_put", given)
+    assert private.array_of_tiles([], fast.aval, COLUMNS, []) is None
+    moved = rd.reshard(array, COLUMNS, via="copies")
+    assert (moved.aval, moved.sharding, moved.committed) == (fast.aval, fast.sharding, fast.committed)
+    for slow, quick in zip(moved.addressable_shards, fast.addressable_shards, strict=True):
+        assert (slow.device, slow.data.devices()) == (quick.device, {quick.device})
+        np.testing.assert_array_equal(np.asarray(slow.data), np.asarray(quick.data))
+    np.testing.assert_array_equal(np.asarray(moved), np.asarray(array))
+
+
 @pytest.mark.parametrize("target", [COLUMNS, ROWS, SingleDeviceSharding(jax.devices()[0])])
 def test_weak_types_stay_without_it(monkeypatch: pytest.MonkeyPatch, target: Any) -> None:
     monkeypatch.setattr(private, "array_of_buffers", public)

@@ -55,6 +55,12 @@ try:
 except ImportError:
     _xla_client = None
 
+_batched_device_put: Any
+try:
+    from jax._src.interpreters.pxla import batched_device_put as _batched_device_put
+except ImportError:
+    _batched_device_put = None
+
 _dce_jaxpr: Any
 try:
     from jax._src.interpreters.partial_eval import dce_jaxpr as _dce_jaxpr
@@ -90,6 +96,21 @@ def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Seq
     except (AttributeError, TypeError):
         return None
     return result
+
+
+def array_of_tiles(
+    tiles: Sequence[Any], aval: Any, sharding: Sharding, devices: Sequence[jax.Device]
+) -> jax.Array | None:
+    """An array of tiles in the host's memory, one for each device in the sharding's order; None if JAX cannot.
+
+    `jax.make_array_from_callback` asks for every tile by its index and checks it, in every call, which takes longer
+    than the copy of a small tile.
+    """
+    try:
+        array: jax.Array = _batched_device_put(aval, sharding, tiles, devices)
+    except TypeError:  # no such function, or other parameters
+        return None
+    return array
 
 
 def weakly_typed(array: jax.Array) -> jax.Array:

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
+from redistrib.backends.jax import private
 from redistrib.theory.boxes import Box, boxes_of
 
 SHARED_BYTES = 64 * 1024  # of a tile, from which JAX takes the buffer instead of copying it
@@ -86,6 +87,10 @@ class TileCopies:
         numbered = list(enumerate(holders))
         self._tiles = {box: _parts(box, numbered) for box in dict.fromkeys(after.values())}
         self._places = [box.slices() for box in holders]
+        order = {box: number for number, box in enumerate(self._tiles)}
+        self._devices = list(target.addressable_devices_indices_map(shape))
+        self._tile_of = [order[after[device]] for device in self._devices]
+        self._avals: dict[Any, Any] = {}  # of the results, by element type, once JAX has made one
         self.boxes = sum(map(len, self._tiles.values()))
         self._few_by_whole = self.boxes > len(holders) + len(self._tiles)
         self.written = sum(box.volume for box in self._tiles)
@@ -103,16 +108,27 @@ class TileCopies:
             whole = np.empty(self.shape, dtype)
             for place, view in zip(self._places, views, strict=True):
                 whole[place] = view
-            return jax.make_array_from_callback(self.shape, self.target, whole.__getitem__)
-        if self.written * dtype.itemsize < _PARALLEL_BYTES or len(self._tiles) == 1:
+            tiles = [whole[box.slices()] for box in self._tiles]
+        elif self.written * dtype.itemsize < _PARALLEL_BYTES or len(self._tiles) == 1:
             tiles = [_assembled(box.size, parts, views, dtype) for box, parts in self._tiles.items()]
         else:
             tiles = list(_POOL.map(lambda tile: _assembled(tile[0].size, tile[1], views, dtype), self._tiles.items()))
+        return self._placed(tiles, dtype)
+
+    def _placed(self, tiles: list[np.ndarray[Any, Any]], dtype: Any) -> jax.Array:
+        """The array of distinct target tiles."""
+        if dtype in self._avals:
+            of_devices = [tiles[number] for number in self._tile_of]
+            fast = private.array_of_tiles(of_devices, self._avals[dtype], self.target, self._devices)
+            if fast is not None:
+                return fast
         # Tiles of a sharding that are not the same begin at different elements. Boxes would take longer to make.
         by_start = dict(zip((box.start for box in self._tiles), tiles, strict=True))
-        return jax.make_array_from_callback(
+        array = jax.make_array_from_callback(
             self.shape, self.target, lambda index: by_start[tuple([part.start or 0 for part in index or ()])]
         )
+        self._avals[dtype] = array.aval
+        return array
 
 
 # Of this module's copies alone. Starts threads when it is used.
