@@ -9,6 +9,7 @@ from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
 from redistrib.backends.jax.execute import to_jax
+from redistrib.backends.jax.move import CompiledMove
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.explain.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
@@ -172,3 +173,38 @@ def test_unknown_schedules_are_refused():
     assert message(ChoiceError, lambda: to_jax(there, mesh, schedule="fast")) == (
         "there is no schedule 'fast'; choose 'overlap' or 'sequential'"
     )
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("donate", [False, True])
+@pytest.mark.parametrize("weak", [False, True])
+def test_a_call_outside_jit_is_compiled_once(monkeypatch, kind, donate, weak):
+    there, _, mesh = pair(kind, target="[8, 2{x}8]")
+    compiled = []
+    compile_once = CompiledMove.compile
+    monkeypatch.setattr(CompiledMove, "compile", lambda move: compiled.append(move) or compile_once(move))
+    f = to_jax(there, mesh, donate=donate)
+    for _ in range(3):
+        x = jax.jit(lambda: jnp.broadcast_to(2.5, (8, 8)), out_shardings=f.source_sharding)()
+        x = x if weak else jax.device_put(np.full((8, 8), 2.5, np.float32), f.source_sharding)
+        moved = f(x)
+        assert (moved.weak_type, moved.sharding, x.is_deleted()) == (weak, f.target_sharding, donate)
+        np.testing.assert_array_equal(np.asarray(moved), 2.5)
+    (move,) = compiled
+    assert "all_to_all" in move.text
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_constant_of_a_traced_function_moves_inside_it(kind):
+    there, _, mesh = pair(kind, target="[8, 2{x}8]")
+    f = to_jax(there, mesh)
+    values = np.arange(64, dtype=np.float32).reshape(8, 8)
+    x = jax.device_put(values, f.source_sharding)
+    f(x)  # compiled before it is traced
+    y = jax.device_put(values + 1, f.target_sharding)
+    function = jax.jit(lambda y: f(x) * y)
+    assert "all_to_all" in function.lower(y).as_text()
+    np.testing.assert_array_equal(np.asarray(function(y)), values * (values + 1))
+    with jax.set_mesh(mesh):  # JAX wants it for a sum on Explicit axes
+        gradient = jax.grad(lambda y: jnp.sum(f(x) * y))(y)
+    np.testing.assert_array_equal(np.asarray(gradient), values)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax import private
 from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.contexts import own_context
@@ -131,9 +132,10 @@ class Redistribution:
             named_sharding(side, plan.source_mesh, mesh) for side in self._ends
         )
         self._donates = donate
+        self._has_sums = any(end.partial for end in self._ends)
         specs = (self.source_sharding.spec, self.target_sharding.spec)
         self._move = PlanMove(plan, mesh, specs, schedule, reverse, stacked)
-        self._compiled = jax.jit(self._move.run, donate_argnums=(0,) if donate else ())
+        self._dtype: Any = None  # that passed the check
 
     def __repr__(self) -> str:
         return f"Redistribution({self.plan.source} -> {self.plan.target} on {self.plan.source_mesh})"
@@ -160,38 +162,53 @@ class Redistribution:
             raise SourceArrayError("deleted")
         array = self._at_source(array)
         with own_context():
-            if any(end.partial for end in self._ends):
-                return self._by_tiles(array)
-            result: jax.Array = self._compiled(array)
+            result: jax.Array = self._run(array) if self._has_sums or private.is_outside() else self._traced(array)
         return result
 
-    def _by_tiles(self, array: jax.Array) -> jax.Array:
-        """As a call, on tiles as rows along the first dimension: some compilers take no partial sums as arguments."""
-        line, move = self._on_a_line
-        tiles = with_sharding(array, line.shape, line.sharding, weak=False)
-        moved = move(tiles)
-        if self._donates and tiles.is_deleted():
-            array.delete()
+    def _run(self, array: jax.Array) -> jax.Array:
+        before, move = self._compiled
         weak = bool(array.aval.weak_type)
-        return with_sharding(moved, self._ends[1].global_shape, self.target_sharding, weak=weak)
+        if not weak and not self._has_sums:
+            moved: jax.Array = move(array)
+            return moved
+        given = with_sharding(array, before.shape, before.sharding, weak=False)
+        moved = move(given)
+        if self._donates and given.is_deleted():
+            array.delete()
+        return with_sharding(moved, self._ends[1].padded_shape, self.target_sharding, weak=weak)
 
     @cached_property
-    def _on_a_line(self) -> tuple[jax.ShapeDtypeStruct, CompiledMove]:
-        """The tiles as rows, and the compiled program of them."""
-        devices, plan = list(self.mesh.devices.flat), self.plan
-        before, after = (rows(devices, side.tile, plan.dtype) for side in (plan.before, plan.after))
-        run, reused = self._move.of_tiles((AXIS,), (plan.devices,)), (0,) if self._donates else ()
-        return before, CompiledMove(run, devices, [before], after, reused).compile()
+    def _compiled(self) -> tuple[jax.ShapeDtypeStruct, CompiledMove]:
+        """What the compiled move takes, and the move: tiles as rows for partial sums, which some compilers refuse."""
+        plan, move, reused = self.plan, self._move, (0,) if self._donates else ()
+        if self._has_sums:
+            before, after = (
+                rows(list(self.mesh.devices.flat), side.tile, plan.dtype) for side in (plan.before, plan.after)
+            )
+            run = move.of_tiles((AXIS,), (plan.devices,))
+        else:
+            run = move.of_shards()
+            before, after = (
+                jax.ShapeDtypeStruct(end.padded_shape, self._dtype, sharding=sharding)
+                for end, sharding in zip(self._ends, (self.source_sharding, self.target_sharding), strict=True)
+            )
+        return before, CompiledMove(run, [before], after, reused).compile()
+
+    @cached_property
+    def _traced(self) -> Any:
+        """The move of an array that is a constant of a traced function, of which it becomes a part."""
+        return jax.jit(self._move.run, donate_argnums=(0,) if self._donates else ())
 
     def _check_value(self, array: jax.Array) -> None:
         shape = self._ends[0].padded_shape
         if array.shape != shape:
             raise _refused("shape", shape, array.shape, "plan for this shape")
-        if str(array.dtype) != self.plan.dtype:
+        if array.dtype is not self._dtype and str(array.dtype) != self.plan.dtype:  # its text is slow to make
             raise _refused("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
+        self._dtype = array.dtype
 
     def _at_source(self, array: jax.Array) -> jax.Array:
-        if array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
+        if array.sharding == self.source_sharding or array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
             return array
         place = "plan from where it is"
         if not self._ends[0].partial:
@@ -237,6 +254,13 @@ class PlanMove:
     def run(self, array: jax.Array) -> jax.Array:
         """The moved array; XLA first moves it to the source's sharding, if it is elsewhere."""
         before, after = map(self._whole, self.specs)
+        result: jax.Array = over_tiles(self.of_shards(), self.mesh, before, after)(
+            constrained(array, self.mesh, before)
+        )
+        return result
+
+    def of_shards(self) -> Program:
+        """The program of the plan from shard to shard of the array, along the mesh's axes."""
         mesh = self.plan.source_mesh
         program = self.of_tiles(mesh.names, mesh.shape)
         of_slabs, to_slabs = (self.stacked and bool(end.partial) for end in (self.plan.source, self.plan.target))
@@ -245,8 +269,7 @@ class PlanMove:
             moved = program(tile[0] if of_slabs else tile)
             return moved[None] if to_slabs else moved
 
-        result: jax.Array = over_tiles(run, self.mesh, before, after)(constrained(array, self.mesh, before))
-        return result
+        return run
 
     def of_tiles(self, names: tuple[str, ...], sizes: tuple[int, ...]) -> Program:
         """The program of the plan from tile to tile, over its devices in mesh order along axes of these names."""

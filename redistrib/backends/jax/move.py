@@ -1,4 +1,4 @@
-"""A compiled move: a program of the tiles of devices in a line; arrays come in and go out as rows, without copies."""
+"""A compiled move: a program of the tiles of devices; any array can come in as rows of a line of them, uncopied."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ def rows(devices: Sequence[Any], tile: Sequence[int], dtype: Any) -> jax.ShapeDt
 
 
 class CompiledMove:
-    """A function of tiles as a program of rows over a line of devices.
+    """A function of one device's tiles as a program of arrays over one mesh, as rows over a line of devices are.
 
     The constructor lowers the program. `compile` is a separate call, so that several programs may compile at the same
     time.
 
     Args:
         run: the function of one device's tiles, to a tile or a tuple of tiles.
-        devices: of all rows.
-        ins, outs: the rows of arguments and results, see `rows`.
+        ins, outs: arguments and results, with shardings over one mesh.
         reused: the numbers of arguments that results overwrite.
     """
 
     def __init__(
         self,
         run: Callable[..., Any],
-        devices: Sequence[Any],
         ins: Sequence[jax.ShapeDtypeStruct],
         outs: Sequence[jax.ShapeDtypeStruct] | jax.ShapeDtypeStruct,
         reused: Sequence[int] = (),
     ) -> None:
-        self._mesh, self._packed = line_of(devices), any(is_packed(each.dtype) for each in ins)
+        self._mesh, self._packed = jax.tree.leaves(outs)[0].sharding.mesh, any(is_packed(each.dtype) for each in ins)
         with alone_on(self._mesh):
             specs = tuple(each.sharding.spec for each in ins), jax.tree.map(lambda each: each.sharding.spec, outs)
             self._jitted = jax.jit(over_tiles(run, self._mesh, *specs), donate_argnums=tuple(reused))
@@ -83,7 +81,7 @@ class CompiledMove:
         return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
 
     def __call__(self, *arrays: jax.Array) -> Any:
-        """The results as rows, of arguments as rows.
+        """The results, of arguments with the shardings of `ins`.
 
         Under another sharding packed elements lose that mark, which an executable requires.
         """

@@ -225,7 +225,7 @@ class ThroughProgram:
         cuts = [tuple((number, inside.size) for number, inside in several) for _, several in by_device]
         run = branching([(cut, partial(self._cutting, sent, cut)) for cut in cuts], starts, self._largest_index)
         ins = [*self._scalar_shapes(self._source), *map(self._source.rows, self._source.tiles)]
-        return CompiledMove(run, self._source.devices, ins, tuple(self._source.buffers(self._sent)))
+        return CompiledMove(run, ins, tuple(self._source.buffers(self._sent)))
 
     def _cutting(self, sent: Sequence[SentLeaf], cut: Sequence[tuple[int, tuple[int, ...]]]) -> Any:
         """The work of a device that sends boxes of these sizes, on the starts of the boxes and its tiles."""
@@ -273,7 +273,7 @@ class ThroughProgram:
 
         sent, received = (self._all.buffers(sizes) for sizes in (self._sent, self._received))
         reused = range(len(sent)) if self._sent == self._received else ()
-        return CompiledMove(run, self._devices, sent, tuple(received), reused)
+        return CompiledMove(run, sent, tuple(received), reused)
 
     def _unpacking(
         self,
@@ -289,7 +289,7 @@ class ThroughProgram:
         constants = [self._target.rows(((each.size,), each.wire)) for each in self._constants]
         received = self._target.buffers(self._received)
         ins = [*self._scalar_shapes(self._target), *received, *constants]
-        return CompiledMove(run, self._target.devices, ins, tuple(outs))
+        return CompiledMove(run, ins, tuple(outs))
 
     def _joining(self, forms: Sequence[Form], arrivals: Sequence[Arrival]) -> Any:
         """The work of a device for its results, on the starts of the boxes in its buffers and on the buffers."""

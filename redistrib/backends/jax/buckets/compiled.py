@@ -113,7 +113,7 @@ class CompiledBucket:
         count = len(self._numbers)
         scalars = [rows(self.devices, (), np.int32)] * count
         reused = [count + k for k, entry in enumerate(self._entries()) if entry.reused]
-        return CompiledMove(_moving(movers, count), self.devices, [*scalars, *self._rows], tuple(self._rows), reused)
+        return CompiledMove(_moving(movers, count), [*scalars, *self._rows], tuple(self._rows), reused)
 
     def _entries(self) -> Iterator[PlanEntry]:
         """The entry of every array."""

@@ -67,8 +67,7 @@ class PartedEnd:
         """The compiled program of tiles and the number of a part; the first of two tiles becomes the result."""
         ins = [*[self.rows(tile, dtype) for tile in tiles], self.rows((), np.int32)]
         outs = self.rows(result, dtype)
-        devices = outs.sharding.mesh.devices.flat
-        return CompiledMove(run, list(devices), ins, outs, (0,) if len(tiles) > 1 else ()).compile()
+        return CompiledMove(run, ins, outs, (0,) if len(tiles) > 1 else ()).compile()
 
 
 class PartedMove:
