@@ -286,9 +286,10 @@ def sample(room: str, count: int, seed: int) -> list[Mutant]:
 def same(records: list[dict[str, Any]]) -> list[Mutant]:
     """The mutants of records whose code still exists."""
     matches = []
-    for path in sorted({record["path"] for record in records}):
+    for path in sorted({record["path"] for record in records if (ROOT / record["path"]).is_file()}):
         lines = {(record["before"], record["after"]): record["line"] for record in records if record["path"] == path}
-        candidates = [m for m in mutants(ROOT, [path], sys.maxsize, 0) if (m.before, m.after) in lines]
+        every = mutants(ROOT, [path], sys.maxsize, 0, [after for _, after in lines])
+        candidates = [mutant for mutant in every if (mutant.before, mutant.after) in lines]
         for key, line in lines.items():
             equal = [mutant for mutant in candidates if (mutant.before, mutant.after) == key]
             matches += sorted(equal, key=lambda mutant: abs(mutant.line - line))[:1]
@@ -305,6 +306,13 @@ def survived(room: str, old: list[dict[str, Any]], seed: int) -> tuple[list[Muta
     gone = len(old) - len(records)
     others = [m for m in sample(room, len(old) + gone, seed) if key_of(m) not in tested] if gone else []
     return [*chosen, *others[:gone]], records
+
+
+def again(room: str, old: list[dict[str, Any]], count: int, seed: int) -> list[Mutant]:
+    """The mutants of a room's records, with new ones where code has gone or there are fewer than `count`."""
+    chosen, tested, count = same(old), {key_of(record) for record in old}, max(count, len(old))
+    others = [m for m in sample(room, count + len(old), seed) if key_of(m) not in tested] if len(chosen) < count else []
+    return [*chosen, *others[: count - len(chosen)]]
 
 
 def tests_of(room: str, mutant: Mutant) -> list[str]:
@@ -358,6 +366,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing", action="store_true", help="keep saved records, and test others until there are COUNT"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="test saved mutants again, new ones where code has gone, up to COUNT",
+    )
     parser.add_argument("--report", action="store_true", help="show saved records, and test nothing")
 
 
@@ -369,7 +382,9 @@ def main(arguments: argparse.Namespace) -> int:
         for room in () if arguments.report else arguments.room or ROOMS:
             stored, seed = results.load("mutants") or {"records": [], "settings": {}}, arguments.seed
             old = [record for record in stored["records"] if record["room"] == room]
-            if arguments.survivors:
+            if arguments.again:
+                chosen, old = again(room, old, arguments.count, seed), []
+            elif arguments.survivors:
                 chosen, old = survived(room, old, arguments.seed)
                 seed = stored["settings"].get("seeds", {}).get(room, seed)
                 save(room, [], old, seed, arguments.count)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import libcst
 import libcst.matchers as m
@@ -66,8 +67,10 @@ class _Places(libcst.CSTVisitor):
         return True
 
 
-def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mutant]:
-    """A sample of `count` distinct mutants of some modules."""
+def mutants(
+    root: Path, paths: list[str], count: int, seed: int, among: Collection[str] | None = None
+) -> Iterator[Mutant]:
+    """A sample of `count` distinct mutants of some modules, or those among them whose line `after` is given."""
     modules = {path: libcst.parse_module((root / path).read_text()) for path in paths}
     places = []
     for path, module in modules.items():
@@ -77,6 +80,8 @@ def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mut
     random.Random(seed).shuffle(places)
     seen: set[str] = set()
     for path, node, changed in places:
+        if among is not None and not _is_within(modules[path], changed, among):  # quicker than the whole module
+            continue
         code = modules[path].deep_replace(node, changed).code
         if code in seen or not _compiles(code):
             continue
@@ -87,6 +92,12 @@ def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mut
         yield Mutant(path, line, before, after, code)
         if len(seen) == count:
             return
+
+
+def _is_within(module: libcst.Module, changed: Any, texts: Collection[str]) -> bool:
+    """Whether the first line of a changed node is in one of some texts."""
+    first = "" if changed is libcst.RemovalSentinel.REMOVE else module.code_for_node(changed).strip().partition("\n")[0]
+    return any(first.strip() in text for text in texts)
 
 
 def _compiles(code: str) -> bool:
