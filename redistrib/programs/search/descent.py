@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 
-from redistrib.errors import MemoryLimitError, ProgramError
+from redistrib.errors import ProgramError
 from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.entry import KEPT
 from redistrib.programs.search.axes import AxesProblem
@@ -47,8 +47,8 @@ from redistrib.programs.search.found import FeasibleResult, Improvement, SearchR
 from redistrib.programs.search.integer import Solution
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.layers import fold, harmonized, unfold
-from redistrib.programs.search.memory import least_held, none_found
 from redistrib.programs.search.problem import SearchProblem
+from redistrib.programs.search.refusals import held_at_least, refused
 from redistrib.programs.search.starting import is_spread, starting
 from redistrib.report import seconds_text
 
@@ -80,6 +80,10 @@ def searched(
         folded = fold(problem) if is_large else problem
         descent = _Descent(folded, classes_of(folded), name, most, report_progress)
         descent.begin(deciding.part(DERIVING), start)
+        if descent.best is None and most is not None and held_at_least(problem)[0] > most:  # no search will find one
+            with contextlib.suppress(OutOfTime):
+                descent.shrink(deciding)
+            raise refused(problem, name, most, descent.smallest)
     coarse: FeasibleResult | None = None
     with contextlib.suppress(OutOfTime):
         descent.run(deciding)
@@ -91,7 +95,7 @@ def searched(
             descent.run(deciding)
     stopped, found = deciding.passed, descent.best or coarse
     if found is None:
-        raise descent.refused(stopped)
+        raise refused(problem, name, most, descent.smallest, stopped=stopped)
     report_progress("bound")
     result = replace(bounded(found.problem, found.result, deadline), stopped=stopped)
     result = replace(result, complete=descent.complete and not stopped)
@@ -130,12 +134,6 @@ class _Descent:
     spread: bool = False
     is_anew: bool = False
     is_fine: bool = False
-
-    @property
-    def axes(self) -> list[str]:
-        """The axes that may cut something; one, where none may."""
-        axes = self.problem.moves.mesh.axes
-        return [axis.name for axis in axes if axis.size > 1] or [axis.name for axis in axes[:1]]
 
     def refine(self) -> None:
         """Decide every operation by itself from now on."""
@@ -235,13 +233,13 @@ class _Descent:
         Two axes are decided together where conversions need no plan: between all types of two axes there are many. Of
         operations each by itself, axes are decided one by one, as the best schedule has them.
         """
-        turns: list[tuple[str, ...]] = [(axis,) for axis in self.axes]
+        turns: list[tuple[str, ...]] = [(axis,) for axis in self.problem.axes]
         if self.is_fine:
             keep = None if self.best is None else self.best.result.decisions.keep
             yield from ((turn, keep, HIDDEN[0]) for turn in turns)
             return
         if self.problem.moves.by_axes is not None:
-            turns += [turn for turn in combinations(self.axes, 2) if self._is_small(turn)]
+            turns += [turn for turn in combinations(self.problem.axes, 2) if self._is_small(turn)]
         for keep in (None, KEPT) if self.most is not None else (None,):
             for weights in HIDDEN if self.problem.overlap else HIDDEN[:1]:
                 for turn in turns:
@@ -281,10 +279,10 @@ class _Descent:
     def _from_nothing(self, deadline: Deadline) -> bool:
         """Where operations are few, and two axes are not decided together, decide one after the other from nothing,
         once in each order; whether that was better."""
-        is_tried = len(self.axes) > 1 and self.problem.moves.by_axes is None and not self.is_fine and not self.is_anew
+        axes, is_tried = self.problem.axes, self.problem.moves.by_axes is None and not self.is_fine and not self.is_anew
         better, self.is_anew = False, True
-        if is_tried and len(self.problem.graph.operations) <= ANEW:
-            for order in (self.axes, self.axes[::-1]):
+        if is_tried and len(axes) > 1 and len(self.problem.graph.operations) <= ANEW:
+            for order in (axes, axes[::-1]):
                 self.report_progress(f"axes anew, {' and '.join(order)}")
                 decisions = self._settled(self.problem, Decisions.none(self.problem), order, deadline)
                 better = self._consider(decisions) or better
@@ -306,18 +304,39 @@ class _Descent:
         dear = cheap = 0.0
         steps, halvings = STEPS, HALVINGS
         while steps and halvings:
-            self.report_progress(f"memory, {multiplier:.3g} a byte")
-            weights = replace(self.problem.weights, memory=dict.fromkeys(moments, multiplier / len(moments)))
-            decisions = self._settled(replace(self.problem, weights=weights), decisions, self.axes, deadline)
-            evaluation = walked(self.problem, decisions).evaluation()
-            moments[evaluation.moment] = None
-            for keep in (KEPT, None):
-                better = self._consider(decisions.kept(keep)) or better
-            fits = evaluation.memory <= self.most
+            decisions, memory, is_better = self._priced(decisions, moments, multiplier, deadline)
+            better, fits = is_better or better, memory <= self.most
             dear, cheap = (multiplier, cheap) if fits else (dear, multiplier)
             steps, halvings = (steps, halvings - 1) if dear else (steps - 1, halvings)
             multiplier = multiplier * STEEP if not dear else math.sqrt(cheap * dear) if cheap else dear / STEEP
         return better
+
+    def _priced(
+        self, decisions: Decisions, moments: dict[int, None], multiplier: float, deadline: Deadline
+    ) -> tuple[Decisions, int, bool]:
+        """The decisions where bytes at some moments have a price, to which the peak's moment is added; the bytes that they
+        hold; and whether a better schedule was found."""
+        self.report_progress(f"memory, {multiplier:.3g} a byte")
+        weights = replace(self.problem.weights, memory=dict.fromkeys(moments, multiplier / len(moments)))
+        decisions = self._settled(replace(self.problem, weights=weights), decisions, self.problem.axes, deadline)
+        evaluation = walked(self.problem, decisions).evaluation()
+        moments[evaluation.moment] = None
+        better = [self._consider(decisions.kept(keep)) for keep in (KEPT, None)]
+        return decisions, evaluation.memory, any(better)
+
+    def shrink(self, deadline: Deadline) -> None:
+        """Look for a schedule that holds least, whatever it takes."""
+        if self.fastest is None:
+            return
+        price, decisions = self.fastest[0], self.fastest[1].kept(KEPT)
+        evaluation = walked(self.problem, decisions).evaluation()
+        moments, least = {evaluation.moment: None}, evaluation.memory
+        dearest = CHEAPEST * STEEP ** (STEPS - 1) * price / max(1, least)
+        while True:
+            decisions, memory, _ = self._priced(decisions, moments, dearest, deadline)
+            if memory >= least:
+                return
+            least = memory
 
     def _settled(
         self, problem: SearchProblem, decisions: Decisions, axes: Sequence[str], deadline: Deadline
@@ -347,7 +366,7 @@ class _Descent:
         tried, better = 0, False
         fastest = self.fastest[0] if self.fastest is not None else math.inf
         is_short = self.best is not None and self.best.price > fastest * (1 + BETTER)
-        for axis in self.axes if (is_short if self.is_fine else self.problem.overlap) else ():
+        for axis in self.problem.axes if (is_short if self.is_fine else self.problem.overlap) else ():
             if self.best is None:
                 break
             decisions = self.best.result.decisions
@@ -378,22 +397,3 @@ class _Descent:
         computing = sum(node.prices[taken] for node, taken in zip(choices.nodes, choice, strict=True))
         longer = max(computing * (1 - self.problem.weights.ties), choices.price(choice) - computing)
         return self.best is not None and longer * (1 - BETTER) >= self.best.price
-
-    def refused(self, stopped: bool) -> MemoryLimitError | ProgramError:
-        """The error where nothing fits: a proof that nothing can, or that nothing was found."""
-        whole, most = self.problem.whole or self.problem, self.most
-        if most is None:
-            return ProgramError("", "", "Schedule", f"no schedule of {self.name} was found; loosen the pins")
-        least = self.smallest or 0
-        facts = whole.facts
-        floor, moment = least_held(
-            facts.graph, facts.moves.mesh.size, whole.given.types, whole.donated, facts.machine.bytes_of, facts.unstored
-        )
-        if floor > most:
-            where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"
-            why = f"{floor:,} bytes are held at {where} by every one"
-            text = none_found(f"schedule of {self.name}", most, least, why=why)
-        else:
-            until = " before the time was up" if stopped else ""
-            text = none_found(f"schedule of {self.name}", most, least, until)
-        return MemoryLimitError(most, least, text, proved=floor > most)

@@ -21,9 +21,9 @@ from redistrib.programs.search.constants import LEAST
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import FeasibleResult
-from redistrib.programs.search.memory import none_found
 from redistrib.programs.search.moves import Objective
 from redistrib.programs.search.options import SearchOptions
+from redistrib.programs.search.refusals import none_found
 from redistrib.programs.search.result import Candidate, Searched
 from redistrib.programs.search.told import call_digest, searched_by_the_first
 from redistrib.programs.time.constants import machine as machine_of

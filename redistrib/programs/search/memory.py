@@ -70,13 +70,6 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
             yield Use(name, maker, write, ends, count == 0, count == len(runs) - 1, until=until)
 
 
-def none_found(what: str, most: int, least: int, until: str = "", *, why: str = "") -> str:
-    """What is said where nothing fits in so many bytes: that none was found, or, with `why`, that there is none."""
-    limit = f"fits in {most:,} bytes on a device"
-    outcome = f"{limit}: {why}" if why else f"that {limit} was found{until}"
-    return f"no {what} {outcome}; the smallest of those found takes {least:,} bytes"
-
-
 def least_held(
     graph: Graph,
     devices: int,

@@ -69,3 +69,9 @@ class SearchProblem:
     def folded(self) -> Folded | None:
         """The whole graph, where repeated layers were taken out of this one."""
         return self.facts.folded
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes that may cut something; one, where none may."""
+        axes = self.moves.mesh.axes
+        return [axis.name for axis in axes if axis.size > 1] or [axis.name for axis in axes[:1]]

@@ -282,8 +282,13 @@ def test_what_is_found_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.program.received_bytes == result.distributed.program.received_bytes
 
 
-def test_what_does_not_fit_is_said_with_the_smallest_that_was_found() -> None:
+def test_what_does_not_fit_is_said_at_once_with_the_smallest_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     args = models.block_args(6, 64, 32, 64, 8)
+
+    def never(*_: Any) -> None:
+        raise AssertionError("a search for what is proved not to be there")
+
+    monkeypatch.setattr(descent, "solved", never)
     with pytest.raises(MemoryLimitError, match=r"bytes are held at .* by every one") as caught:
         rd.search(models.block_step, args, MESH, state={"params": 0}, machine="tpu", limit=3, memory_limit=1000)
     assert caught.value.proved
