@@ -314,8 +314,8 @@ class _Descent:
     def _priced(
         self, decisions: Decisions, moments: dict[int, None], multiplier: float, deadline: Deadline
     ) -> tuple[Decisions, int, bool]:
-        """The decisions where bytes at some moments have a price, to which the peak's moment is added; the bytes that they
-        hold; and whether a better schedule was found."""
+        """The decisions where bytes at some moments have a price, to which the moment of the peak is added; the bytes
+        that they hold; and whether a better schedule was found."""
         self.report_progress(f"memory, {multiplier:.3g} a byte")
         weights = replace(self.problem.weights, memory=dict.fromkeys(moments, multiplier / len(moments)))
         decisions = self._settled(replace(self.problem, weights=weights), decisions, self.problem.axes, deadline)
