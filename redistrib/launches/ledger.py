@@ -28,6 +28,10 @@ class MemoryLedger:
         chosen = self.bytes.values() if devices is None else [self.bytes.get(device, 0) for device in devices]
         return max(chosen, default=0)
 
+    def on(self, devices: Iterable[Hashable]) -> MemoryLedger:
+        """A separate ledger of some devices."""
+        return MemoryLedger({device: self.bytes.get(device, 0) for device in devices})
+
     def copy(self) -> MemoryLedger:
         """A separate ledger with the same bytes."""
         return MemoryLedger(dict(self.bytes))

@@ -64,7 +64,7 @@ class Job:
     """What travels in a launch, alone or with others, and takes the same bytes either way; equal to itself only.
 
     Attributes:
-        bytes: those of its launch.
+        bytes: those of its launch; all devices count.
         size: bytes of source and target that count in a launch with others.
         shares: equal for jobs that may share a launch; None for one that travels alone.
     """
@@ -95,6 +95,7 @@ def first_fit(
     Raises:
         MemoryLimitError: if they do not even fit one by one.
     """
+    jobs, alive = _on_one_of_each_kind(jobs, alive)
     order_of_peak = sorted(jobs, key=lambda k: jobs[k].order)
 
     def next_launch(queue: Sequence[int], now: MemoryLedger) -> tuple[list[int], LaunchBytes, list[int]] | Short:
@@ -126,6 +127,21 @@ def first_fit(
         yield [([k], alive.run(jobs[k].bytes)) for k in order_of_peak] if fits else Short(least)
 
     return first_within(memory_limit, tries())
+
+
+def _on_one_of_each_kind(jobs: Mapping[int, Job], alive: MemoryLedger) -> tuple[dict[int, Job], MemoryLedger]:
+    """The jobs and the bytes before, on one device of all those on which they count the same."""
+    distinct = dict.fromkeys(jobs.values())
+    ledgers = [alive, *(side for job in distinct for side in (job.bytes.added, job.bytes.change))]
+    every = dict.fromkeys(device for ledger in ledgers for device in ledger.bytes)
+    counts = [[ledger.bytes.get(device, 0) for device in every] for ledger in ledgers]
+    uneven = [each for each in counts if len(set(each)) > 1]
+    kinds = zip(*uneven, strict=True) if uneven else [()] * len(every)
+    some, fewer = list(dict(zip(kinds, every, strict=True)).values()), dict[Job, Job]()
+    for job in distinct:
+        size = job.bytes
+        fewer[job] = replace(job, bytes=replace(size, added=size.added.on(some), change=size.change.on(some)))
+    return {k: fewer[job] for k, job in jobs.items()}, alive.on(some)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from redistrib.launches.buckets import (
     pack_into_buckets,
     program_key,
 )
-from redistrib.launches.ledger import MemoryLedger
+from redistrib.launches.ledger import LaunchBytes, MemoryLedger
 from redistrib.launches.moves import LeafMove
-from redistrib.launches.order import in_order_of_peak, order, within_limit
+from redistrib.launches.order import Job, first_fit, in_order_of_peak, order, within_limit
 from redistrib.plans.data import Short
 from redistrib.plans.plan import Plan
 
@@ -250,3 +250,49 @@ def test_leaves_of_one_spec_travel_together_up_to_the_limit_itself() -> None:
         items, alive, 300, lambda group: Program(50 * len(group)), lambda item, room: Program(50), lambda item: 50
     )
     assert (len(batch.items), batch.peak_bytes) == (2, 300)
+
+
+Counts = tuple[int, int, int]  # bytes of a job on a device: before, added meanwhile, there afterwards
+
+
+@st.composite
+def jobs_on_devices(draw: st.DrawFn) -> tuple[list[list[Counts]], list[int], list[int]]:
+    """For every job its bytes on each kind of device, the job of each number, and kinds of further devices."""
+    kinds = draw(st.integers(1, 3))
+    jobs = draw(st.lists(st.lists(st.tuples(*[st.integers(0, 40)] * 3), min_size=kinds, max_size=kinds), min_size=1))
+    numbers = draw(st.lists(st.integers(0, len(jobs) - 1), min_size=1, max_size=9))
+    return jobs, numbers, draw(st.lists(st.integers(0, kinds - 1), max_size=6))
+
+
+@given(jobs_on_devices(), st.none() | st.integers(0, 300), st.integers(1, 120))
+def test_devices_that_count_alike_change_no_launch(drawn: Any, limit: int | None, most: int) -> None:
+    jobs, numbers, more = drawn
+    kinds = range(len(jobs[0]))
+
+    def launches(devices: list[int]) -> Any:
+        def ledger(count: Any) -> MemoryLedger:
+            return MemoryLedger({device: count(kind) for device, kind in enumerate(devices)})
+
+        made = [
+            Job(LaunchBytes(ledger(lambda k: job[k][1]), ledger(lambda k: job[k][2] - job[k][0])), 40, 1)  # noqa: B023
+            for job in jobs
+        ]
+        alive = ledger(lambda k: sum(jobs[number][k][0] for number in numbers))
+        try:
+            return first_fit({k: made[number] for k, number in enumerate(numbers)}, alive, most, limit)
+        except MemoryLimitError as error:
+            return error.least
+
+    found = launches([*kinds])
+    assert found == launches([*kinds, *more])
+    if isinstance(found, int):
+        assert limit is not None
+        assert found > limit
+        return
+    assert sorted(k for together, _ in found for k in together) == [*range(len(numbers))]
+    held = [sum(jobs[number][kind][0] for number in numbers) for kind in kinds]
+    for together, peak in found:
+        several = [jobs[numbers[k]] for k in together]
+        assert peak == max(held[kind] + sum(job[kind][1] for job in several) for kind in kinds)
+        assert limit is None or peak <= limit
+        held = [held[kind] + sum(job[kind][2] - job[kind][0] for job in several) for kind in kinds]
