@@ -198,9 +198,9 @@ class _Build(Lowering[_Made, _Cut]):
         scope, name = self.graph.scopes[carry], self.graph.operations[carry].ins[1]
         self._handed_on[carry] = self._inside(name, version.value, self._part(scope))
 
-    def end_form(self, output: int, name: str) -> DistType:
+    def end_form(self, output: int, name: str) -> tuple[DistType, tuple[Held, ...]]:
         given = self.types.get(output)
-        return given or self.propagation.output_type(name, self.versions[name][0].form)
+        return given or self.propagation.output_type(name, self.versions[name][0].form), ()
 
     def end(self, output: int, version: _Made) -> None:
         self._results[output] = version.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.program import Compute, Place, Value
@@ -11,8 +12,10 @@ from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.versions import ReadAt, Versions, nearest, reduced
 
+K = TypeVar("K", bound=Hashable)
 
-class Layouts(Versions[Hashable, Value, Value]):
+
+class PlacedVersions(Versions[K, Value, Value]):
     """The values of a program that are versions of arrays, each on its place.
 
     The version nearest to what is needed is moved. Partial sums are added where they are before anything leaves.
@@ -24,6 +27,26 @@ class Layouts(Versions[Hashable, Value, Value]):
     def __init__(self, builder: Builder) -> None:
         super().__init__()
         self.builder = builder
+
+    def means(self, version: Value, form: Value, windows: tuple[Held, ...]) -> bool:
+        return version.means(replace(form, windows=windows) if windows else form)
+
+    def origin(self, key: K, form: Value, usable: Sequence[Value], reading: ReadAt) -> Value:
+        plain = [version for version in usable if not version.windows]
+        source = plain[nearest(plain, form)]
+        leaves = source.place.devices != form.place.devices or form.windows
+        if leaves and source.type.partial:
+            total = replace(source, type=reduced(source.type, source.place.mesh))
+            self.versions[key].append(source := self.move(key, source, total, (), reading))
+        return source
+
+    def move(self, key: K, source: Value, form: Value, windows: tuple[Held, ...], reading: ReadAt) -> Value:
+        name = self.versions[key][0].name
+        return self.builder.moved_to(source, replace(form, name=name, windows=windows or form.windows))
+
+
+class Layouts(PlacedVersions[Hashable]):
+    """The layout versions of a program that is written operation by operation."""
 
     def begin(self, key: Hashable, value: Value) -> Value:
         """Add an input, the first layout version of an array."""
@@ -38,9 +61,7 @@ class Layouts(Versions[Hashable, Value, Value]):
 
     def needed(self, key: Hashable, target: Value) -> Value:
         """The layout version of an array that means `target`, moved from another version if there is none yet."""
-        if target.has_halos:
-            return self.read(key, replace(target, windows=()), target.windows)
-        return self.read(key, target)
+        return self.read(key, *tiles_and_halos(target))
 
     def add(
         self,
@@ -65,18 +86,7 @@ class Layouts(Versions[Hashable, Value, Value]):
         ins = tuple((formal, self.needed(key, target).name) for formal, key, target in reads)
         self.builder.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), kind, source))
 
-    def means(self, version: Value, form: Value, windows: tuple[Held, ...]) -> bool:
-        return version.means(replace(form, windows=windows) if windows else form)
 
-    def origin(self, key: Hashable, form: Value, usable: Sequence[Value], reading: ReadAt) -> Value:
-        plain = [version for version in usable if not version.windows]
-        source = plain[nearest(plain, form)]
-        leaves = source.place.devices != form.place.devices or form.windows
-        if leaves and source.type.partial:
-            total = replace(source, type=reduced(source.type, source.place.mesh))
-            self.versions[key].append(source := self.move(key, source, total, (), reading))
-        return source
-
-    def move(self, key: Hashable, source: Value, form: Value, windows: tuple[Held, ...], reading: ReadAt) -> Value:
-        name = self.versions[key][0].name
-        return self.builder.moved_to(source, replace(form, name=name, windows=windows or form.windows))
+def tiles_and_halos(layout: Value) -> tuple[Value, tuple[Held, ...]]:
+    """A layout without its halos, which tiles get when they are there, and these."""
+    return (replace(layout, windows=()), layout.windows) if layout.has_halos else (layout, ())

@@ -1,6 +1,7 @@
 """The walk over a graph whose cuts are decided: the layout versions that operations read, and the moves between them.
 
-Programs are made by it (`build`), and searches price schedules by it; they differ in what they note of a step.
+Programs of a schedule (`build`) and of grids (`gridded`) are made by it, and searches price schedules by it. They
+differ in what a layout is, and in what they note of a step.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Array, Graph
@@ -39,47 +40,44 @@ class Version:
     windows: tuple[Held, ...] = ()
 
 
-class OperandForms(Protocol):
-    """An operation as it is cut: the types of its operands, and for each read the halos; empty where none has any."""
+F_co = TypeVar("F_co", covariant=True)
+
+
+class OperandForms(Protocol[F_co]):
+    """An operation as it is cut: the forms of its operands, and for each read the halos; empty where none has any."""
 
     @property
-    def ins(self) -> tuple[DistType, ...]: ...
+    def ins(self) -> tuple[F_co, ...]: ...
 
     @property
     def windows(self) -> tuple[tuple[Held, ...], ...]: ...
 
 
-V = TypeVar("V", bound=Version)
-C = TypeVar("C", bound=OperandForms)
+A = TypeVar("A")
+F = TypeVar("F")
+C = TypeVar("C", bound=OperandForms[Any])
 
 
-@dataclass
-class Lowering(Versions[str, V, DistType], Generic[V, C]):
-    """A walk over all operations, in order. An array that is needed in another type is moved once for all its readers.
+class Walk(Versions[str, A, F], Generic[A, F, C]):
+    """A walk over all operations of a graph, in order.
+
+    An array that is needed in another layout is moved once for all its readers.
 
     Attributes:
-        propagation: the decided cuts.
-        sources: for an array and a needed type, the type of the version that is moved; where it names none, the first.
-        keep: for how many operations a version that was moved is kept; None: to the end.
+        ends_at_once: whether results end as soon as they are there: they may be held as summands, which are larger.
+        number: of the operation that is looked at.
     """
 
-    propagation: Propagation
-    sources: Mapping[tuple[str, DistType], DistType] | None
-    keep: int | None
+    ends_at_once: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.number = -1  # of the operation that is looked at
+        self.number = -1
 
     @property
+    @abstractmethod
     def graph(self) -> Graph:
         """The operations."""
-        return self.propagation.graph
-
-    @cached_property
-    def halos(self) -> Shared:
-        """The halos that operations share."""
-        return shared_halos(self.propagation)
 
     # ------------------------------------------------------------------------------- what is noted, step by step
 
@@ -88,31 +86,31 @@ class Lowering(Versions[str, V, DistType], Generic[V, C]):
         """An operation as it is cut; raises `ProgramError` if it cannot be."""
 
     @abstractmethod
-    def begin(self, array: Array) -> V:
+    def begin(self, array: Array) -> A:
         """An input of the graph."""
 
     @abstractmethod
-    def compute(self, number: int, cut: C, read: Sequence[V]) -> list[V]:
+    def compute(self, number: int, cut: C, read: Sequence[A]) -> list[A]:
         """An operation on versions of its operands; the first versions of its results."""
 
     @abstractmethod
-    def end_form(self, output: int, name: str) -> DistType:
-        """The type in which an output ends."""
+    def end_form(self, output: int, name: str) -> tuple[F, tuple[Held, ...]]:
+        """The form in which an output ends, and its halos."""
 
     @abstractmethod
-    def end(self, output: int, version: V) -> None:
+    def end(self, output: int, version: A) -> None:
         """An output of the graph."""
 
     @abstractmethod
-    def hand_on(self, carry: int, version: V) -> None:
+    def form_of(self, version: A) -> F:
+        """The form of a version, without its halos."""
+
+    @abstractmethod
+    def hand_on(self, carry: int, version: A) -> None:
         """The value of a `CARRY` at the end of a step."""
 
     def close(self, loop: int) -> None:  # a price needs no notice
         """A loop, whose operations are all done."""
-
-    def means(self, version: V, form: DistType, windows: tuple[Held, ...]) -> bool:
-        """Whether a version has the tiles of a type, with halos."""
-        return version.form == form and version.windows == windows
 
     # ------------------------------------------------------------------------------------------------- the walk
 
@@ -129,7 +127,7 @@ class Lowering(Versions[str, V, DistType], Generic[V, C]):
             made = self.compute(k, cut, self._operands(k, cut))
             for array, version in zip(operation.outs, made, strict=True):
                 self.versions[array.name] = [version]
-            if not operation.edge.leaves:  # as soon as it is there: it may be held as summands, which are larger
+            if self.ends_at_once and not operation.edge.leaves:
                 self._end(operation.outs, outputs, k)
             carries = graph.closing.get(k, ())
             for loop in graph.ending.get(k, ()):
@@ -137,29 +135,70 @@ class Lowering(Versions[str, V, DistType], Generic[V, C]):
                 self.close(loop)
                 self._end((graph.arrays[name] for name in graph.loops[loop].outs), outputs, k)
             self._hand_on((carry for carry in carries if graph.scopes[carry] not in graph.ending.get(k, ())), k)
-        self._end(graph.inputs, outputs, len(graph.operations))
+        rest = graph.inputs if self.ends_at_once else [graph.arrays[name] for name in graph.outputs]
+        self._end(rest, outputs, len(graph.operations))
 
     def _end(self, arrays: Iterable[Array], outputs: dict[str, list[int]], at: int) -> None:
         for array in arrays:
             for output in outputs.pop(array.name, ()):
-                form = self.end_form(output, array.name)
-                self.end(output, self.read(array.name, form, (), ReadAt(at, len(self.graph.operations))))
+                form, windows = self.end_form(output, array.name)
+                self.end(output, self.read(array.name, form, windows, ReadAt(at, len(self.graph.operations))))
 
     def _hand_on(self, carries: Iterable[int], at: int) -> None:
         for carry in carries:
             operation = self.graph.operations[carry]
-            form = self.versions[operation.outs[0].name][0].form
+            form = self.form_of(self.versions[operation.outs[0].name][0])
             self.hand_on(carry, self.read(operation.ins[1], form, (), ReadAt(at, at)))
 
-    def _operands(self, number: int, cut: C) -> list[V]:
+    def _operands(self, number: int, cut: C) -> list[A]:
         """The operands of an operation that are there before it, moved if they must be."""
         graph, operation = self.graph, self.graph.operations[number]
-        operands: list[V] = []
+        operands: list[A] = []
         for read, name in enumerate(operation.ins[: operation.edge.present]):
             reading = ReadAt(graph.begins_at(name, number), graph.held_until(number, read), number)
             windows = cut.windows[read] if cut.windows else ()
             operands.append(self.read(name, cut.ins[read], windows, reading))
         return operands
+
+
+V = TypeVar("V", bound=Version)
+L = TypeVar("L", bound=OperandForms[DistType])
+
+
+@dataclass
+class Lowering(Walk[V, DistType, L], Generic[V, L]):
+    """A walk over the operations of a schedule, all on one place.
+
+    Attributes:
+        propagation: the decided cuts.
+        sources: for an array and a needed type, the type of the version that is moved; where it names none, the first.
+        keep: for how many operations a version that was moved is kept; None: to the end.
+    """
+
+    propagation: Propagation
+    sources: Mapping[tuple[str, DistType], DistType] | None
+    keep: int | None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    @property
+    def graph(self) -> Graph:
+        """The operations."""
+        return self.propagation.graph
+
+    @cached_property
+    def halos(self) -> Shared:
+        """The halos that operations share."""
+        return shared_halos(self.propagation)
+
+    def means(self, version: V, form: DistType, windows: tuple[Held, ...]) -> bool:
+        """Whether a version has the tiles of a type, with halos."""
+        return version.form == form and version.windows == windows
+
+    def form_of(self, version: V) -> DistType:
+        """The type."""
+        return version.form
 
     def origin(self, key: str, form: DistType, usable: Sequence[V], reading: ReadAt) -> V:
         source = (self.sources or {}).get((key, form))

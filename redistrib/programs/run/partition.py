@@ -13,7 +13,7 @@ from redistrib.extras import need
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Program
-from redistrib.programs.lower.insert import partitioned
+from redistrib.programs.lower.gridded import partitioned
 from redistrib.programs.lower.padding import padded
 from redistrib.programs.schedule.blocks import in_blocks
 from redistrib.programs.schedule.options import PartitionOptions

@@ -168,9 +168,9 @@ class Walk(Lowering[PricedVersion, Option]):
     def hand_on(self, carry: int, version: PricedVersion) -> None:
         self.recorder.hand_on(version, self.graph.scopes[carry])
 
-    def end_form(self, output: int, name: str) -> DistType:
+    def end_form(self, output: int, name: str) -> tuple[DistType, tuple[Held, ...]]:
         given = self.problem.given.types.get(output)
-        return given or self.propagation.type_of(self.graph.arrays[name].shape, self.decisions.ends[output])
+        return given or self.propagation.type_of(self.graph.arrays[name].shape, self.decisions.ends[output]), ()
 
     def end(self, output: int, version: PricedVersion) -> None:
         version.kept()

@@ -24,8 +24,15 @@ from redistrib.programs.ir.program import Place, Program, Value
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.reference import run_by_rank, run_whole
 from redistrib.programs.lower.bind import MOST_CHOICES
-from redistrib.programs.lower.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
-from redistrib.programs.lower.layouts import Layouts
+from redistrib.programs.lower.gridded import (
+    GridLowering,
+    KernelStep,
+    _distinct_reads,
+    _kernels,
+    _left_behind,
+    _machine,
+    kernel_step,
+)
 from redistrib.programs.lower.versions import MovePlanner, distance
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bind_axes
 from redistrib.programs.schedule.options import PartitionOptions
@@ -155,10 +162,11 @@ def emitted(case: Case, bounds: Sequence[BoundKernel], planner: MovePlanner, mod
     options = PartitionOptions(
         None, case.options.get("inputs", {}), ends, case.options.get("root", False), case.options["dtype"], model
     )
-    made = Insertion(place, options, stands_for, Layouts(Builder(plan=planner)))
-    for kernel, bound, arrays in zip(kernels, bounds, _left_behind(kernels, stands_for, ends, written), strict=True):
-        made.add(kernel.name, bound, arrays)
-    return made.layouts.builder.unchecked(*(made.end(array, None) for array in ends)).received_bytes
+    outs, builder = _left_behind(kernels, stands_for, ends, written), Builder(plan=planner)
+    steps = [kernel_step(*each, stands_for, options) for each in zip(kernels, bounds, outs, strict=True)]
+    walk = GridLowering(builder, steps, place, options, dict.fromkeys(ends))
+    walk.run()
+    return builder.unchecked(*walk.results).received_bytes
 
 
 def least_received(case: Case, most: int, model: str = "exact") -> tuple[int, int] | None:
@@ -175,27 +183,32 @@ def one_by_one(case: Case) -> list[BoundKernel]:
     """Every operation bound so that its arrays, as the earlier ones left them, have least to move; else the first."""
     place, kernels, stands_for = program_place(case)
     options = PartitionOptions(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
-    made = Insertion(place, options, stands_for, Layouts(Builder(plan=MovePlanner("exact"))))
+    steps: list[KernelStep] = []
+    layouts: dict[str, list[Value]] = {}
 
     def apart(bound: BoundKernel) -> int:
         total = 0
         for formal, form in bound.group.reads.items():
             array = stands_for.get(formal, formal)
             wanted = Value(array, form, bound.place, options.dtype_of(array), bound.group.windows[formal])
-            versions = made.layouts.versions.get(array) or [options.start(wanted, place)]
+            versions = layouts.get(array) or [options.start(wanted, place)]
             total += min(distance(value, wanted) for value in versions)
         return total
 
     chosen = []
     for kernel in kernels:
-        latest = {array: versions[-1] for array, versions in made.layouts.versions.items()}
+        walk = GridLowering(Builder(plan=MovePlanner("exact")), steps, place, options, {})
+        walk.run()
+        layouts = walk.versions
+        latest = {array: versions[-1] for array, versions in layouts.items()}
         types = {array: value.type for array, value in latest.items() if value.place == place}
         ways = (
             list(bind_axes(kernel, place, types, 128))
             or list(bind_axes(kernel, bounds_of(kernel, place)[1][0].place, {}))[:1]
         )
         chosen.append(min(ways, key=apart))
-        made.add(kernel.name, chosen[-1], [access.array for nest in kernel.nests for access in nest.writes])
+        written = [access.array for nest in kernel.nests for access in nest.writes]
+        steps.append(kernel_step(kernel, chosen[-1], written, stands_for, options))
     return chosen
 
 
