@@ -63,7 +63,10 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "theory": ("theory", ("redistrib/theory", "tests/theory", PLANS, "tests/paper", "tests/laws")),
     "plans": ("plans", ("redistrib/plans", "tests/paper", PLANS, *files("tests/plans", "test_soundness.py"))),
-    "ir": ("programs/ir", ("redistrib/programs/ir", *files("tests/programs/ir"), PROGRAMS, "tests/docs/test_pages.py")),
+    "ir": (
+        "programs/ir",
+        ("redistrib/programs/ir", *files("tests/programs/ir"), PROGRAMS, OUTPUTS, "tests/docs/test_pages.py"),
+    ),
     "cost": ("cost", ("redistrib/cost", PLANS, *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
@@ -87,7 +90,14 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "rules": ("programs/rules", ("redistrib/programs/rules", PROGRAMS, *files("tests/programs/run"))),
     "run": (
         "programs/run",
-        ("redistrib/programs/run", PROGRAMS, *files("tests/programs/run"), *files("tests/jax", "test_jax_sample.py")),
+        (
+            "redistrib/programs/run",
+            PROGRAMS,
+            *files("tests/programs/run"),
+            *files("tests/jax", "test_jax_sample.py"),
+            "tests/mpi/test_mpi_program.py",
+            "tests/mpi/test_mpi_programs.py",
+        ),
     ),
     "launches": (
         "launches",

@@ -17,6 +17,7 @@ from redistrib.errors import CutError
 from redistrib.programs.ir.graph import Graph, Operation
 from redistrib.programs.ir.program import Loop
 from redistrib.programs.rules.inline import trace
+from redistrib.programs.rules.sums import sum_identity
 from redistrib.programs.schedule.schedule import Schedule
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
@@ -302,3 +303,18 @@ def test_a_schedule_of_partial_sums_is_refused_where_none_may_pass() -> None:
     why = "it has no linear groups 0"
     with pytest.raises(CutError, match=re.escape(f"operation 'mul': {why}")):
         rd.distribute(function, (x,), {"d": 4}, schedule=passing, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, "complex64"])
+def test_the_identity_of_a_sum_changes_no_bit(dtype: str) -> None:
+    zeros = jnp.asarray(
+        [complex(-0.0, -0.0), complex(0.0, -0.0), complex(-0.0, 0.0)] if dtype == "complex64" else [-0.0, 0.0]
+    )
+    values = jnp.concatenate([zeros, jnp.asarray([1, 3])]).astype(dtype)
+    identity = sum_identity(values.dtype)
+    assert identity.dtype == values.dtype
+    assert (
+        np.asarray(values + identity).tobytes()
+        == np.asarray(identity + values).tobytes()
+        == np.asarray(values).tobytes()
+    )
