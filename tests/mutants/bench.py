@@ -140,7 +140,16 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/uneven/test_types.py",
         ),
     ),
-    "show": ("programs/show", ("redistrib/programs/show", *files("tests/programs/show", "test_browser.py"))),
+    "show": (
+        "programs/show",
+        (
+            "redistrib/programs/show",
+            *files("tests/programs/show", "test_browser.py"),
+            OUTPUTS,
+            "tests/programs/search/test_use.py",
+            "tests/test_cli.py",
+        ),
+    ),
     "weights": ("weights", ("redistrib/weights", *files("tests/weights", "test_processes.py"), DISAGREEING)),
     "explain": (
         "explain",

@@ -23,7 +23,7 @@ from redistrib.programs.show.diagnose_command import returned
 from redistrib.programs.show.diagnosis import Diagnosis, Finding
 from redistrib.programs.show.diagnosis import _reshards as reshards
 from tests.messages import exactly
-from tests.programs.run import diagnosed
+from tests.programs.show import diagnosed
 
 ROOT = Path(__file__).parents[3]
 PAGE = Path(diagnosed.__file__).read_text().splitlines()
@@ -130,21 +130,21 @@ def test_shardings_of_hlo_are_types_over_prime_axes(attributes: str, says: str |
 
 
 def test_the_command_reads_a_function_of_a_module(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "tests.programs.run.diagnosed:hard", "--json"]) == 0
+    assert main(["diagnose", "tests.programs.show.diagnosed:hard", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"][0]["involuntary"]
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("tests.programs.run.diagnosed:gone", "'tests.programs.run.diagnosed' has no 'gone'"),
+        ("tests.programs.show.diagnosed:gone", "'tests.programs.show.diagnosed' has no 'gone'"),
         ("no_such_module:f", "'no_such_module:f' failed: ModuleNotFoundError"),
-        ("tests.programs.run.diagnosed", "it names no function; give module:function"),
+        ("tests.programs.show.diagnosed", "it names no function; give module:function"),
         (
-            "tests.programs.run.diagnosed:hard:twice",
+            "tests.programs.show.diagnosed:hard:twice",
             "hard:twice' failed: ModuleNotFoundError",
         ),
-        ("tests.programs.run.diagnosed:nothing", "it must return a jitted function and its arguments"),
+        ("tests.programs.show.diagnosed:nothing", "it must return a jitted function and its arguments"),
     ],
 )
 def test_the_command_without_a_function(target: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +154,7 @@ def test_the_command_without_a_function(target: str, says: str, capsys: pytest.C
 
 @pytest.mark.long
 def test_the_command_makes_virtual_devices() -> None:
-    code = [sys.executable, "-m", "redistrib", "diagnose", "tests.programs.run.diagnosed:hard", "--devices", "6"]
+    code = [sys.executable, "-m", "redistrib", "diagnose", "tests.programs.show.diagnosed:hard", "--devices", "6"]
     done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "INVOLUNTARY" in done.stdout
