@@ -21,7 +21,7 @@ from redistrib.programs.lower.arrays import Arrays
 from redistrib.programs.lower.bind import BindingProblem, bind
 from redistrib.programs.lower.layouts import PlacedVersions, tiles_and_halos
 from redistrib.programs.lower.versions import MovePlanner
-from redistrib.programs.lower.walk import Walk
+from redistrib.programs.lower.walk import GraphWalk
 from redistrib.programs.schedule.grids import BoundKernel, GriddedKernel, bindings, grid_of
 from redistrib.programs.schedule.options import PartitionOptions
 
@@ -173,7 +173,7 @@ def kernel_step(
     return KernelStep(kernel.name, bound, reads, tuple(made))
 
 
-class GridLowering(PlacedVersions[str], Walk[Value, Value, KernelStep]):
+class GridLowering(PlacedVersions[str], GraphWalk[Value, Value, KernelStep]):
     """A walk over kernels whose axes are chosen, which makes their program; outputs end after all of them.
 
     Args:

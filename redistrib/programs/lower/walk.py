@@ -58,7 +58,7 @@ F = TypeVar("F")
 C = TypeVar("C", bound=OperandForms[Any])
 
 
-class Walk(Versions[str, A, F], Generic[A, F, C]):
+class GraphWalk(Versions[str, A, F], Generic[A, F, C]):
     """A walk over all operations of a graph, in order.
 
     An array that is needed in another layout is moved once for all its readers.
@@ -166,7 +166,7 @@ L = TypeVar("L", bound=OperandForms[DistType])
 
 
 @dataclass
-class Lowering(Walk[V, DistType, L], Generic[V, L]):
+class Lowering(GraphWalk[V, DistType, L], Generic[V, L]):
     """A walk over the operations of a schedule, all on one place.
 
     Attributes:
