@@ -77,6 +77,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             PROGRAMS,
             *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
             "tests/reshard/test_reshard_jit.py",
+            "tests/reshard/test_device_sets.py",
+            "tests/reshard/test_memory_kinds.py",
             "tests/sets/test_users.py",
             "tests/test_backends.py",
         ),
