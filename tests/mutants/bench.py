@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,9 @@ TESTS = (
     "no:randomly",
     "-p",
     "no:cacheprovider",
-    "-m",
-    "not long and not exhaustive",
     "--hypothesis-seed=0",
 )
+MARKS = ("not long and not exhaustive", "long and not exhaustive")  # tests that take many seconds come last
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._seconds: dict[str, float] = {}
+        self._marks = MARKS[0]  # of the tests that run
+        self._seconds: dict[tuple[str, str], float] = {}
         self._passed: set[str] = set()
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
@@ -78,8 +79,8 @@ class Copy:
         without the mutant, in processor seconds. A test that failed by its time limit must fail a second time.
         """
         spent = 0.0
-        for path in tests:
-            fate = self._with(mutant, path, 30 + 4 * self._seconds.get(path, AT_FIRST))
+        for self._marks, path in product(MARKS, tests):
+            fate = self._with(mutant, path, 30 + 4 * self._seconds.get((self._marks, path), AT_FIRST))
             while fate.killed_by:
                 spent += fate.seconds
                 if fate.killed_by in ("time", "crash"):
@@ -97,12 +98,13 @@ class Copy:
 
     def _unharmed(self, path: str) -> float:
         """Processor seconds that a test file takes without a mutant."""
-        if path not in self._seconds:
+        key = self._marks, path
+        if key not in self._seconds:
             fate = self._run(path)
             if fate.killed_by:
                 sys.exit(f"{path} fails as it is: {fate.killed_by}")
-            self._seconds[path] = fate.seconds
-        return self._seconds[path]
+            self._seconds[key] = fate.seconds
+        return self._seconds[key]
 
     def _passes(self, test: str, path: str, again: bool) -> bool:
         """Whether a test passes without a mutant. `again` runs it even where it has passed before."""
@@ -127,7 +129,7 @@ class Copy:
     def _run(self, tests: str, limit: float = 7200.0) -> Fate:
         shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
         environment = {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        ended = watched.run([*TESTS, tests], self.folder, environment, limit, MEMORY)
+        ended = watched.run([*TESTS, "-m", self._marks, tests], self.folder, environment, limit, MEMORY)
         if ended.code is None:
             return Fate("time", ended.spent)
         failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _is_failure(line)]
