@@ -79,6 +79,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/reshard/test_reshard_jit.py",
             "tests/reshard/test_device_sets.py",
             "tests/reshard/test_memory_kinds.py",
+            "tests/reshard/test_copies.py",
             "tests/sets/test_users.py",
             "tests/test_backends.py",
         ),
