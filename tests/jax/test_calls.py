@@ -220,20 +220,20 @@ def test_processes_of_this_host_that_have_died() -> None:
 
 def test_of_two_errors_of_a_circle_the_first_that_is_written_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes see a circle at the same time, and one writes between a look and a write of the other."""
-    kept = Store()
+    store = Store()
     circle = [NumberedCall((0, 1), 0), NumberedCall((0, 2), 0)]
-    calls, others = (Calls(CoordinatorStore(kept), process) for process in (0, 1))
-    write = kept.key_value_set
+    calls, others = (Calls(CoordinatorStore(store), process) for process in (0, 1))
+    write = store.key_value_set
 
     def write_late(key: str, value: str, allow_overwrite: bool = False) -> None:
-        monkeypatch.setattr(kept, "key_value_set", write)
+        monkeypatch.setattr(store, "key_value_set", write)
         others._all_ended(circle[:1], CommunicatorError("of process 1"))
         write(key, value, allow_overwrite)
 
-    monkeypatch.setattr(kept, "key_value_set", write_late)
+    monkeypatch.setattr(store, "key_value_set", write_late)
     end = calls._all_ended(circle, CommunicatorError("of process 0"))
     assert str(end.problem) == "of process 1"
-    ends = [CallsEnd.from_json(value) for key, value in sorted(kept.values.items()) if "ends/" in key]
+    ends = [CallsEnd.from_json(value) for key, value in sorted(store.values.items()) if "ends/" in key]
     assert [str(each.problem) for each in ends] == ["of process 1"] * 2
 
 

@@ -64,12 +64,12 @@ def test_arrays_change_their_sharding_without_it(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(np.asarray(moved), np.asarray(array))
 
 
-@pytest.mark.parametrize("given", [None, lambda tiles: tiles])
+@pytest.mark.parametrize("placing", [None, lambda tiles: tiles])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, jnp.bfloat16])
-def test_copies_are_placed_without_it(monkeypatch: pytest.MonkeyPatch, dtype: Any, given: Any) -> None:
+def test_copies_are_placed_without_it(monkeypatch: pytest.MonkeyPatch, dtype: Any, placing: Any) -> None:
     array = matrix(dtype)
     fast = [rd.reshard(array, COLUMNS, via="copies") for _ in range(2)][1]
-    monkeypatch.setattr(private, "_batched_device_put", given)
+    monkeypatch.setattr(private, "_batched_device_put", placing)
     assert private.array_of_tiles([], fast.aval, COLUMNS, []) is None
     moved = rd.reshard(array, COLUMNS, via="copies")
     assert (moved.aval, moved.sharding, moved.committed) == (fast.aval, fast.sharding, fast.committed)

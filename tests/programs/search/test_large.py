@@ -288,7 +288,7 @@ def test_what_does_not_fit_is_said_at_once_with_the_smallest_that_was_found(monk
     def never(*_: Any) -> None:
         raise AssertionError("a search for what is proved not to be there")
 
-    monkeypatch.setattr(descent, "solved", never)
+    monkeypatch.setattr(descent._Descent, "run", never)
     with pytest.raises(MemoryLimitError, match=r"bytes are held at .* by every one") as caught:
         rd.search(models.block_step, args, MESH, state={"params": 0}, machine="tpu", limit=3, memory_limit=1000)
     assert caught.value.proved
