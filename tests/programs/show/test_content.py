@@ -162,6 +162,15 @@ def test_marks_and_names_of_dimensions_are_told_where_they_are_met() -> None:
         assert {*content_of(made).lines} & {MARKS, DIMENSIONS} == told
 
 
+def test_a_table_of_one_row_says_nothing_and_is_left_out() -> None:
+    args = jnp.ones((8, 8)), jnp.ones((8, 8))
+    one = rd.distribute(lambda x, w: x @ w, args, "d=2", schedule=[rd.along("d", {"x": 0})])
+    kinds, layers = content_of(one).summary
+    assert not kinds.rows and not layers.rows
+    kinds, layers = content_of(program()).summary
+    assert len(kinds.rows) > 1 and not layers.rows
+
+
 def test_a_tree_has_every_leaf_by_its_name() -> None:
     mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2])
     tree = {"layers": [{"w": jnp.ones((8, 8))} for _ in range(3)], "step": jnp.ones((2,))}

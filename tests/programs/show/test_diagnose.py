@@ -11,7 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import AxisType
 
 import redistrib as rd
 from redistrib.cli import main
@@ -182,6 +184,19 @@ def test_advice_has_the_names_and_axes_of_the_source() -> None:
         r"test_diagnose.py line \d+: cut `hidden` by P\('y', 'x'\) before it with rd.reshard: [\d.]+ (Ki)?B less",
         advice,
     )
+
+
+def test_the_mesh_is_that_of_the_arguments_though_it_is_small_and_another_is_named_inside() -> None:
+    devices = np.array(jax.devices()[:2])
+    mesh, inside = (jax.sharding.Mesh(devices, (name,), axis_types=(AxisType.Auto,)) for name in ("x", "other"))
+
+    def step(array: jax.Array) -> jax.Array:
+        array = jax.lax.with_sharding_constraint(jnp.sin(array), jax.sharding.NamedSharding(inside, jax.P("other")))
+        return jax.lax.with_sharding_constraint(array * 2, jax.sharding.NamedSharding(mesh, jax.P(None, "x"))) * 3
+
+    found = rd.diagnose(jax.jit(step), diagnosed.array(mesh, (8, 8), "x", None))
+    ((plan,),) = (finding.reshards for finding in found.findings)
+    assert repr(plan).startswith("<Plan [4{x}8, 8] on {x:2} -> [8, 4{x}8] on {x:2}: ")
 
 
 @pytest.mark.parametrize(
