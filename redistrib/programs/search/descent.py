@@ -113,6 +113,8 @@ class _Descent:
         fastest: the price and the schedule of the best, whether it fits or not.
         smallest: the bytes of the schedule that holds least.
         priced: the fastest schedule for which bytes had a price last.
+        dear: the highest price of a byte that was too low, and the lowest at which a schedule fitted.
+        moments: operations, by number, at which bytes have a price: a schedule had its peak there.
         complete: whether every axis was decided exactly.
         is_anew: whether axes were decided from nothing.
         is_fine: whether every operation is decided by itself.
@@ -130,6 +132,8 @@ class _Descent:
     fastest: tuple[float, Decisions] | None = None
     smallest: int | None = None
     priced: Decisions | None = None
+    dear: tuple[float, float] | None = None
+    moments: dict[int, None] = field(default_factory=dict)
     complete: bool = True
     spread: bool = False
     is_anew: bool = False
@@ -141,11 +145,11 @@ class _Descent:
 
     # ------------------------------------------------------------------------------------------ candidates
 
-    def _consider(self, decisions: Decisions) -> bool:
-        """Take a schedule where it is better than all before; whether it was."""
+    def _consider(self, decisions: Decisions, walk: Walk | None = None) -> bool:
+        """Take a schedule, whose walk may be known, where it is better than all before; whether it was."""
         if self.best is not None and decisions.are(self.best.result.decisions):
             return False
-        problem, walk = self.problem, self._promising(self.problem, decisions)
+        problem, walk = self.problem, self._promising(self.problem, decisions, walk)
         if walk is None:
             return False
         if is_spread(problem, decisions) > self.spread:
@@ -167,9 +171,9 @@ class _Descent:
         self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 
-    def _promising(self, problem: SearchProblem, decisions: Decisions) -> Walk | None:
+    def _promising(self, problem: SearchProblem, decisions: Decisions, walk: Walk | None = None) -> Walk | None:
         """The walk over a schedule that may be better than all before; None where none is."""
-        spread, walk = is_spread(problem, decisions), walked(problem, decisions)
+        spread, walk = is_spread(problem, decisions), walk or walked(problem, decisions)
         is_better = spread > self.spread or (spread == self.spread and self._is_better(walk.least_price))
         return walk if is_better else None
 
@@ -254,15 +258,12 @@ class _Descent:
         self, turn: tuple[str, ...], keep: int | None, weights: tuple[float, float], deadline: Deadline
     ) -> bool:
         """Decide axes anew, all others as in the best schedule; whether that was better."""
-        if self.best is not None:
-            decisions = self.best.result.decisions
-        elif self.fastest is not None:
-            decisions = self.fastest[1]
-        else:
+        start = self.fastest if self.best is None else (self.best.price, self.best.result.decisions)
+        if start is None:
             return False
         self.report_progress(f"axis {' and '.join(turn)}")
         problem = replace(self.problem, weights=replace(self.problem.weights, moves=weights))
-        axes_problem, solution = self._solved(problem, decisions.kept(keep), turn, deadline)
+        axes_problem, solution = self._solved(problem, start[1].kept(keep), turn, deadline)
         return solution.choice is not None and self._consider(axes_problem.chosen(solution.choice))
 
     def _solved(
@@ -296,44 +297,44 @@ class _Descent:
         price, decisions = self.fastest
         if self.best is not None and self.best.price <= price * (1 + BETTER):
             return False
-        self.priced, better = decisions, False
-        decisions = decisions.kept(KEPT)
-        evaluation = walked(self.problem, decisions).evaluation()
-        moments = {evaluation.moment: None}
-        multiplier = CHEAPEST * price / max(1, evaluation.memory)
-        dear = cheap = 0.0
-        steps, halvings = STEPS, HALVINGS
+        self.priced, before, decisions = decisions, self.best, decisions.kept(KEPT)
+        _, memory = self._weighed(decisions)
+        cheap, multiplier = self.dear or (0.0, CHEAPEST * price / max(1, memory))
+        dear, steps, halvings = 0.0, STEPS, HALVINGS
         while steps and halvings:
-            decisions, memory, is_better = self._priced(decisions, moments, multiplier, deadline)
-            better, fits = is_better or better, memory <= self.most
-            dear, cheap = (multiplier, cheap) if fits else (dear, multiplier)
+            decisions, memory = self._priced(decisions, multiplier, deadline)
+            dear, cheap = (multiplier, cheap) if memory <= self.most else (dear, multiplier)
             steps, halvings = (steps, halvings - 1) if dear else (steps - 1, halvings)
             multiplier = multiplier * STEEP if not dear else math.sqrt(cheap * dear) if cheap else dear / STEEP
-        return better
+        self.dear = (cheap, dear) if dear else None
+        return self.best is not before
 
-    def _priced(
-        self, decisions: Decisions, moments: dict[int, None], multiplier: float, deadline: Deadline
-    ) -> tuple[Decisions, int, bool]:
-        """The decisions where bytes at some moments have a price, to which the moment of the peak is added; the bytes
-        that they hold; and whether a better schedule was found."""
+    def _priced(self, decisions: Decisions, multiplier: float, deadline: Deadline) -> tuple[Decisions, int]:
+        """The decisions where bytes have a price, which are taken where they are better, and the bytes they hold."""
         self.report_progress(f"memory, {multiplier:.3g} a byte")
-        weights = replace(self.problem.weights, memory=dict.fromkeys(moments, multiplier / len(moments)))
+        weights = replace(self.problem.weights, memory=dict.fromkeys(self.moments, multiplier / len(self.moments)))
         decisions = self._settled(replace(self.problem, weights=weights), decisions, self.problem.axes, deadline)
-        evaluation = walked(self.problem, decisions).evaluation()
-        moments[evaluation.moment] = None
-        better = [self._consider(decisions.kept(keep)) for keep in (KEPT, None)]
-        return decisions, evaluation.memory, any(better)
+        walk, memory = self._weighed(decisions)
+        self._consider(decisions, walk)
+        self._consider(decisions.kept(None))
+        return decisions, memory
+
+    def _weighed(self, decisions: Decisions) -> tuple[Walk, int]:
+        """The walk over a schedule, and the bytes that it holds; from now on those at its peak have a price."""
+        walk = walked(self.problem, decisions)
+        evaluation = walk.evaluation()
+        self.moments[evaluation.moment] = None
+        return walk, evaluation.memory
 
     def shrink(self, deadline: Deadline) -> None:
         """Look for a schedule that holds least, whatever it takes."""
         if self.fastest is None:
             return
         price, decisions = self.fastest[0], self.fastest[1].kept(KEPT)
-        evaluation = walked(self.problem, decisions).evaluation()
-        moments, least = {evaluation.moment: None}, evaluation.memory
+        _, least = self._weighed(decisions)
         dearest = CHEAPEST * STEEP ** (STEPS - 1) * price / max(1, least)
         while True:
-            decisions, memory, _ = self._priced(decisions, moments, dearest, deadline)
+            decisions, memory = self._priced(decisions, dearest, deadline)
             if memory >= least:
                 return
             least = memory
