@@ -29,7 +29,7 @@ CONVERSIONS = (
 )
 HIDDEN = ((1.0, 1.0), (0.1, 1.0), (0.1, 0.3), (4.0, 4.0))  # factors of the seconds of moves that wait for nothing, and
 # of others, tried in turn with overlap: sums of prices do not say which moves are hidden
-TURNED = 100  # decisions turned to another option since the last that was better: each is a walk over the program
+TURNED = 100  # decisions turned to another option since the last that was better: each may be a walk over the program
 WEIGHTS = (0.0, 0.25, 1.0, 4.0)  # factors of the seconds of moves beside operations, for each of which a bound is found
 
 # ---------------------------------------------------------------------------------------------- the price of a byte

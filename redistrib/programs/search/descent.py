@@ -383,18 +383,18 @@ class _Descent:
                     if option == choice[node]:
                         continue
                     alone = (*choice[:node], option, *choice[node + 1 :]) if self.is_fine else None
-                    for other in (alone, runner_up(tables, choice, node, [option])):
-                        if other is None or self._is_hopeless(axes_problem.choices, other):
-                            continue
-                        if self._consider(axes_problem.chosen(other)):
-                            choice, better, tried = other, True, 0
+                    for other in filter(None, (alone, runner_up(tables, choice, node, [option]))):
                         tried += 1
+                        is_hopeless = self._is_hopeless(axes_problem.choices, other)
+                        if not is_hopeless and self._consider(axes_problem.chosen(other)):
+                            choice, better, tried = other, True, 0
                 if tried >= TURNED:
                     return better
         return better
 
     def _is_hopeless(self, choices: ChoiceGraph, choice: Sequence[int]) -> bool:
-        """Whether operations, or moves, alone take as long as the best schedule."""
+        """Whether operations and moves take as long as the best schedule; with overlap, whether either alone does."""
+        price, ties = choices.price(choice), self.problem.weights.ties * (self.problem.facts.floor or 1.0)
         computing = sum(node.prices[taken] for node, taken in zip(choices.nodes, choice, strict=True))
-        longer = max(computing * (1 - self.problem.weights.ties), choices.price(choice) - computing)
+        longer = max(computing - ties, price - computing) if self.problem.overlap else price - ties
         return self.best is not None and longer * (1 - BETTER) >= self.best.price
