@@ -80,7 +80,7 @@ class Operation:
         """Of the nest."""
         return self.nest.name
 
-    @property
+    @cached_property
     def record(self) -> Record:
         """What is known of the operation besides its nest."""
         return self.nest.record or record_of(self.kind)

@@ -109,7 +109,7 @@ class Equation:
         """Name of the primitive, or of the called function."""
         return self.called or str(self.primitive.name)
 
-    @property
+    @cached_property
     def record(self) -> Record:
         """What is known of the primitive besides its rule."""
         return record_of(self.kind)
