@@ -21,7 +21,7 @@ from redistrib import __version__
 from redistrib.cli_options import add_machine, add_problem
 from redistrib.completion import SHELLS, script
 from redistrib.errors import MissingPackageError, RedistribError
-from redistrib.extras import PROGRAMS, lacks_programs, to_install
+from redistrib.extras import PROGRAMS, lacks_programs, quiet_xla, to_install
 from redistrib.report import LINES, lines_shown, writing
 
 PIPE_CLOSED = 128 + 13  # the exit code that a shell reports when SIGPIPE ends a process
@@ -300,6 +300,7 @@ def _loaded_or_planned(options: argparse.Namespace, load: Callable[..., Any], ki
 
 
 def _diagnose(options: argparse.Namespace) -> int:
+    quiet_xla()
     from redistrib.programs.show.diagnose_command import diagnosed
 
     diagnosis = diagnosed(options.target, options.devices)
@@ -308,6 +309,7 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
+    quiet_xla()
     from redistrib.lang.mesh import Mesh
     from redistrib.programs.search.entry import search
     from redistrib.programs.show.search_command import numbers, to_search

@@ -10,7 +10,6 @@ own reshard moves the same arrays for comparison. Every element of every tile is
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redistrib.errors import MissingPackageError
-from redistrib.extras import need, to_install
+from redistrib.extras import need, quiet_xla, to_install
 from redistrib.plans.plan import Plan
 from redistrib.report import Printed, counted, rendered
 
@@ -202,7 +201,7 @@ def run(progress: bool = True) -> DemoResult:
     Args:
         progress: whether to print the call and show progress bars.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers
+    quiet_xla()
     need("jax")
 
     from redistrib.explain.profiling.compare import virtual_cpu_devices

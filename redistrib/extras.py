@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -56,3 +57,11 @@ def need(module: str, feature: str = "this") -> None:
         if error.name != module:  # it is installed, and something that it needs is not
             raise
         raise MissingPackageError(module, to_install(module), feature) from None
+
+
+def quiet_xla() -> None:
+    """Have XLA log errors alone, unless the environment says otherwise; it reads that when JAX is imported.
+
+    Commands call this: they tell themselves of the cases that XLA would warn of.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from redistrib.errors import ProgramError
@@ -27,7 +26,6 @@ def diagnosed(target: str, devices: int | None) -> Diagnosis:
 
 def returned(target: str, devices: int | None) -> tuple[Any, ...]:
     """The return value of a function of a module: a function and its arguments; see `diagnosed`."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the table has the cases that XLA would warn of
     if devices is not None:
         virtual_cpu_devices(devices)
     if not target.rpartition(":")[0]:

@@ -160,6 +160,7 @@ def test_the_command_makes_virtual_devices() -> None:
     done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "INVOLUNTARY" in done.stdout
+    assert done.stderr == ""  # XLA would warn of the same
 
 
 def test_what_cannot_be_diagnosed() -> None:
