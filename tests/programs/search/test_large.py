@@ -23,7 +23,7 @@ from redistrib.programs.search import moves as moves_module
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.axis_prices import AxisPrices
 from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.constants import STRIDE
+from redistrib.programs.search.constants import STEEP, STRIDE
 from redistrib.programs.search.deadline import Deadline
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.descent import searched
@@ -293,6 +293,14 @@ def test_what_does_not_fit_is_said_at_once_with_the_smallest_that_was_found(monk
         rd.search(models.block_step, args, MESH, state={"params": 0}, machine="tpu", limit=3, memory_limit=1000)
     assert caught.value.proved
     assert 1000 < caught.value.least < math.inf
+
+
+def test_where_each_operation_is_decided_bytes_begin_with_the_price_that_was_come_to_for_classes() -> None:
+    lines: list[str] = []
+    searched(problem(1), "p", 4_800_000, report_progress=lines.append)
+    prices = [float(line.split()[1]) for line in lines if line.startswith("memory, ")]
+    assert len(prices) > 6  # bytes have a price again
+    assert sum(price < STEEP * prices[0] for price in prices) == 1
 
 
 def test_it_stops_when_the_time_is_up() -> None:
