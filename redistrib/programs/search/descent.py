@@ -113,7 +113,7 @@ class _Descent:
         fastest: the price and the schedule of the best, whether it fits or not.
         smallest: the bytes of the schedule that holds least.
         priced: the fastest schedule for which bytes had a price last.
-        dear: the highest price of a byte that was too low, and the lowest at which a schedule fitted.
+        bracket: the highest price of a byte that was too low, and the lowest at which a schedule fitted.
         moments: operations, by number, at which bytes have a price: a schedule had its peak there.
         complete: whether every axis was decided exactly.
         is_anew: whether axes were decided from nothing.
@@ -132,7 +132,7 @@ class _Descent:
     fastest: tuple[float, Decisions] | None = None
     smallest: int | None = None
     priced: Decisions | None = None
-    dear: tuple[float, float] | None = None
+    bracket: tuple[float, float] | None = None
     moments: dict[int, None] = field(default_factory=dict)
     complete: bool = True
     spread: bool = False
@@ -146,7 +146,7 @@ class _Descent:
     # ------------------------------------------------------------------------------------------ candidates
 
     def _consider(self, decisions: Decisions, walk: Walk | None = None) -> bool:
-        """Take a schedule, whose walk may be known, where it is better than all before; whether it was."""
+        """Take a schedule where it is better than all before; whether it was. `walk` is over it, if there is one."""
         if self.best is not None and decisions.are(self.best.result.decisions):
             return False
         problem, walk = self.problem, self._promising(self.problem, decisions, walk)
@@ -173,7 +173,7 @@ class _Descent:
 
     def _promising(self, problem: SearchProblem, decisions: Decisions, walk: Walk | None = None) -> Walk | None:
         """The walk over a schedule that may be better than all before; None where none is."""
-        spread, walk = is_spread(problem, decisions), walk or walked(problem, decisions)
+        spread, walk = is_spread(problem, decisions), walked(problem, decisions) if walk is None else walk
         is_better = spread > self.spread or (spread == self.spread and self._is_better(walk.least_price))
         return walk if is_better else None
 
@@ -258,12 +258,12 @@ class _Descent:
         self, turn: tuple[str, ...], keep: int | None, weights: tuple[float, float], deadline: Deadline
     ) -> bool:
         """Decide axes anew, all others as in the best schedule; whether that was better."""
-        start = self.fastest if self.best is None else (self.best.price, self.best.result.decisions)
-        if start is None:
+        decisions = self.best.result.decisions if self.best is not None else self.fastest and self.fastest[1]
+        if decisions is None:
             return False
         self.report_progress(f"axis {' and '.join(turn)}")
         problem = replace(self.problem, weights=replace(self.problem.weights, moves=weights))
-        axes_problem, solution = self._solved(problem, start[1].kept(keep), turn, deadline)
+        axes_problem, solution = self._solved(problem, decisions.kept(keep), turn, deadline)
         return solution.choice is not None and self._consider(axes_problem.chosen(solution.choice))
 
     def _solved(
@@ -299,14 +299,14 @@ class _Descent:
             return False
         self.priced, before, decisions = decisions, self.best, decisions.kept(KEPT)
         _, memory = self._weighed(decisions)
-        cheap, multiplier = self.dear or (0.0, CHEAPEST * price / max(1, memory))
+        cheap, multiplier = self.bracket or (0.0, CHEAPEST * price / max(1, memory))
         dear, steps, halvings = 0.0, STEPS, HALVINGS
         while steps and halvings:
             decisions, memory = self._priced(decisions, multiplier, deadline)
             dear, cheap = (multiplier, cheap) if memory <= self.most else (dear, multiplier)
             steps, halvings = (steps, halvings - 1) if dear else (steps - 1, halvings)
             multiplier = multiplier * STEEP if not dear else math.sqrt(cheap * dear) if cheap else dear / STEEP
-        self.dear = (cheap, dear) if dear else None
+        self.bracket = (cheap, dear) if dear else None
         return self.best is not before
 
     def _priced(self, decisions: Decisions, multiplier: float, deadline: Deadline) -> tuple[Decisions, int]:
