@@ -87,7 +87,7 @@ class Cache(Generic[Value]):
 
     def __init__(self, limit: int, missed: Callable[[], None] | None = None) -> None:
         self.limit, self._missed = limit, missed
-        self._entries: OrderedDict[Hashable, Value] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Value]] = OrderedDict()
         self._hits = self._misses = 0
         self._lock = threading.RLock()
         _CACHES.add(self)
@@ -98,14 +98,15 @@ class Cache(Generic[Value]):
         The lock is not held while `make` runs, so two threads may make the same entry.
         """
         with self._lock:
-            if key in self._entries:
+            entry = self._entries.pop(key, None)  # one comparison of keys, which may take long
+            if entry is not None:
                 self._hits += 1
-                self._entries.move_to_end(key)
-                return self._entries[key]
+                self._entries[key] = entry
+                return entry[0]
         value = make()
         with self._lock:
             self._misses += 1
-            self._entries[key] = value
+            self._entries[key] = (value,)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)
         if self._missed is not None:

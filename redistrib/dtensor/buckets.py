@@ -36,9 +36,10 @@ class Bucket:
         results: list[torch.Tensor | None] = []
         with torch.no_grad():
             for plan, move, local in zip(self._plans, self._moves, locals_, strict=True):
-                result = torch.empty(plan.after.box(self._device).size, dtype=torch_dtype(plan.dtype), device=device)
+                dtype = torch_dtype(plan.dtype)
+                result = torch.empty(plan.after.box(self._device).size, dtype=dtype, device=device)
                 results.append(None if plan.after.nowhere[self._device] else result)
-                source, target = source_words(local, plan.itemsize, device), words(result)
+                source, target = source_words(local, dtype, device), words(result)
                 memories.append({"source": source, "target": target, **move.between(target)})
             finish(self._bucket.run(memories, lambda n: torch.empty(n, dtype=torch.uint8, device=device), links))
         return results

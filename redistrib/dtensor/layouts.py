@@ -129,7 +129,7 @@ class RedistributeSpec:
         """PyTorch's spec of the results."""
         return spec_for(self.target.mesh, self.target.placements, self.shape, self.strides, self.dtype)
 
-    @property
+    @cached_property
     def planned_dtype(self) -> torch.dtype:
         """The element type in plans: bytes where plans do not know the type."""
         return torch.uint8 if not can_plan(self.dtype) and self.dtype.itemsize == 1 else self.dtype

@@ -6,8 +6,9 @@ rest of the move is a second plan. Placements that plans do not know move by DTe
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -160,7 +161,8 @@ class PreparedRedistribute:
         self._ready: Channel | None = None  # of the ranks that have prepared it
         self.problem: RedistribError | None = None
         self._planned: list[Planned | Reduce] | None = []  # as `steps_of`
-        self._steps: list[Reduce | tuple[Channel, TorchExecutor]] = []  # those in which this rank takes part
+        self._steps: list[Reduce | Callable[..., torch.Tensor]] = []  # those in which this rank takes part
+        self._inner: list[Channel] = []  # of the plans that only some ranks run
         self.result_spec = spec.result_spec
         self._divisor = 1
         self._source_shape = spec.local_shape(spec.source)
@@ -195,24 +197,30 @@ class PreparedRedistribute:
 
     def _prepare(self, channel: Channel) -> None:
         """Create the executors; collective, after all ranks have agreed."""
-        self._steps = []
+        self._steps, self._inner = [], []
         for step in self._planned or ():
             if isinstance(step, Reduce):
                 self._steps.append(step)
-            elif step.plan.before != step.plan.after and dist.get_rank() in step.members:
-                inner = channel if step.members == channel.members else channel_of(step.members)
-                with self._call_on(inner, channel):
-                    self._steps.append((inner, TorchExecutor(step.plan, inner.links)))
+            elif step.plan.before == step.plan.after or dist.get_rank() not in step.members:
+                continue
+            elif step.members == channel.members:
+                self._steps.append(TorchExecutor(step.plan, channel.links).moved)
+            else:
+                inner = channel_of(step.members)
+                with inner.call(self.call):
+                    executor = TorchExecutor(step.plan, inner.links)
+                self._inner.append(inner)
+                self._steps.append(partial(self._moved_by_some, inner, executor))
         self._ready = channel
 
     def _is_stale(self) -> bool:
         """Whether the process group of a plan that some ranks run has ended with an error."""
-        inner = (step[0] for step in self._steps if not isinstance(step, Reduce) and step[0] is not self._ready)
-        return any(channel_of(channel.members) is not channel for channel in inner)
+        return any(channel_of(channel.members) is not channel for channel in self._inner)
 
-    def _call_on(self, inner: Channel, channel: Channel) -> AbstractContextManager[Any]:
-        """The call on the channel of a plan, within that on the channel of the move, which may be the same."""
-        return nullcontext() if inner is channel else inner.call(self.call)
+    def _moved_by_some(self, inner: Channel, executor: TorchExecutor, *arguments: Any) -> torch.Tensor:
+        """As `executor.moved`, in a call of the ranks of its plan within that of all ranks of the move."""
+        with inner.call(self.call):
+            return executor.moved(*arguments)
 
     def __call__(self, local: torch.Tensor, source: Any, check: bool | None = None) -> torch.Tensor:
         """The local tensor after the move, from the local tensor before it.
@@ -229,7 +237,9 @@ class PreparedRedistribute:
             return local.new_empty(0)
         if self._simulated:
             return self.by_dtensor(local, source)
-        channel = channel_of(self.spec.members)
+        channel = self._ready
+        if channel is None or not channel.is_open():
+            channel = channel_of(self.spec.members)
         compares = True if check else check is None and not channel.knows(self.call)
         with channel.call(self.call, compares):
             problem = self.wrong(local)
@@ -237,13 +247,13 @@ class PreparedRedistribute:
                 channel.agree(self.call, problem)
             elif problem is not None:
                 raise channel.refuse_here(problem)
-            if self._ready is not channel or self._is_stale():
+            if self._ready is not channel or (self._inner and self._is_stale()):
                 self._prepare(channel)
             if self._planned is None:
                 channel.links.gate()  # DTensor's messages carry no tag
                 return self.by_dtensor(local, source)
-            result = self._moved(local.view(self.spec.planned_dtype), source.mesh, channel)
-        result = result.view(self.spec.dtype)
+            result = self._moved(_viewed(local, self.spec.planned_dtype), source.mesh, channel)
+        result = _viewed(result, self.spec.dtype)
         return self.spec.in_order(result) if self.has_target else result
 
     def by_dtensor(self, local: torch.Tensor, source: Any) -> torch.Tensor:
@@ -270,9 +280,7 @@ class PreparedRedistribute:
                     groups = [mesh.get_group(k) for k in step.dims]
                     current = reduce_over(groups, current, reduction_of(self.spec.source.placements))
             else:
-                inner, executor = step
-                with self._call_on(inner, channel):
-                    current = executor.moved(current, None, local.device)
+                current = step(current, None, local.device)
         if self._divisor != 1 and current is not None:
             exact = current.is_floating_point() or current.is_complex()
             current = current / self._divisor if exact else current // self._divisor
@@ -283,6 +291,10 @@ class PreparedRedistribute:
         if not self._steps:  # the result shares no memory with the source
             current = current.clone(memory_format=torch.contiguous_format)
         return current if current.shape == self.target_shape else current.reshape(self.target_shape)
+
+
+def _viewed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 # The most recently used moves; a model's state has a few dozen specs.

@@ -35,6 +35,8 @@ class RankMove:
         self.staging = max((runner.scratch for runner in runners), default=0)
         self.scratch_bytes = self.staging * memory.word + sum(runner.beside for runner in runners)
         self.middle_bytes = sum(plan.middle)
+        sizes = zip(MIDDLE, plan.middle, strict=True)
+        self._middle = {name: nbytes // memory.word for name, nbytes in sizes if nbytes}
         self.sent_bytes = sum(stage.sent_bytes for stage in plan.stages)
         self.received_bytes = sum(stage.received_bytes for stage in plan.stages)
         self._last: Copy | None = None
@@ -44,9 +46,8 @@ class RankMove:
 
     def between(self, like: Buffer, shared: Container[Name] = ()) -> dict[Name, Buffer]:
         """New memory for the tiles between source and target that no other rank writes, beside a buffer."""
-        sizes = zip(MIDDLE, self.plan.middle, strict=True)
-        empty = {name: nbytes // self.memory.word for name, nbytes in sizes if nbytes and name not in shared}
-        return {name: self.memory.empty(words, like) for name, words in empty.items()}
+        empty = self.memory.empty
+        return {name: empty(words, like) for name, words in self._middle.items() if name not in shared}
 
     def run(self, memory: Mapping[Name, Buffer], staging: Buffer) -> Iterator[Pending]:
         """Run the stages; yields what to wait for.

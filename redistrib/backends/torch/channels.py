@@ -198,22 +198,13 @@ class Channel:
         """Whether the present call, or else the last one, ends with the error of a verdict."""
         return self._refused is not None and self._number > self._refused.after
 
-    @contextmanager
-    def call(self, call: GroupCall, compares: bool = False) -> Iterator[Channel]:
+    def call(self, call: GroupCall, compares: bool = False) -> OpenCall:
         """A call, from its beginning to its end; arguments and errors as those of `begin`.
 
         Raises:
             RedistribError: also if the call fails on a rank, in a message or in anything else.
         """
-        try:
-            self.begin(call, compares)
-            yield self
-        except RedistribError:
-            raise
-        except Exception as error:
-            raise self.explain(error) from error
-        finally:
-            self.end()
+        return OpenCall(self, call, compares)
 
     def begin(self, call: GroupCall, compares: bool = False) -> None:
         """Begin a call.
@@ -360,6 +351,30 @@ class Channel:
                 return []
             values.append(value)
         return values
+
+
+class OpenCall:
+    """A call on a channel, as a context; a generator would take as long as a small move."""
+
+    __slots__ = ("_call", "_channel", "_compares")
+
+    def __init__(self, channel: Channel, call: GroupCall, compares: bool) -> None:
+        self._channel, self._call, self._compares = channel, call, compares
+
+    def __enter__(self) -> Channel:
+        try:
+            self._channel.begin(self._call, self._compares)
+        except BaseException as error:
+            self.__exit__(type(error), error)
+            raise
+        return self._channel
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: Any) -> None:
+        try:
+            if isinstance(error, Exception) and not isinstance(error, RedistribError):
+                raise self._channel.explain(error) from error
+        finally:
+            self._channel.end()
 
 
 def _after(history: int, digest: int) -> int:

@@ -16,8 +16,9 @@ _OF_NAME: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES
 _OF_NAME["complex32"] = torch.complex32
 _NAME_OF = {dtype: name for name, dtype in _OF_NAME.items()}
 
-# Types that gloo and NCCL both send, by bytes per element. Copies preserve the bits, of float16 too; gloo sends no
-# integers of 2 bytes.
+# Types that gloo and NCCL both send, and those in whose place others of so many bytes per element go. Copies preserve
+# the bits, of floats too; gloo sends no integers of 2 bytes.
+_SENT = {torch.int8, torch.uint8, torch.float16, torch.int32, torch.float32, torch.int64, torch.float64}
 _WORDS = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
@@ -50,9 +51,9 @@ def name_of(dtype: torch.dtype) -> str:
         raise DtypeError(str(dtype)) from None
 
 
-def word_of(itemsize: int) -> torch.dtype:
-    """The element type in which elements of so many bytes are copied and sent."""
-    return _WORDS[itemsize]
+def word_of(dtype: torch.dtype) -> torch.dtype:
+    """The element type in which elements of a type are copied and sent."""
+    return dtype if dtype in _SENT else _WORDS[dtype.itemsize]
 
 
 def word_bytes(itemsize: int) -> int:
@@ -63,17 +64,21 @@ def word_bytes(itemsize: int) -> int:
 def words(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor as a flat tensor of words over the same memory."""
     flat = tensor.reshape(-1)
-    word = word_of(tensor.element_size())
+    word = word_of(flat.dtype)
+    if flat.dtype == word:
+        return flat
     if not flat.numel():  # a stride of 0, as of an empty NumPy array, allows no view
         return flat.new_empty(0, dtype=word)
-    return flat if flat.dtype == word else flat.view(word)
+    return flat.view(word)
 
 
-def source_words(x: torch.Tensor | None, itemsize: int, device: torch.device) -> torch.Tensor:
-    """The words of a tensor, copied only if its elements do not lie in memory as they are; none of None."""
+def source_words(x: torch.Tensor | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The words of a tensor of a type, copied only if its elements do not lie in memory as they are; none of None.
+
+    It is asked where nothing is recorded for gradients.
+    """
     if x is None:
-        return torch.empty(0, dtype=word_of(itemsize), device=device)
-    x = x.detach()
+        return torch.empty(0, dtype=word_of(dtype), device=device)
     if x.is_conj() or x.is_neg():
         x = x.resolve_conj().resolve_neg()
     return words(x.contiguous())

@@ -102,7 +102,7 @@ class TorchExecutor:
         """
         self.plan, self._links, self._call = plan, links, call
         self.dtype = torch_dtype(plan.dtype)
-        self._word = word_of(plan.itemsize)
+        self._word = word_of(self.dtype)
         before, after = (end.box(links.rank) for end in (plan.before, plan.after))
         self._has_source, self._has_target = (not end.nowhere[links.rank] for end in (plan.before, plan.after))
         self._source_shape, self._target_shape = before.size, after.size
@@ -159,7 +159,7 @@ class TorchExecutor:
         if out is None:
             out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
         target = words(out)
-        memory = {"source": source_words(x, self.plan.itemsize, device), "target": target, **self._move.between(target)}
+        memory = {"source": source_words(x, self.dtype, device), "target": target, **self._move.between(target)}
         finish(self._move.run(memory, self._staging_on(device)))
         return out
 

@@ -24,13 +24,19 @@ def _runs_of_words(runs: Strided, word: int) -> Callable[[torch.Tensor], torch.T
     return lambda flat: flat.as_strided(shape, strides, flat.storage_offset() + offset)
 
 
+def _words_end_to_end(runs: Strided, word: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The view of contiguous runs inside a flat tensor of words of so many bytes, as one line."""
+    first, count = runs.offset // word, runs.nbytes // word
+    return lambda flat: flat if flat.numel() == count else flat[first : first + count]
+
+
 class TensorMemory:
     """The `RankMemory` of tensors of one element type, on any device."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.word = word_bytes(dtype.itemsize)
         self._host, self._dtype = HostMemory(dtype), torch_dtype(dtype.name)
-        self._word_type = word_of(dtype.itemsize)
+        self._word_type = word_of(self._dtype)
 
     def empty(self, words: int, like: torch.Tensor) -> torch.Tensor:
         return torch.empty(words, dtype=self._word_type, device=like.device)
@@ -39,7 +45,8 @@ class TensorMemory:
         return buffer[first : first + count * self.word].view(self._word_type)
 
     def copy(self, source: Strided, target: Strided) -> Copy:
-        of, to = (_runs_of_words(runs, self.word) for runs in (source, target))
+        view = _words_end_to_end if source.contiguous and target.contiguous else _runs_of_words
+        of, to = (view(runs, self.word) for runs in (source, target))
         return lambda a, b: to(b).copy_(of(a))
 
     def view(self, tile: Box, box: Box, first: int = 0) -> View:

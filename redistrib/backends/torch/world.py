@@ -24,9 +24,10 @@ def default_group() -> Any:
     Raises:
         CommunicatorError: if there is none.
     """
-    if not dist.is_initialized():
+    world = dist.group.WORLD
+    if world is None:
         raise CommunicatorError("there is no process group; call torch.distributed.init_process_group first")
-    return dist.group.WORLD
+    return world
 
 
 class OfWorld(Generic[Value]):
