@@ -189,7 +189,9 @@ def _redistributed(x: DTensor, move: PreparedRedistribute, check: bool | None, r
     if local.is_meta:
         shape = move.target_shape if move.has_target else None
         return of_spec(local.new_empty((0,) if shape is None else shape), move.result_spec, requires_grad)
-    return of_spec(move(local.detach(), spec_of(x), check), move.result_spec, requires_grad)
+    if local.requires_grad:
+        local = local.detach()
+    return of_spec(move(local, spec_of(x), check), move.result_spec, requires_grad)
 
 
 class _Redistributed(torch.autograd.Function):  # type: ignore[misc]
