@@ -229,7 +229,7 @@ def test_each_improvement_on_the_starts_is_reported() -> None:
     ):
         lines: list[str] = []
         found = rd.search(
-            function, args, {"d": 8, "t": 2}, state={"params": 0}, machine="v5p", progress=False, limit=30
+            function, args, {"d": 8, "t": 2}, state={"params": 0}, machine="v5p", progress=False, limit=600
         )[0]
         prices = [one.price for one in found.improvements]
         assert prices == sorted(prices, reverse=True)
