@@ -60,7 +60,7 @@ def match(command: str, inline: bool = False) -> None:
 
 def steps_of_ci() -> list[str]:
     """The steps of `.ci/run`, and the targets of the Makefile that they make first."""
-    steps = [line.partition(" > ")[0] for line in (ROOT / ".ci" / "run").read_text().splitlines()]
+    steps = [line.strip().partition(" > ")[0] for line in (ROOT / ".ci" / "run").read_text().splitlines()]
     rules = dict(re.findall(r"^([a-z-]+):(?!=) *([^#\n]*)", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for step in steps:
         if step.startswith("make "):

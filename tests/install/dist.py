@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.install.wheels import LIMIT, PROGRAMS, of_arrays, of_programs  # noqa: E402
 
-TESTS = ("tests/lang", "tests/theory", "tests/plans", "tests/test_package.py", "tests/docs/test_reference.py")
+TESTS = ("tests/lang", "tests/theory", "tests/test_package.py", "tests/docs/test_reference.py")
 LEFT_OUT = (".venv*", ".git", "dist", "_build", "__pycache__", ".*_cache", ".hypothesis", "*.vo*", "*.glob")
 
 
