@@ -273,24 +273,25 @@ class Graph:
 
     def used(self) -> Graph:
         """The graph without operations and results of loops of which nothing is needed; those with effects stay."""
-        waiting = [k for k, operation in enumerate(self.operations) if operation.nest.effectful]
-        waiting += [self.makers[name][0] for name in self.outputs if name in self.makers]
+        operations, makers, scopes = self.operations, self.makers, self.scopes
+        waiting = [k for k, operation in enumerate(operations) if operation.nest.effectful]
+        waiting += [makers[name][0] for name in self.outputs if name in makers]
         needed = set[int]()
         while waiting:
             number = waiting.pop()
             if number in needed:
                 continue
             needed.add(number)
-            waiting += [self.makers[name][0] for name in self.operations[number].ins if name in self.makers]
-            scope = self.scopes[number]
+            waiting += [makers[name][0] for name in operations[number].ins if name in makers]
+            scope = scopes[number]
             while scope is not None:  # an operation in a loop runs as often as its condition says
                 if scope in self.conditions:
                     waiting.append(self.conditions[scope])
                 scope = self.bodies[scope].parent
         remaining = sorted(needed)
-        read = {*self.outputs, *(name for k in remaining for name in self.operations[k].ins)}
-        operations = tuple(_without_unread(self.operations[k], read) for k in remaining)
-        return replace(self, operations=operations, bodies=self.bodies_of(remaining))
+        read = {*self.outputs, *(name for k in remaining for name in operations[k].ins)}
+        left = tuple([_without_unread(operations[k], read) for k in remaining])
+        return replace(self, operations=left, bodies=self.bodies_of(remaining))
 
     def bodies_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
         """The bodies of a graph that has these operations alone; those of which none is left go."""
@@ -322,7 +323,7 @@ def _loop(body: LoopScope, edges: Sequence[tuple[int, Operation]]) -> GraphLoop:
 
 def _without_unread(operation: Operation, read: Collection[str]) -> Operation:
     """An operation without the results of a loop that nothing reads."""
-    if all(not operation.edge.carries or array.name in read for array in operation.outs[1:]):
+    if len(operation.outs) < 2 or all(not operation.edge.carries or array.name in read for array in operation.outs[1:]):
         return operation
     return replace(operation, nest=replace(operation.nest, writes=operation.nest.writes[:1]), outs=operation.outs[:1])
 

@@ -44,7 +44,8 @@ def require_arrays(operation: str, avals: Sequence[Any]) -> None:
 
 def effects_of(eqn: Any) -> tuple[Any, ...]:
     """The effects of an equation; that it names an axis of a mesh, as collectives do, is none."""
-    return tuple(effect for effect in eqn.effects if type(effect).__name__ != "NamedAxisEffect")
+    effects = eqn.effects
+    return tuple([effect for effect in effects if type(effect).__name__ != "NamedAxisEffect"]) if effects else ()
 
 
 def require_known(eqn: Any, has_rule: bool) -> None:

@@ -177,7 +177,7 @@ class _Tracer:
     def walk(self, jaxpr: Any, env: dict[Any, Atom], where: str, used: Sequence[bool] | None = None) -> None:
         """Add the equations of a jaxpr, inlined from source line `where`; `used` says which results are read."""
         around = self.uses, self.live
-        self.uses = Counter(id(var) for eqn in jaxpr.eqns for var in eqn.invars)
+        self.uses = Counter([id(var) for eqn in jaxpr.eqns for var in eqn.invars])
         self.uses.update(map(id, jaxpr.outvars))
         self.live = live_variables(jaxpr, used)
         for eqn in jaxpr.eqns:
@@ -330,14 +330,13 @@ class _Tracer:
         kind, self.latest = equation.kind, (equation, derived)
         name = self.named(kind)
         nest = renamed_nest(derived.nest, name, derived.nest.linear)
-        outs = tuple(
-            Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
-        )
-        self.operations.append(Operation(nest, kind, tuple(ins), outs, source, derived.opaque))
+        names = [name, *[self.named(kind) for _ in equation.outs[1:]]] if equation.outs else []
+        outs = [Array(out, form.shape, form.dtype) for out, form in zip(names, equation.outs, strict=True)]
+        self.operations.append(Operation(nest, kind, tuple(ins), tuple(outs), source, derived.opaque))
         if derived.bounds is not None:
             self.ranges[name] = derived.bounds
         self.counting.note(equation, ins, name)
-        return [array.name for array in outs]
+        return names
 
     def fenced(self, atom: Atom, form: ArrayForm, source: str) -> Atom:
         """The value behind a barrier, so that recomputed values are computed again."""

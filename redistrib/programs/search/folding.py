@@ -263,7 +263,7 @@ class _Folding:
                     return None
                 if new in makers and makers[new][0] not in place:
                     return None
-                is_at_end = op.edge.carries and read == 1  # of a step
+                is_at_end = read == 1 and op.edge.carries  # of a step
                 if new in makers and makers[new][0] >= k and not is_at_end:
                     return None
                 ins.append(new)

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 import redistrib as rd
 from programs.dtensors import hold, make, mesh_of
 from programs.refusals import told
-from redistrib.backends.torch.channels import TaggedLinks
+from redistrib.backends.torch.tagged_links import TaggedLinks
 from redistrib.launches import times
 
 
