@@ -73,12 +73,11 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def source_words(x: torch.Tensor | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The words of a tensor of a type, copied only if its elements do not lie in memory as they are; none of None.
-
-    It is asked where nothing is recorded for gradients.
-    """
+    """The words of a tensor of a type, copied only if its elements do not lie in memory as they are; none of None."""
     if x is None:
         return torch.empty(0, dtype=word_of(dtype), device=device)
+    if x.requires_grad:
+        x = x.detach()
     if x.is_conj() or x.is_neg():
         x = x.resolve_conj().resolve_neg()
     return words(x.contiguous())
