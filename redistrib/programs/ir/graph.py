@@ -6,7 +6,7 @@ Loops are flat: their bodies stand in the list, between operations at the edge o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -64,6 +64,7 @@ class Operation:
         opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
         pinned: the cut that it must have and the dimensions that any other axis may cut; None where all is free.
         edge: what it does at the edge of a loop.
+        record: what is known of it besides its nest; that of its kind, where the nest has none.
     """
 
     nest: Nest
@@ -74,16 +75,15 @@ class Operation:
     opaque: str = ""
     pinned: Pinned | None = None
     edge: Edge = INNER
+    record: Record = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", self.nest.record or record_of(self.kind))
 
     @property
     def name(self) -> str:
         """Of the nest."""
         return self.nest.name
-
-    @cached_property
-    def record(self) -> Record:
-        """What is known of the operation besides its nest."""
-        return self.nest.record or record_of(self.kind)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from redistrib.lang.types import DimType, DistType
@@ -107,27 +108,27 @@ class Edge:
     enters: bool = False
     leaves: bool = False
 
-    @property
+    @cached_property
     def computes(self) -> bool:
         """Whether it stands at none, so that it has work of its own."""
         return not self.kind
 
-    @property
+    @cached_property
     def carries(self) -> bool:
         """Whether it hands a value from each step to the next."""
         return self.enters and self.leaves
 
-    @property
+    @cached_property
     def slices(self) -> bool:
         """Whether it takes from an array the entry of a step."""
         return self.enters and not self.leaves
 
-    @property
+    @cached_property
     def stacks(self) -> bool:
         """Whether it makes an array of the values of all steps."""
         return self.leaves and not self.enters
 
-    @property
+    @cached_property
     def present(self) -> int | None:
         """How many operands and results, the first, are there where it stands; None for all. Others come later."""
         return None if self.computes else 1

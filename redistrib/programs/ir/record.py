@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from functools import cached_property
 
 
 class Fusion(StrEnum):
@@ -38,27 +39,27 @@ class Fusion(StrEnum):
     HASH = "hash"  # of random numbers: a kernel of its own, over the words that it hashes
     ALONE = "alone"  # a kernel of its own
 
-    @property
+    @cached_property
     def moves(self) -> bool:
         """Whether it is part of loops whatever elements it reads."""
         return self in (Fusion.LAYOUT, Fusion.BROADCAST, Fusion.RESHAPE, Fusion.SLICE, Fusion.CONVERT)
 
-    @property
+    @cached_property
     def renames(self) -> bool:
         """Whether the result has the same elements in the same order."""
         return self in (Fusion.RESHAPE, Fusion.BITCAST)
 
-    @property
+    @cached_property
     def slices(self) -> bool:
         """Whether no more of the first operand is read than is written."""
         return self in (Fusion.SLICE, Fusion.LOOKUP)
 
-    @property
+    @cached_property
     def writes_in_place(self) -> bool:
         """Whether the first operand and the result are one array."""
         return self in (Fusion.SCATTER, Fusion.UPDATE)
 
-    @property
+    @cached_property
     def is_alone(self) -> bool:
         """Whether it has a kernel of its own."""
         return self in (Fusion.HASH, Fusion.ALONE)
