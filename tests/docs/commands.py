@@ -64,7 +64,7 @@ def steps_of_ci() -> list[str]:
     rules = dict(re.findall(r"^([a-z-]+):(?!=) *([^#\n]*)", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for step in steps:
         if step.startswith("make "):
-            steps += [f"make {first}" for first in rules[step.split()[1]].split() if first in rules]
+            steps += [f"make {first}" for first in rules.get(step.split()[1], "").split() if first in rules]
     return steps
 
 
