@@ -247,7 +247,7 @@ class PreparedRedistribute:
                 channel.agree(self.call, problem)
             elif problem is not None:
                 raise channel.refuse_here(problem)
-            if self._ready is not channel or (self._inner and self._is_stale()):
+            if self._ready is not channel or self._is_stale():
                 self._prepare(channel)
             if self._planned is None:
                 channel.links.gate()  # DTensor's messages carry no tag

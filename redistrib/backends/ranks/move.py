@@ -46,8 +46,7 @@ class RankMove:
 
     def between(self, like: Buffer, shared: Container[Name] = ()) -> dict[Name, Buffer]:
         """New memory for the tiles between source and target that no other rank writes, beside a buffer."""
-        empty = self.memory.empty
-        return {name: empty(words, like) for name, words in self._middle.items() if name not in shared}
+        return {name: self.memory.empty(words, like) for name, words in self._middle.items() if name not in shared}
 
     def run(self, memory: Mapping[Name, Buffer], staging: Buffer) -> Iterator[Pending]:
         """Run the stages; yields what to wait for.

@@ -1,4 +1,4 @@
-"""The processes of a channel: a gloo group of their own, whose messages carry the tag of their call."""
+"""The links of a channel: its messages carry the tag of their call."""
 
 from __future__ import annotations
 

@@ -290,8 +290,8 @@ class Graph:
                 scope = self.bodies[scope].parent
         remaining = sorted(needed)
         read = {*self.outputs, *(name for k in remaining for name in operations[k].ins)}
-        left = tuple([_without_unread(operations[k], read) for k in remaining])
-        return replace(self, operations=left, bodies=self.bodies_of(remaining))
+        needed_operations = tuple([_without_unread(operations[k], read) for k in remaining])
+        return replace(self, operations=needed_operations, bodies=self.bodies_of(remaining))
 
     def bodies_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
         """The bodies of a graph that has these operations alone; those of which none is left go."""
