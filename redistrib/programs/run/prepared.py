@@ -75,7 +75,7 @@ def prepare(
     options = replace(options, rules={**rules, **options.rules}, parts=mesh.size, axes=axes)
     names = leaf_names(function, args)
     traced_with = partial(trace, function, args, names)
-    with uncollected():
+    with uncollected(lasts=True):
         try:
             traced = traced_with(options)
         except (TypeError, ValueError, OverflowError):

@@ -197,7 +197,7 @@ class _Descent:
         """
         self.consider(start)
         folded = self.problem if self.problem.folded is not None else fold(self.problem)
-        classes = classes_of(folded)
+        classes = self.classes if folded is self.problem else classes_of(folded)
         listed = starting(folded)
         first, given = [next(listed)], self.problem.given  # the pins, spread; where there are none all is replicated
         is_pinned = given.types or given.pins or given.work

@@ -25,6 +25,26 @@ def test_collection_is_as_before_after_the_block(enabled: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+def test_what_lasts_counts_as_old(lasts: bool) -> None:
+    with uncollected(lasts=lasts):
+        made: list[object] = [[]]
+        made.append(made)
+    assert any(each is made for each in gc.get_objects(generation=2)) is lasts
+
+
+def test_what_others_froze_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with uncollected(lasts=True):
+            made: list[object] = [[]]
+        assert before and gc.get_freeze_count() == before
+        assert not any(each is made for each in gc.get_objects(generation=2))
+    finally:
+        gc.unfreeze()
+
+
 def test_functions_are_traced_without_collection() -> None:
     seen = []
 
