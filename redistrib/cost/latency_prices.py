@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import floordiv
+from operator import floordiv, itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,6 +76,21 @@ class LatencyPrices(Prices):
 
     def cross_host_permute(self, space: WeakSpace, grid: Grid) -> float:
         return self._permute(space.local_size(grid), self._slowest)
+
+    def rounds_at_least(self, receiver: Int64, volumes: Sequence[int]) -> float:
+        if self.model.fused_exchange:
+            return 0.0
+        # By Koenig's theorem shares of one size need at least as many rounds as one device receives of them.
+        size, kind = np.unique(np.array(volumes, dtype=np.float64) * self.itemsize, return_inverse=True)
+        busiest = np.zeros(len(size), dtype=np.int64)
+        pairs, count = np.unique(np.stack([kind.reshape(-1), receiver]), axis=1, return_counts=True)
+        np.maximum.at(busiest, pairs[0], count)
+        received = np.bincount(receiver, weights=size[kind.reshape(-1)])
+        return float(
+            busiest.sum() * self._latency["allpermute"].seconds(2)
+            + (busiest @ size if self._is_uniform else received.max(initial=0.0)) / self._fastest
+            + self._copy(2 * int(busiest @ size))
+        )
 
     def links_busy(self, crossing: int) -> float:
         hosts, alone = self.topology.hosts, self.model.slow_bandwidth
@@ -254,15 +269,24 @@ class LatencyPrices(Prices):
 
     def _worst_member(self, groups: Int64) -> float:
         """Most seconds of a member to receive a byte from every other member, by the links of that member alone."""
-        members = groups.shape[1]
-        if self.topology.hosts is None and not self._axis_speed:
+        members, hosts = groups.shape[1], self.topology.hosts
+        if hosts is None and not self._axis_speed:
             everyone = groups.size == self.topology.devices
             return float((members - 1) / (self._everywhere if everyone else self._inside))
-        worst = 0.0
-        for k in range(members):
-            per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
-            worst = max(worst, float(per_byte.sum(axis=1).max()))
-        return worst
+        # Links that separate devices, the slowest first: two devices are joined by the first that tells them apart.
+        along = self.topology.coordinates
+        links = [(1 / self._axis_speed[name], along[name]) for name in along]
+        if not self._axis_speed and hosts is not None:
+            links = [(1 / self._inside, np.arange(self.topology.devices)), (1 / self._slowest, hosts)]
+        part = np.broadcast_to(np.arange(len(groups))[:, None], groups.shape)
+        near, seconds = np.full(groups.shape, members), np.zeros(groups.shape)
+        for per_byte, label in sorted(links, key=itemgetter(0), reverse=True):
+            numbers = part * (int(label.max()) + 1) + label[groups]
+            _, part, count = np.unique(numbers, return_inverse=True, return_counts=True)
+            part = part.reshape(groups.shape)
+            seconds += (near - count[part]) * per_byte
+            near = count[part]
+        return float(seconds.max())
 
     def _paired(self, pairs: Int64, size: int) -> float:
         """Seconds of a permute of tiles of `size` bytes."""

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from redistrib.errors import ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import Step
-from redistrib.theory.placement import Placement
+from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 
@@ -111,6 +111,15 @@ class Prices(ABC):
 
     def at_least(self, before: Placement, after: Placement) -> float:
         """A lower bound on the price of every plan from one placement to the other."""
+        return 0.0
+
+    def rounds_at_least(self, receiver: Int64, volumes: Sequence[int]) -> float:
+        """A lower bound on the price of an exchange in rounds, each of shares of one size.
+
+        Args:
+            receiver: `[shares]` devices.
+            volumes: elements of each share.
+        """
         return 0.0
 
     def links_busy(self, crossing: int) -> float:

@@ -334,8 +334,9 @@ def peak_bytes(program: ProgramData) -> dict[int, int]:
 
 def _add(values: Iterable[Value], live: dict[int, int], sign: int) -> None:
     for value in values:
+        size = sign * value.tile_bytes
         for device in value.place.devices:
-            live[device] += sign * value.tile_bytes
+            live[device] += size
 
 
 def highest_peak_bytes(program: ProgramData) -> int:

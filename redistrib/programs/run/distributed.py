@@ -32,7 +32,7 @@ from redistrib.programs.schedule.conflicts import replicated_operations
 from redistrib.programs.schedule.graph_cuts import Choice
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.time.entry import peak_on, simulated_with
+from redistrib.programs.time.entry import simulated_with
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
 from redistrib.report import Printed
@@ -207,8 +207,6 @@ class Distributed(Printed):
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts for its machine."""
-        if self._overlap is None:
-            return peak_on(self.machine, self.program)
         return max(self._simulation.peak_bytes.values(), default=0)
 
     @cached_property

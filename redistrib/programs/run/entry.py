@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.ir.graph import Array
 from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.lower.build import build
@@ -22,10 +20,8 @@ from redistrib.programs.run.uneven import with_uneven_cuts
 from redistrib.programs.schedule.conflicts import carry_whole, reshard_instead
 from redistrib.programs.schedule.given import Given
 from redistrib.programs.schedule.propagate import Propagation
-from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.schedule.tactics import apply, matching, together
-
-KEPT = 16  # operations for which a moved array is kept, where memory is short
+from redistrib.programs.schedule.schedule import KEEP, Schedule
+from redistrib.programs.schedule.tactics import apply, together
 
 
 def distributed(
@@ -64,7 +60,7 @@ def distributed(
         for axis in axes.names:
             carry_whole(propagation, axis)
     plan = MovePlanner(options.links)
-    donated = donated_by(options.donate, prepared.traced.graph.inputs)
+    donated = options.donated(prepared.traced.graph.inputs)
 
     def built(keep: int | None) -> Distributed:
         program = build(propagation, plan, prepared.name, types=types, donated=donated, sources=sources, keep=keep)
@@ -78,7 +74,7 @@ def distributed(
 
     function = built(keep)
     if options.most is not None and (needed := function.memory) > options.most:
-        function = built(KEPT)
+        function = built(KEEP)
         if (least := function.memory) > options.most:
             raise MemoryLimitError(
                 options.most,
@@ -96,15 +92,6 @@ def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propa
     propagation = _pinned(prepared, axes)
     apply(schedule, propagation, uneven.tiles)
     return prepared, propagation
-
-
-def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]:
-    """The inputs that are given up, each once.
-
-    Raises:
-        CutError: if a name is that of no argument.
-    """
-    return tuple(dict.fromkeys(array.name for name in names for array in matching(name, inputs)))
 
 
 def _pinned(prepared: Prepared, axes: Mesh) -> Propagation:

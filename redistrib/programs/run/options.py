@@ -8,8 +8,10 @@ from functools import cached_property
 
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MachineLike, cost_model, preset_of
+from redistrib.programs.ir.graph import Array
 from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.devices import machine_on
+from redistrib.programs.schedule.tactics import matching
 from redistrib.programs.time.machine import Machine
 from redistrib.sizes import parse_size
 
@@ -41,6 +43,14 @@ class ProgramOptions:
         """
         most = None if memory_limit is None else parse_size(memory_limit)
         return cls(given, tracing, most, (donate,) if isinstance(donate, str) else tuple(donate))
+
+    def donated(self, inputs: Sequence[Array]) -> tuple[str, ...]:
+        """The inputs that are given up, each once.
+
+        Raises:
+            CutError: if a name is that of no argument.
+        """
+        return tuple(dict.fromkeys(array.name for name in self.donate for array in matching(name, inputs)))
 
     @cached_property
     def links(self) -> CostModel:

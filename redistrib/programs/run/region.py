@@ -21,6 +21,7 @@ from redistrib.programs.rules.equation import (
     Equation,
     EquationBody,
     Rule,
+    TracedRange,
     is_key,
     results,
     whole,
@@ -30,7 +31,6 @@ from redistrib.programs.rules.opened import calls
 from redistrib.programs.rules.shard_maps import REGION
 from redistrib.programs.rules.sums import can_be_summed, sum_identity
 from redistrib.programs.rules.traced import TraceOptions
-from redistrib.programs.run.jax.program import TracedRange
 from redistrib.programs.schedule.factors import Factor, factors
 
 REGIONS: dict[str, Rule] = {}

@@ -18,6 +18,7 @@ from redistrib.report import Printed, rendered
 
 FORMAT = "redistrib-schedule"
 VERSION = 1
+KEEP = 16  # operations for which a value that was moved is kept, where memory is short
 
 _T = TypeVar("_T")
 

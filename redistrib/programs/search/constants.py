@@ -37,7 +37,6 @@ CHEAPEST = 0.01  # the first price, in prices of the fastest schedule over its b
 STEEP = 8.0  # a factor by which a byte becomes dearer while the schedule does not fit
 STEPS = 8  # times that it does: then the bytes of the fastest schedule cost 20,000 times what it takes
 HALVINGS = 3  # times that the price is set between one that fits and one that does not, to come near the limit again
-NEAR_LIMIT = 0.8  # a share of the limit above which all layers are counted: a few were seen to stand for 0.846 of them
 
 # ------------------------------------------------------------------------------------------------- tables, programs
 LARGEST = 4_000_000  # entries of a table, 32 MB, above which nodes are not eliminated

@@ -18,7 +18,7 @@ from itertools import chain, combinations
 
 from redistrib.errors import ProgramError
 from redistrib.programs.run.collection import uncollected
-from redistrib.programs.run.entry import KEPT
+from redistrib.programs.schedule.schedule import KEEP
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.bounds import bounded
 from redistrib.programs.search.choices import ChoiceGraph
@@ -203,7 +203,7 @@ class _Descent:
         is_pinned = given.types or given.pins or given.work
         for decisions in chain(first, listed) if is_pinned else chain(listed, first):
             harmonised = harmonized(folded, decisions, classes)
-            for keep in (None,) if self.most is None else (None, KEPT):
+            for keep in (None,) if self.most is None else (None, KEEP):
                 kept = harmonised.kept(keep)
                 if folded is self.problem:
                     self._consider(kept)
@@ -244,7 +244,7 @@ class _Descent:
             return
         if self.problem.moves.by_axes is not None:
             turns += [turn for turn in combinations(self.problem.axes, 2) if self._is_small(turn)]
-        for keep in (None, KEPT) if self.most is not None else (None,):
+        for keep in (None, KEEP) if self.most is not None else (None,):
             for weights in HIDDEN if self.problem.overlap else HIDDEN[:1]:
                 for turn in turns:
                     yield turn, keep, weights
@@ -297,7 +297,7 @@ class _Descent:
         price, decisions = self.fastest
         if self.best is not None and self.best.price <= price * (1 + BETTER):
             return False
-        self.priced, before, decisions = decisions, self.best, decisions.kept(KEPT)
+        self.priced, before, decisions = decisions, self.best, decisions.kept(KEEP)
         _, memory = self._weighed(decisions)
         cheap, multiplier = self.bracket or (0.0, CHEAPEST * price / max(1, memory))
         dear, steps, halvings = 0.0, STEPS, HALVINGS
@@ -330,7 +330,7 @@ class _Descent:
         """Look for a schedule that holds least, whatever it takes."""
         if self.fastest is None:
             return
-        price, decisions = self.fastest[0], self.fastest[1].kept(KEPT)
+        price, decisions = self.fastest[0], self.fastest[1].kept(KEEP)
         _, least = self._weighed(decisions)
         dearest = CHEAPEST * STEEP ** (STEPS - 1) * price / max(1, least)
         while True:

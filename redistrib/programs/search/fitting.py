@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redistrib.errors import MemoryLimitError
-from redistrib.programs.search.constants import APART, FREE, NEAR_LIMIT
+from redistrib.programs.search.constants import APART, FREE
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
-from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.problem import SearchProblem
 
@@ -24,8 +23,8 @@ def feasible_result(
 ) -> FeasibleResult:
     """The fastest schedule found whose program holds at most so many bytes on a device.
 
-    The layers that stand for all may hold less, see `NEAR_LIMIT`. Where the schedule does not fit with all its layers,
-    the search begins again with a limit that is lower by as much.
+    A search prices moves by formulas, and layers that stand for all may hold less. Where the program does not fit, the
+    search begins again with a limit that is lower by as much.
 
     Args:
         problem: the search problem.
@@ -47,27 +46,14 @@ def feasible_result(
     if most is None:
         return found
     limit, least = most, 0
-    while (evaluation := _with_all(found, most)).memory > most:
-        memory = evaluation.memory
+    while (memory := found.figures.memory) > most:
         limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
-        report_progress(f"with all layers {memory:,} bytes, above the limit")
+        report_progress(f"its program holds {memory:,} bytes, above the limit")
         try:
             found = search(limit)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return found if found.is_planned else replace(found, evaluation=evaluation)
-
-
-def _with_all(found: FeasibleResult, most: int) -> Evaluation:
-    """Time and memory of a schedule; of its program, or of all its layers, if they may come near the limit."""
-    if found.evaluation.memory < NEAR_LIMIT * most:
-        return found.evaluation
-    if found.is_planned:
-        return found.figures
-    if found.problem.folded is None:
-        return found.evaluation
-    problem, decisions = found.whole
-    return evaluated(problem, decisions, most)
+    return found
 
 
 def _beside(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from redistrib.errors import ChoiceError, CutError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.run.entry import donated_by
 from redistrib.programs.run.options import ProgramOptions
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.schedule.given import End, Given
@@ -101,7 +100,7 @@ class SearchOptions:
     def problem(self, prepared: Prepared, ties: Mapping[int, str], mesh: Mesh, way: Machine) -> SearchProblem:
         """The problem of a function on one of the `ways`; `ties` as `tied` gives them."""
         problem = problem_of(prepared, mesh, self.pins, ties, way, self.objective)
-        donated = donated_by(self.program.donate, prepared.traced.graph.inputs)
+        donated = self.program.donated(prepared.traced.graph.inputs)
         return replace(problem, overlap=self.overlap, donated=donated)
 
     @property

@@ -13,7 +13,6 @@ import jax
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.program import Program
 from redistrib.programs.run.devices import meshes
-from redistrib.programs.run.distributed import Distributed
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.search.deadline import NEVER, Deadline
@@ -28,6 +27,7 @@ from redistrib.programs.time.torus_layout import described
 from redistrib.report import ShownInNotebooks, counted, lines_shown, rendered, seconds_text, status_shown
 
 if TYPE_CHECKING:
+    from redistrib.programs.run.distributed import Distributed
     from redistrib.programs.search.staged import Staged
 
 
@@ -113,6 +113,8 @@ class Candidate(Timed):
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
+        from redistrib.programs.run.distributed import Distributed
+
         decisions = self.feasible.whole[1]
         return Distributed(
             self.program, self.prepared, decisions.propagation, meshes(self.mesh)[0], self.machine,

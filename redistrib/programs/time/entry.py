@@ -8,7 +8,6 @@ from typing import Literal
 from redistrib.cost.presets import MachineLike
 from redistrib.errors import ProfileError, ProgramError
 from redistrib.plans.plan import Plan
-from redistrib.programs.ir.live import highest_peak_bytes
 from redistrib.programs.ir.program import Move, Op, Program
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.time.clocks import SimulationCache, Streams, run
@@ -79,11 +78,6 @@ def simulate(
     if window is not None:
         raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
     return simulated_in_turn(to_run, named, by_kind if streams == "moves" else streams, record=record)
-
-
-def peak_on(machine: Machine, program: Program) -> int:
-    """Bytes that the fullest device holds at the worst moment, operations one after the other."""
-    return highest_peak_bytes(compiled(program, machine))
 
 
 def simulated_with(overlap: Overlap | None, program: Program, machine: Machine) -> Simulation:

@@ -9,6 +9,7 @@ from redistrib.cost.model import CostModel
 from redistrib.plans.data import Short
 from redistrib.plans.slabs import tiles_of_slabs
 from redistrib.plans.steps import Step
+from redistrib.plans.transfers import NeededParts
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.partial.numbering import even_splits, matched
@@ -19,6 +20,8 @@ from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.selection import Selection
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import Placement
+
+_ROUNDING = 1e-9  # a share of a price, by which sums in another order may differ
 
 
 def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step] | Short:
@@ -82,9 +85,14 @@ class _Search:
             yield from self._reduced(problem)
         if (p != q and (q > 1 or not regular)) or not regular:
             most = limits.PULLED_SHARES if self.chosen.steps is None else limits.PULLED_SHARES - self.shares_pulled
-            for step, _ in pull_exchanges(problem, self.fixed, most):
+            for step, _ in pull_exchanges(problem, self.fixed, most, self._is_dear):
                 self.shares_pulled += len(step.shares)
                 yield [step]
+
+    def _is_dear(self, missing: NeededParts) -> bool:
+        """Whether shares cost more than the cheapest steps so far, in however few rounds; colouring them takes long."""
+        least = self.prices.rounds_at_least(missing.receiver, missing.box.volumes())
+        return least * (1 - _ROUNDING) > self.chosen.key[0]
 
     def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:
         """Steps that keep the number of partial sums, and so add none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,11 +85,14 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
 
 
 def pull_exchanges(
-    problem: Problem, fixed: bool, most: int = limits.SUM_SOURCE_SHARES
+    problem: Problem,
+    fixed: bool,
+    most: int = limits.SUM_SOURCE_SHARES,
+    is_dear: Callable[[NeededParts], bool] = lambda missing: False,
 ) -> Iterator[tuple[ReduceExchange | Exchange, Placement]]:
     """The exchange in which every device receives its missing boxes, for any grids and partial sums, and its end.
 
-    Yields nothing where the exchange has more than `most` or `limits.SUM_SOURCE_SHARES` shares.
+    Yields nothing where the exchange has more than `most` or `limits.SUM_SOURCE_SHARES` shares, or `is_dear`.
     """
     before, after = problem.before, problem.after
     splits = even_splits(before, after)
@@ -97,7 +100,7 @@ def pull_exchanges(
         before, after = matched(before, after, splits)
     stack = before.stacked()
     missing = _missing_slabs(before, after, splits, min(most, limits.SUM_SOURCE_SHARES))
-    if missing is None:
+    if missing is None or is_dear(missing):
         return
     if len(missing):
         shares = balanced_rounds(colour_rounds(missing, stack, problem.topology, Boxes.volumes), problem.topology)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
@@ -25,20 +25,9 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined, with_steps
 from redistrib.programs.ir.program import Compute, Loop, Move, Program, Value
+from redistrib.programs.rules.equation import TracedRange
 from redistrib.programs.run.jax.halos import part_of_halos, with_halos
 from redistrib.theory.placement import Int64, placement_of
-
-
-@dataclass(frozen=True)
-class TracedRange:
-    """The part of an iteration dimension that a device runs, for the bodies of nests: a start and a length."""
-
-    start: Any
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
 
 Compiled: TypeAlias = Callable[[Compute, Mapping[str, jax.Array]], dict[str, jax.Array]]
 
