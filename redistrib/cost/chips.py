@@ -8,10 +8,11 @@ one way over one link of the torus, two links along each dimension, and over the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from redistrib.cost.figures import KINDS
 from redistrib.cost.latency import Latency, LatencyBandwidth
+from redistrib.errors import ProfileError
 
 
 def latencies(launch: float, member: float, permute: float | None = None) -> dict[str, Latency]:
@@ -39,8 +40,9 @@ V100 = LatencyBandwidth(
 )
 
 
-class Chip(NamedTuple):
-    """The figures of an accelerator.
+@dataclass(frozen=True)
+class Chip:
+    """The figures of an accelerator; `redistrib.programs.time.machine.Machine.of_chip` makes a machine of them.
 
     Attributes:
         flops: operations per second by element type; any other type computes as bfloat16 does.
@@ -52,9 +54,12 @@ class Chip(NamedTuple):
         torus: dimensions of the torus; 0 for none.
         ring: devices along a dimension of the torus whose multiples close it to a ring.
         source: where the figures come from.
+
+    Raises:
+        ProfileError: if `flops` lack bfloat16, or a torus has no number of devices at which it closes.
     """
 
-    flops: Mapping[str, float]
+    flops: Mapping[str, float] = field(hash=False)
     memory: int
     memory_bandwidth: float
     link: float
@@ -63,6 +68,15 @@ class Chip(NamedTuple):
     torus: int
     ring: int
     source: str
+
+    def __post_init__(self) -> None:
+        if "bfloat16" not in self.flops:
+            raise ProfileError("a chip has no flops of 'bfloat16', as which types without a figure compute; give them")
+        if self.torus < 0 or (self.torus > 0 and self.ring < 1):
+            raise ProfileError(
+                f"a torus of {self.torus} dimensions that close at multiples of {self.ring} devices is none; "
+                "give ring= at least 1, or torus=0"
+            )
 
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz")

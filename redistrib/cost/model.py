@@ -48,6 +48,10 @@ class CostModel(ABC):
     counts_received: ClassVar[bool] = False
     fused_exchange: bool = False
 
+    def __repr__(self) -> str:
+        """The name, the same in all processes, as an address is not: they compare machines as text."""
+        return f"{type(self).__name__}({self.name!r})"
+
     @abstractmethod
     def prices(self, itemsize: int, topology: Topology) -> Prices:
         """The prices for elements of `itemsize` bytes on devices of this topology."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import redistrib as rd
+from redistrib.cost.chips import Chip
 from redistrib.cost.latency import Latency
+from redistrib.errors import ProfileError
 from redistrib.programs.time.machine import Machine, Rates
 
 LINKS = rd.LatencyBandwidth(
@@ -45,3 +50,44 @@ def test_it_is_a_machine_like_those_of_the_library() -> None:
     )
     still = rd.search(layers, ARGS, {"d": 4}, machine=Machine("dear", Rates(1e-6, 1e12, 1e14), dear, fuses=True))
     assert still.distributed.program.received_bytes == 0 < f.program.received_bytes  # its links decide
+
+
+CHIP = Chip(
+    flops={"bfloat16": 2e14},
+    memory=2**34,
+    memory_bandwidth=1e12,
+    link=50e9,
+    network=5e9,
+    group=64,
+    torus=3,
+    ring=4,
+    source="invented",
+)
+
+
+def test_a_search_over_devices_lays_axes_on_the_torus_of_a_chip() -> None:
+    """Axes have the speeds of the dimensions on which they lie; without the chip each has that of all links."""
+    x = jax.ShapeDtypeStruct((8192, 8192), np.float32)
+
+    def searched(on: Machine) -> rd.ir.Searched:
+        return rd.search(lambda x: jnp.tanh(x @ x), (x,), devices=16, machine=on, state={"x": 0})
+
+    own = Machine.of_chip("own", CHIP)
+    on_torus, without = searched(own), searched(replace(own, chip=None))
+    assert [found.name for found in on_torus if "{a:4, b:4}" in found.name] == [
+        "{a:4, b:4}, a on 2 dimensions of the torus, b on a ring of the torus",
+        "{a:4, b:4}, a on a ring of the torus, b on 2 dimensions of the torus",
+    ]
+    speeds = {found.name: found.problem.machine.links.axis_bandwidth for found in on_torus}
+    assert speeds["{a:16}, a on 3 dimensions of the torus"] == {"a": 3 * CHIP.link}  # 16 closes to no ring of 4**3
+    assert sorted(found.name for found in without) == ["{a:16}", "{a:2, b:2, c:4}", "{a:2, b:8}", "{a:4, b:4}"]
+    assert on_torus[0].seconds > 1.5 * without[0].seconds
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [({"flops": {"float32": 1e14}}, "a chip has no flops of 'bfloat16'"), ({"ring": 0}, "give ring= at least 1")],
+)
+def test_figures_that_are_none_of_a_chip_are_refused(other: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProfileError, match=words):
+        replace(CHIP, **other)

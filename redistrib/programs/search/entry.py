@@ -88,8 +88,8 @@ def search(
         memory_limit: bytes per device that the program may hold at its worst moment, predicted. On a machine whose
             compiler fuses operations, those of its kernels, see `Candidate.memory`.
         machine: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
-            machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
-            dimensions is searched.
+            machine whose chip has a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes
+            onto its dimensions is searched.
         objective: `"seconds"`, or `"bytes"` for the bytes that all devices receive, every product being cut by every
             axis that can cut it.
         overlap: whether moves run beside operations, as `simulate(overlap=True)` times them: moves that nothing
@@ -156,7 +156,7 @@ def search(
             return results
 
         if pinned is not None:
-            call = call_digest(prepared.traced.graph, options.machine.name, *options.told, pinned.given)
+            call = call_digest(prepared.traced.graph, *options.told, pinned.given)
             problems = (options.problem(prepared, ties, *way) for way in ways)
             results = searched_by_the_first(together, call, searched, problems, prepared.name)
         else:

@@ -105,10 +105,11 @@ class SearchOptions:
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What processes that search together compare, besides the function and the machine."""
+        """What processes that search together compare, besides the function; of machines all figures."""
         program, tracing = self.program, self.program.tracing
         decided = program.most, self.limit, self.objective, self.overlap, self.flash, program.donate
-        return (Mesh(Mesh.of(self.mesh).axes), *decided, tracing.exact, tracing.trip_count)
+        machine = self.machine, self.machine.chip  # the text of a machine leaves its chip out
+        return (Mesh(Mesh.of(self.mesh).axes), *machine, *decided, tracing.exact, tracing.trip_count)
 
 
 def problem_of(

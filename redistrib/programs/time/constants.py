@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from redistrib.cost.chips import CHIPS, GPU_LAUNCH, TPU_LAUNCH, V100, V100_BANDWIDTH, V100_LAUNCH
-from redistrib.cost.presets import MODELS, PRESETS, MachineLike, cost_model
+from redistrib.cost.chips import CHIPS, V100, V100_BANDWIDTH, V100_LAUNCH
+from redistrib.cost.presets import PRESETS, MachineLike, cost_model
 from redistrib.programs.time.machine import Machine, Rates
 
 # NVIDIA V100 in a DGX-2, in fp16.
@@ -40,19 +40,7 @@ MACHINES: dict[str, Machine] = {
         source="round figures for one of several virtual devices on a few cores; fit your own",
     ),
 }
-MACHINES |= {
-    name: Machine(
-        name,
-        Rates(TPU_LAUNCH if chip.torus else GPU_LAUNCH, chip.memory_bandwidth, chip.flops["bfloat16"]),
-        MODELS[name],
-        chip.memory,
-        flops=chip.flops,
-        fuses=True,
-        fuses_products=bool(chip.torus),
-        source=chip.source,
-    )
-    for name, chip in CHIPS.items()
-}
+MACHINES |= {name: Machine.of_chip(name, chip) for name, chip in CHIPS.items()}
 
 
 def machine(given: MachineLike) -> Machine:

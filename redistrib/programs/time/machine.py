@@ -6,8 +6,9 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, get_args
 
+from redistrib.cost.chips import GPU_LAUNCH, TPU_LAUNCH, Chip, links_of
 from redistrib.cost.model import CostModel
 from redistrib.errors import DtypeError, ProfileError
 from redistrib.plans.dtypes import bits_of, packed_bytes
@@ -113,6 +114,8 @@ class Machine:
         flash: whether each pass of an attention is one kernel, see `redistrib.programs.time.kernels.attention`.
         layout: for mesh axes the number of torus dimensions on which each lies; empty if unknown.
         source: where the figures come from.
+        chip: the devices, on whose torus or hosts mesh axes lie; None if unknown. The speeds along a torus are those of
+            its links, unless `links` have speeds of mesh axes.
 
     >>> from redistrib.programs.time.constants import machine
     >>> h100 = machine("h100")
@@ -132,6 +135,7 @@ class Machine:
     flash: bool = False
     layout: Mapping[str, int] = field(default_factory=dict, hash=False)
     source: str = ""
+    chip: Chip | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.links.unit != "seconds":
@@ -139,6 +143,26 @@ class Machine:
                 f"machine={self.links.name!r} counts {self.links.unit}, and a simulation needs seconds; take a "
                 "machine with seconds, such as 'tpu' or 'gpu'"
             )
+
+    @classmethod
+    def of_chip(cls, name: str, chip: Chip) -> Self:
+        """The machine of a chip, whose compiler fuses as XLA does on TPUs if it has a torus, else as on GPUs.
+
+        >>> from redistrib.cost.chips import CHIPS
+        >>> Machine.of_chip("mine", CHIPS["v5p"]).chip.torus
+        3
+        """
+        return cls(
+            name,
+            Rates(TPU_LAUNCH if chip.torus else GPU_LAUNCH, chip.memory_bandwidth, chip.flops["bfloat16"]),
+            links_of(name, chip),
+            chip.memory,
+            flops=chip.flops,
+            fuses=True,
+            fuses_products=bool(chip.torus),
+            source=chip.source,
+            chip=chip,
+        )
 
     @property
     def classes(self) -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from redistrib.arith import prime_factors
-from redistrib.cost.chips import CHIPS, Chip
+from redistrib.cost.chips import Chip
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.time.machine import Machine
@@ -27,8 +27,7 @@ def laid(machine: Machine, mesh: Mesh) -> list[Machine]:
     >>> [dict(one.layout) for one in laid(machine("v5p"), Mesh.of({"data": 64, "model": 8}))]
     [{'data': 2, 'model': 1}, {'data': 1, 'model': 2}]
     """
-    chip = CHIPS.get(machine.name)
-    links = machine.links
+    chip, links = machine.chip, machine.links
     if chip is None or not chip.torus or not isinstance(links, LatencyBandwidth) or links.axis_bandwidth:
         return [machine]
     axes = [axis for axis in mesh.axes if axis.size > 1]
@@ -84,7 +83,7 @@ def described(machine: Machine, mesh: Mesh) -> str:
     >>> described(machine("h100"), Mesh.of({"data": 16, "model": 8}))
     'data between hosts, model inside a host'
     """
-    chip = CHIPS.get(machine.name)
+    chip = machine.chip
     if chip is None:
         return ""
     places = _on_torus(chip, machine.layout, mesh) if machine.layout else _on_hosts(chip, mesh)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 
 import jax
 
@@ -17,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.programs.ir.text import digest_of
+from redistrib.programs.time.constants import machine
 
 ME, LAST = jax.process_index(), jax.process_index() == jax.process_count() - 1
 MESH = Mesh(np.array(jax.devices()).reshape(2, -1), ("d", "t"))
@@ -61,6 +63,9 @@ def main() -> None:
         "arguments": lambda: arguments(X[:8] if LAST else X, W),
         "a pin": lambda: rd.search(f, (X, W), MESH, pins=rd.along("z" if LAST else "d", batch), limit=1),
         "options": lambda: rd.search(f, (X, W), MESH, limit=1, memory_limit="1GiB" if LAST else None),
+        "machines of one name": lambda: rd.search(
+            f, (X, W), MESH, limit=1, machine=replace(machine("v5p"), chip=None) if LAST else "v5p"
+        ),
         "values": lambda: alike(X + LAST, W),
         "values of one process": lambda: alike(X if LAST else placed[0], W),
         "captured values": lambda: captured(X),

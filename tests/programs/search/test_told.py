@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 import redistrib as rd
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.model import CostModel, Prices
+from redistrib.digests import digest_of_parts
 from redistrib.programs.ir.text import digest_of
+from redistrib.programs.rules.traced import TraceOptions
+from redistrib.programs.run.options import ProgramOptions
+from redistrib.programs.search.options import SearchOptions
 from redistrib.programs.search.told import from_json, to_json
+from redistrib.programs.time.constants import machine
+from redistrib.programs.time.machine import Machine
+from redistrib.theory.topology import Topology
 from tests.programs.search.models import block_args, block_step, chain, form
 
 
@@ -35,3 +44,35 @@ def test_what_is_told_is_the_same_schedule(function: Any, args: Any, options: di
     for figure in ("seconds", "received_bytes", "memory", "bound", "stopped", "improvements"):
         assert getattr(other, figure) == getattr(found, figure), figure
     assert str(other).splitlines()[0] == str(found).splitlines()[0]
+
+
+class Written(CostModel):
+    """A model of a user, which has no text of its own."""
+
+    name, unit, normal_forms_suffice = "written", "seconds", False
+
+    def prices(self, itemsize: int, topology: Topology) -> Prices:
+        raise NotImplementedError
+
+
+def _compared(on: Machine) -> str:
+    program = ProgramOptions.of(on, TraceOptions(), None, ())
+    options = SearchOptions(
+        {"d": 2}, None, None, None, (), {}, program, on, "seconds", False, False, 1.0, None, None, None
+    )  # fmt: skip
+    return digest_of_parts(options.told)
+
+
+def test_processes_compare_the_figures_of_machines_and_not_their_names_alone() -> None:
+    on = machine("v5p")
+    assert isinstance(on.links, LatencyBandwidth)
+    of_one_name = [
+        on,
+        replace(on, chip=None),
+        replace(on, links=replace(on.links, bandwidth=1e9)),
+        replace(on, memory=1),
+        replace(machine("h100"), name="v5p"),
+    ]
+    assert len({*map(_compared, of_one_name)}) == len(of_one_name)
+    assert _compared(on) == _compared(replace(on, links=replace(on.links)))
+    assert _compared(replace(on, links=Written())) == _compared(replace(on, links=Written()))

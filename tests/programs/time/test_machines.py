@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,6 +112,24 @@ def test_the_search_lays_the_axis_that_moves_most_onto_most_links() -> None:
     assert result[0].seconds < result[1].seconds
     assert "on 2 dimensions of the torus" in result[0].name
     assert result[0].problem.machine.layout == {"data": 1, "model": 2}
+
+
+def test_the_chip_of_a_machine_says_how_axes_lie_and_its_name_says_nothing() -> None:
+    """v5p under another name keeps its torus; an H100 with its name has hosts and no torus."""
+    mesh = {"data": 16, "model": 4}
+    renamed, impostor = replace(machine("v5p"), name="mine"), replace(machine("h100"), name="v5p")
+    over = Mesh.of(mesh)
+    assert laid(renamed, over) == [replace(way, name="mine") for way in laid(machine("v5p"), over)]
+    assert laid(impostor, over) == [impostor]
+    assert described(impostor, over) == "data inside and between hosts, model inside a host"
+
+    def product(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ w) @ w.T
+
+    args = (jax.ShapeDtypeStruct((4096, 8192), np.float32), jax.ShapeDtypeStruct((8192, 8192), np.float32))
+    for other, name in ((renamed, "v5p"), (impostor, "h100")):
+        found, expected = (rd.search(product, args, mesh, machine=on, progress=False) for on in (other, name))
+        assert [(one.name, one.seconds) for one in found] == [(one.name, one.seconds) for one in expected]
 
 
 @pytest.mark.parametrize(
