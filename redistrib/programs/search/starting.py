@@ -60,13 +60,13 @@ def starting(problem: SearchProblem, deadline: Deadline = NEVER) -> Iterator[Dec
     if not axes or deadline.passed:
         return
     roles = Roles(problem, base, deadline)
-    seen = {first.text}
+    yielded = [first]
     for chosen in roles.products(axes):
         propagation = roles.propagated(chosen)
         if propagation is not None:
             decisions = decided_by(problem, propagation)
-            if decisions.text not in seen:
-                seen.add(decisions.text)
+            if not any(map(decisions.are, yielded)):
+                yielded.append(decisions)
                 yield decisions
         if not deadline.left:
             return
