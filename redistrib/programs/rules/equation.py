@@ -356,11 +356,11 @@ class CallRule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(*kinds: str) -> Callable[[Rule], Rule]:
+def rule(*kinds: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     """Register the rule of primitives: a function that returns the nest of an equation, or None if it stays whole."""
 
     def add(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(kinds, function))
+        table.update(dict.fromkeys(kinds, function))
         return function
 
     return add

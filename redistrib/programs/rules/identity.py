@@ -1,13 +1,16 @@
-"""Which equations do the same: by their primitives, parameters, forms and literals."""
+"""Which equations do the same: by their primitives, parameters, forms and literals, or as text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from redistrib.cache import Key
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def identity_of(
@@ -30,6 +33,11 @@ def identity_of(
         return Key((primitive, named, forms, *values))
     except TypeError:
         return None
+
+
+def text_of(jaxpr: Any) -> str:
+    """The text of a jaxpr without addresses, which differ from process to process."""
+    return _ADDRESS.sub("", str(jaxpr))
 
 
 def _told_apart(value: Any) -> Any:

@@ -18,8 +18,8 @@ from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import Rule
+from redistrib.programs.rules.identity import text_of
 
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
 _SET = re.compile(r"frozenset\(\{(.*?)\}\)")
 UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
 
@@ -95,9 +95,8 @@ class Traced:
     @cached_property
     def digest(self) -> str:
         """Of the equations with their numbers and of captured values, equal in processes that trace one function."""
-        text = _ADDRESS.sub("", str(self.jaxpr))
         # The order of a set is the process's.
-        text = _SET.sub(lambda members: ", ".join(sorted(members[1].split(", "))), text)
+        text = _SET.sub(lambda members: ", ".join(sorted(members[1].split(", "))), text_of(self.jaxpr))
         return digest_of_parts([text, *map(digest_of_host_value, filter(is_of_host, self.constants))])
 
     def mode(self) -> AbstractContextManager[Any]:
