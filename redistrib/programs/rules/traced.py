@@ -69,8 +69,9 @@ class Traced:
     Attributes:
         graph: the operations; its inputs are the leaves of the arguments, then the constants.
         constants: arrays that the function closes over.
-        keys: the implementation of random keys among inputs and outputs, by number.
+        in_keys, out_keys: the implementation of random keys among inputs and outputs, by number.
         out_tree: structure of the results.
+        outputs: shapes and element types of the results, as the function returns them.
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
         unstacked: arrays of which scans that are unrolled read an entry in each step.
         host_results: numbers of the results that the function puts in pinned memory of the host.
