@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -131,6 +132,37 @@ def test_the_modules_that_docstrings_and_comments_name_are_there() -> None:
                     names.update(named.findall(token.string))
     assert len(names) > 100
     assert [name for name in sorted(names) if missing(name)] == []
+
+
+def listed(docstring: str, section: str) -> list[str]:
+    """The names that a section of a docstring describes.
+
+    >>> listed("\\n\\n    Args:\\n        x, y: of\\n            these.\\n\\n    Raises:\\n        A: if so.", "Args")
+    ['x', 'y']
+    """
+    _, _, text = docstring.partition(f"{section}:\n")
+    indent = len(text) - len(text.lstrip(" "))
+    names = re.findall(rf"^ {{{indent}}}(\*{{0,2}}\w+(?:, \*{{0,2}}\w+)*):", text.split("\n\n")[0], re.MULTILINE)
+    return [name.lstrip("*") for group in names for name in group.split(", ")]
+
+
+def test_docstrings_describe_parameters_and_attributes_that_are_there() -> None:
+    """Attributes of classes with a base apart, which may have them."""
+    wrong, count = list[str](), 0
+    for path in (ROOT / "redistrib").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = listed(ast.get_docstring(node, clean=False) or "", "Args")
+                present = {inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)}
+            elif isinstance(node, ast.ClassDef) and all(ast.unparse(base) == "NamedTuple" for base in node.bases):
+                names = listed(ast.get_docstring(node, clean=False) or "", "Attributes")
+                present = {getattr(inner, word, "") for inner in ast.walk(node) for word in ("id", "attr", "name")}
+            else:
+                continue
+            count += len(names)
+            wrong += [f"{path}:{node.lineno} {node.name}: {name}" for name in names if name not in present]
+    assert count > 2000
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ simulations: `packed_bytes`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,15 @@ def packed_bytes(elements: int, dtype: str) -> int:
     (2, 6)
     """
     return -(-elements * bits_of(dtype) // 8)
+
+
+def packed_total(elements: Iterable[int], dtype: str) -> int:
+    """Bytes of so many elements on each of several devices, each of which packs its elements by themselves.
+
+    >>> packed_total((3, 3), "int4"), packed_bytes(6, "int4")
+    (4, 3)
+    """
+    return sum(packed_bytes(count, dtype) for count in elements)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -19,8 +19,8 @@ from redistrib.errors import ProgramError
 from redistrib.programs.ir.program import Compute, Move, Value
 from redistrib.programs.ir.reference import run_compute, stacked
 
-Array: TypeAlias = npt.NDArray[Any]
-AbstractValue: TypeAlias = Value | Array
+NumPyArray: TypeAlias = npt.NDArray[Any]
+AbstractValue: TypeAlias = Value | NumPyArray
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,13 @@ from redistrib.programs.ir.live import changes, devices_running
 
 
 class Interval(NamedTuple):
-    """Bytes that tile device holds under tile name from operation `first` to operation `last`, both included."""
+    """A tile in the memory of a device.
+
+    Attributes:
+        name: of the value; of scratch, `scratch` and the number of its operation.
+        first, last: numbers of the operations from which and to which the device holds it; inputs begin at -1.
+        bytes: its size.
+    """
 
     name: str
     first: int
@@ -23,7 +29,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Allocation:
-    """Offsets of the tiles that tile device holds.
+    """Offsets of the tiles that a device holds.
 
     Attributes:
         offsets: of every interval, in bytes from the start of the device's memory.

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from redistrib.plans.dtypes import packed_bytes
+from redistrib.plans.dtypes import packed_bytes, packed_total
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.loops import LoopForm
 from redistrib.programs.ir.primitives import record_of
@@ -238,6 +238,10 @@ class ProgramData:
         if move.plan is not None:
             return dict(zip(value.place.devices, move.plan.received, strict=True))
         return dict.fromkeys(value.place.devices, 0) | pulled(value, move.out)
+
+    def received_bytes_of(self, move: Move) -> int:
+        """Bytes that all devices receive from others in a move."""
+        return packed_total(self.received(move).values(), move.out.dtype)
 
     @cached_property
     def received_by_device(self) -> dict[int, int]:

@@ -82,6 +82,7 @@ class _Stretches:
     """The stretches so far.
 
     Attributes:
+        program: whose operations they are.
         items: the complete launches and transfers.
         waiting: for every place the operations of its open stretch.
         makers: for every result of an open stretch its place.

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from redistrib.extras import need
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined, with_steps
 from redistrib.programs.ir.live import renames
@@ -56,8 +55,7 @@ def _rows(program: ProgramData) -> Iterator[Row]:
             if pending:
                 yield _compute_row(pending)
                 pending = []
-            received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
-            yield Row(op.out.name, 0, received, word_of(op))
+            yield Row(op.out.name, 0, program.received_bytes_of(op), word_of(op))
         elif isinstance(op, Loop):
             if pending:
                 yield _compute_row(pending)

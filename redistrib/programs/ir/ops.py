@@ -11,7 +11,7 @@ import numpy as np
 
 from redistrib.errors import ProgramError
 from redistrib.plans.dtypes import dtype_of
-from redistrib.programs.ir.abstract import ABSTRACT, CONCRETE, Array, Register
+from redistrib.programs.ir.abstract import ABSTRACT, CONCRETE, NumPyArray, Register
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Place, Value
@@ -21,27 +21,27 @@ REGISTER: Register[Builder] = Register()
 
 
 @REGISTER.implement("shape", ABSTRACT)
-def _shape(builder: Builder, x: Value | Array) -> Array:
+def _shape(builder: Builder, x: Value | NumPyArray) -> NumPyArray:
     return np.array(x.type.global_shape if isinstance(x, Value) else x.shape, dtype=np.int64)
 
 
 @REGISTER.implement("gather", CONCRETE, CONCRETE)
-def _gather(builder: Builder, x: Array, index: Array, axis: int = 0) -> Array:
+def _gather(builder: Builder, x: NumPyArray, index: NumPyArray, axis: int = 0) -> NumPyArray:
     return np.asarray(np.take(x, index, axis))
 
 
 @REGISTER.implement("unsqueeze", CONCRETE)
-def _unsqueeze(builder: Builder, x: Array, axes: Sequence[int] = (0,)) -> Array:
+def _unsqueeze(builder: Builder, x: NumPyArray, axes: Sequence[int] = (0,)) -> NumPyArray:
     return np.asarray(np.expand_dims(x, tuple(axes)))
 
 
 @REGISTER.implement("concat", CONCRETE, CONCRETE)
-def _concat(builder: Builder, x: Array, y: Array, axis: int = 0) -> Array:
+def _concat(builder: Builder, x: NumPyArray, y: NumPyArray, axis: int = 0) -> NumPyArray:
     return np.concatenate([x, y], axis)
 
 
 @REGISTER.implement("concat", ABSTRACT, ABSTRACT)
-def _concat_values(builder: Builder, x: Value | Array, y: Value | Array, axis: int = 0) -> Any:
+def _concat_values(builder: Builder, x: Value | NumPyArray, y: Value | NumPyArray, axis: int = 0) -> Any:
     one, other = _values(builder, "concat", x, y)
     (a, b), names = (one.type.global_shape, other.type.global_shape), [f"d{k}" for k in range(one.type.rank)]
     if len(a) != len(b) or any(m != n for k, (m, n) in enumerate(zip(a, b, strict=True)) if k != axis):
@@ -60,23 +60,23 @@ def _concat_values(builder: Builder, x: Value | Array, y: Value | Array, axis: i
 
 
 @REGISTER.implement("reshape", CONCRETE, CONCRETE)
-def _reshape_array(builder: Builder, x: Array, shape: Array) -> Array:
+def _reshape_array(builder: Builder, x: NumPyArray, shape: NumPyArray) -> NumPyArray:
     return x.reshape(_resolved(x.size, shape))
 
 
 @REGISTER.implement("reshape", ABSTRACT, CONCRETE)
-def _reshape(builder: Builder, x: Value, shape: Array) -> Any:
+def _reshape(builder: Builder, x: Value, shape: NumPyArray) -> Any:
     old = x.type.global_shape
     return builder.compute(reshaping(old, _resolved(math.prod(old), shape)), x)
 
 
 @REGISTER.implement("add", CONCRETE, CONCRETE)
-def _add_arrays(builder: Builder, x: Array, y: Array) -> Array:
+def _add_arrays(builder: Builder, x: NumPyArray, y: NumPyArray) -> NumPyArray:
     return np.asarray(x + y)
 
 
 @REGISTER.implement("add", ABSTRACT, ABSTRACT)
-def _add(builder: Builder, x: Value | Array, y: Value | Array) -> Any:
+def _add(builder: Builder, x: Value | NumPyArray, y: Value | NumPyArray) -> Any:
     one, other = _values(builder, "add", x, y)
     dims = _letters(one)
     spec = f"{dims},{dims}->{dims}"
@@ -85,7 +85,7 @@ def _add(builder: Builder, x: Value | Array, y: Value | Array) -> Any:
 
 
 @REGISTER.implement("relu", ABSTRACT)
-def _relu(builder: Builder, x: Value | Array) -> Any:
+def _relu(builder: Builder, x: Value | NumPyArray) -> Any:
     (one,) = _values(builder, "relu", x)
     dims = _letters(one)
     spec = f"{dims}->{dims}"
@@ -93,7 +93,7 @@ def _relu(builder: Builder, x: Value | Array) -> Any:
 
 
 @REGISTER.implement("gemm", ABSTRACT, ABSTRACT)
-def _gemm(builder: Builder, x: Value | Array, w: Value | Array) -> Any:
+def _gemm(builder: Builder, x: Value | NumPyArray, w: Value | NumPyArray) -> Any:
     values = _values(builder, "gemm", x, w)
     for value in values:
         if value.type.rank != 2:
@@ -102,7 +102,7 @@ def _gemm(builder: Builder, x: Value | Array, w: Value | Array) -> Any:
     return builder.compute(nest("mk,kn->mn", (m, k, n), name="gemm"), *values)
 
 
-def _values(builder: Builder, kind: str, *operands: Value | Array) -> list[Value]:
+def _values(builder: Builder, kind: str, *operands: Value | NumPyArray) -> list[Value]:
     """The operands as values: arrays are made where the first value is, and of its element type where that has them."""
     first = next((operand for operand in operands if isinstance(operand, Value)), None)
     if first is None:
@@ -113,7 +113,7 @@ def _values(builder: Builder, kind: str, *operands: Value | Array) -> list[Value
     ]
 
 
-def _alike(array: Array, dtype: str) -> Array:
+def _alike(array: NumPyArray, dtype: str) -> NumPyArray:
     """The array in another element type, or as it is where that changes an element."""
     with np.errstate(invalid="ignore", over="ignore"):
         converted = array.astype(dtype_of(dtype))
@@ -122,10 +122,10 @@ def _alike(array: Array, dtype: str) -> Array:
     )
 
 
-def _constant(builder: Builder, array: Array, place: Place) -> Value:
+def _constant(builder: Builder, array: NumPyArray, place: Place) -> Value:
     dims = tuple((f"d{k}", range(size)) for k, size in enumerate(array.shape))
 
-    def body(at: Mapping[str, range]) -> Array:
+    def body(at: Mapping[str, range]) -> NumPyArray:
         return array[tuple(slice(over.start, over.stop) for over in at.values())]
 
     writes = (Access("out", tuple((name,) for name, _ in dims)),)
@@ -138,7 +138,7 @@ def _letters(value: Value) -> str:
     return "".join(chr(ord("a") + k) for k in range(value.type.rank))
 
 
-def _resolved(size: int, shape: Array) -> tuple[int, ...]:
+def _resolved(size: int, shape: NumPyArray) -> tuple[int, ...]:
     """The shape with its one -1 worked out."""
     sizes = [int(n) for n in shape]
     product = math.prod(n for n in sizes if n != -1)
@@ -163,7 +163,7 @@ def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:
         for shape, dims in ((old, read), (new, written))
     ]
 
-    def body(at: Mapping[str, range], x: Array) -> Array:
+    def body(at: Mapping[str, range], x: NumPyArray) -> NumPyArray:
         return x.reshape(
             [math.prod(len(at[name]) for name in dim) if dim else size for size, dim in zip(new, written, strict=True)]
         )

@@ -29,7 +29,7 @@ from redistrib.programs.ir.value import with_padding
 from redistrib.programs.ir.windows import Held, Reach, Stencil, Window
 
 _T = TypeVar("_T")
-_Class = TypeVar("_Class", bound=StrEnum)
+_Enum = TypeVar("_Enum", bound=StrEnum)
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NUMBER = re.compile(r"-?[0-9]{1,1000}")
@@ -389,7 +389,7 @@ class _Reader:
     def _line(self) -> int:
         return self.source.count("\n", 0, self.at) + 1
 
-    def _one_of(self, classes: type[_Class]) -> _Class:
+    def _one_of(self, classes: type[_Enum]) -> _Enum:
         name = self.name()
         return next((one for one in classes if one == name), None) or self._fail(f"one of {', '.join(classes)}")
 

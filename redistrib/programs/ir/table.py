@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.data import Call, Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import highest_peak_bytes, renames
@@ -75,9 +74,9 @@ def _rows(program: ProgramData, indent: str = "") -> Iterator[Sequence[str]]:
                 cut = "; ".join(filter(None, (cut_text(part) for part in op.parts)))
                 yield [indent + op.name, line_of(op), cut, f"{op.flops:,}" if op.flops else "", "", "", ""]
             case Move() if not renames(op, program):
-                received = sum(packed_bytes(elements, op.out.dtype) for elements in program.received(op).values())
                 price = "" if op.plan is None or op.plan.cost is None else _price(op.plan.cost, op.plan.unit)
-                yield [f"{indent}  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op), price]
+                received_bytes = f"{program.received_bytes_of(op):,}"
+                yield [f"{indent}  {op.out.name}", "", op.out.form, "", received_bytes, word_of(op), price]
             case Loop():
                 flops, received = (op.steps * sum(figure) for figure in _figures(op))
                 shown = f"{received:,}" if received else ""

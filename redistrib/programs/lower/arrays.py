@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import packed_bytes
+from redistrib.plans.dtypes import packed_bytes, packed_total
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.program import Move, Place, Value, pulled
@@ -116,9 +116,11 @@ class Arrays:
     def _move(self, value: Value, out: Value) -> int:
         number = _numbered((value, out), self._moves, self._number_of_move)
         if number == len(self.bytes):
-            planned = has_plan(value, out)
-            elements = least_received(value.placement, out.placement) if planned else sum(pulled(value, out).values())
-            self.bytes.append(packed_bytes(elements, out.dtype))
+            self.bytes.append(
+                packed_bytes(least_received(value.placement, out.placement), out.dtype)
+                if has_plan(value, out)
+                else packed_total(pulled(value, out).values(), out.dtype)
+            )
         return number
 
     def planned(self, move: int) -> int:
@@ -126,7 +128,7 @@ class Arrays:
         value, out = self._moves[move]
         plan = self.plan(value, out)
         if plan is not None:
-            self.bytes[move] = packed_bytes(sum(plan.received), plan.dtype)
+            self.bytes[move] = packed_total(plan.received, plan.dtype)
         return self.bytes[move]
 
 

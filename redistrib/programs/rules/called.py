@@ -6,7 +6,6 @@ its transpose, the part that a loop does not repeat. Their operands may have the
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +14,9 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.private import TRACING_FILES, is_as_traced
 from redistrib.programs.rules.equation import CallRule
+from redistrib.programs.rules.identity import text_of
 
 TRACING_FILES.add(__file__)
-
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @dataclass
@@ -44,7 +42,7 @@ class JittedCalls:
 
 def _text(closed: jex.ClosedJaxpr) -> str:
     """Equal for functions of the same equations; empty for those with constants, of which the text says nothing."""
-    return "" if closed.consts else _ADDRESS.sub("", str(closed.jaxpr))
+    return "" if closed.consts else text_of(closed.jaxpr)
 
 
 def _traced(run: Any, avals: Any) -> str:

@@ -7,22 +7,16 @@ collectives are those without this check, along the axes of the mesh that stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from jax import lax
 
 from redistrib.programs.ir.nest import Nest
-from redistrib.programs.rules.equation import At, Equation, EquationBody, Rule, results
+from redistrib.programs.rules.equation import At, Equation, EquationBody, Rule, results, rule
 
 COLLECTIVES: dict[str, Rule] = {}
-
-
-def _collective(*kinds: str) -> Callable[[Rule], Rule]:
-    def add(rule: Rule) -> Rule:
-        COLLECTIVES.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return add
+_collective = partial(rule, table=COLLECTIVES)
 
 
 def _axes(equation: Equation) -> tuple[str, ...]:

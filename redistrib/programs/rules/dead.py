@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import without_dead_code
+from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.record import Fusion
 
 
 def live_variables(jaxpr: Any, used: Sequence[bool] | None = None) -> set[int]:
@@ -79,7 +81,8 @@ def _sources(jaxpr: Any) -> list[int | None]:
     """For each result the number of the argument that it is, `_EMPTY` for one without a value, None for others."""
     sources: dict[int, int | None] = {id(argument): number for number, argument in enumerate(jaxpr.invars)}
     for eqn in jaxpr.eqns:
-        spreads = eqn.primitive.name == "broadcast_in_dim" and sources.get(id(eqn.invars[0])) == _EMPTY
-        if spreads or eqn.primitive.name in ("empty", "empty2"):
+        kind = eqn.primitive.name
+        repeats = record_of(kind).fusion is Fusion.BROADCAST and sources.get(id(eqn.invars[0])) == _EMPTY
+        if repeats or kind in ("empty", "empty2"):
             sources[id(eqn.outvars[0])] = _EMPTY
     return [sources.get(id(var)) for var in jaxpr.outvars]

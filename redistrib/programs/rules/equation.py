@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import bind
-from redistrib.cache import cached
+from redistrib.cache import Key, cached
 from redistrib.programs.ir.graph import CountedStep
 from redistrib.programs.ir.loops import LoopForm, WhileForm
 from redistrib.programs.ir.nest import Access, Nest
@@ -23,6 +23,7 @@ from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
 from redistrib.programs.ir.windows import Window
 from redistrib.programs.rules.axes import MeshAxes
+from redistrib.programs.rules.identity import identity_of
 
 At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that runs, with a length and a start
 Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole
@@ -201,10 +202,10 @@ class Primitive:
         return self.equation.run(tiles)
 
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> Key:
         equation = self.equation
-        literals = {k: (np.asarray(v).dtype, np.shape(v), np.asarray(v).tolist()) for k, v in _plain(equation)}
-        return equation.primitive, str(equation.params), equation.ins, equation.outs, str(literals)
+        key = identity_of(equation.primitive, equation.params, (equation.ins, equation.outs), _plain(equation))
+        return Key((id(equation),)) if key is None else key
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Primitive) and self._key == other._key
@@ -251,8 +252,7 @@ def _unchanged(array: Any) -> Any:
 
 def _plain(equation: Equation) -> list[tuple[int, Any]]:
     """The literals; keys as their integers."""
-    values = equation.literals.items()
-    return [(k, jax.random.key_data(value) if is_key(value) else value) for k, value in values]
+    return [(k, jax.random.key_data(value) if is_key(value) else value) for k, value in equation.literals.items()]
 
 
 def results(values: Sequence[Any]) -> Any:
@@ -367,11 +367,11 @@ class CallRule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(*kinds: str) -> Callable[[Rule], Rule]:
+def rule(*kinds: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     """Register the rule of primitives: a function that returns the nest of an equation, or None if it stays whole."""
 
     def add(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(kinds, function))
+        table.update(dict.fromkeys(kinds, function))
         return function
 
     return add

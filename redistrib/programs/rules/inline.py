@@ -310,7 +310,7 @@ class _Tracer:
         outs = self.add(equation, names, source)
         if is_ours:
             self.paddings.note(outs, equation, names)
-        if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
+        if equation.record.fusion is Fusion.BROADCAST and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
         return list(outs)
 

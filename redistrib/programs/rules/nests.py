@@ -23,6 +23,7 @@ from redistrib.programs.rules.equation import (
     is_key,
     whole,
 )
+from redistrib.programs.rules.identity import identity_of
 from redistrib.programs.rules.in_parts import UNTOLD
 from redistrib.programs.rules.keys import nest_of_keys
 from redistrib.programs.rules.ranges import of_result
@@ -150,23 +151,10 @@ def _key(
 
     Bounds of operands are not in it, nor is what all equations of a function have in common.
     """
-    values = []
-    for k, value in literals.items():
-        if not _is_number(value):
-            return None
-        array = np.asarray(value)
-        values.append((k, type(value), array.dtype, array.tobytes()))
-    named = tuple([(name, type(value), _told_apart(value)) for name, value in params.items()])
-    try:
-        return Key((primitive, called, named, ins, outs, *values))
-    except TypeError:
+    if not all(map(_is_number, literals.values())):
         return None
+    return identity_of(primitive, params, (called, ins, outs), literals.items())
 
 
 def _is_number(value: Any) -> bool:
     return np.size(value) <= 1 and not (hasattr(value, "dtype") and is_key(value))
-
-
-def _told_apart(value: Any) -> Any:
-    """A value that differs where the parameter does: 0.0 and -0.0 are equal."""
-    return repr(value) if isinstance(value, float | complex) else value

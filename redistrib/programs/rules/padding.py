@@ -71,7 +71,7 @@ def _padded(equation: Equation, pad: Equation) -> Equation | None:
         padding[k] = (padding[k][0] + low * spacings[k], padding[k][1] + high * spacings[k])
         spacings[k] *= inside + 1
     least = min((min(ends) for ends in padding), default=0)
-    if 0 in pad.ins[0].shape or (equation.kind == "reduce_window_sum" and least < 0):
+    if 0 in pad.ins[0].shape or (equation.record.joins is Joins.WINDOWS and least < 0):
         return None
     params |= {"padding": tuple(padding), dilation: tuple(spacings)}
     return replace(equation, params=params, ins=(pad.ins[0], *equation.ins[1:]))

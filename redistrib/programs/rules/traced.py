@@ -18,8 +18,8 @@ from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import Rule
+from redistrib.programs.rules.identity import text_of
 
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
 _SET = re.compile(r"frozenset\(\{(.*?)\}\)")
 UNROLLED = 128  # steps of the longest scan that is unrolled: the layers of deep models
 
@@ -69,8 +69,9 @@ class Traced:
     Attributes:
         graph: the operations; its inputs are the leaves of the arguments, then the constants.
         constants: arrays that the function closes over.
-        keys: the implementation of random keys among inputs and outputs, by number.
+        in_keys, out_keys: the implementation of random keys among inputs and outputs, by number.
         out_tree: structure of the results.
+        outputs: shapes and element types of the results, as the function returns them.
         divisible: operations that `in_parts` can make of others, by name; empty for those that it has made.
         unstacked: arrays of which scans that are unrolled read an entry in each step.
         host_results: numbers of the results that the function puts in pinned memory of the host.
@@ -95,9 +96,8 @@ class Traced:
     @cached_property
     def digest(self) -> str:
         """Of the equations with their numbers and of captured values, equal in processes that trace one function."""
-        text = _ADDRESS.sub("", str(self.jaxpr))
         # The order of a set is the process's.
-        text = _SET.sub(lambda members: ", ".join(sorted(members[1].split(", "))), text)
+        text = _SET.sub(lambda members: ", ".join(sorted(members[1].split(", "))), text_of(self.jaxpr))
         return digest_of_parts([text, *map(digest_of_host_value, filter(is_of_host, self.constants))])
 
     def mode(self) -> AbstractContextManager[Any]:

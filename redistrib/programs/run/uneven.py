@@ -135,6 +135,7 @@ class _Rewriting:
     """Where tails are, and the operations with them.
 
     Attributes:
+        graph: the operations without tails.
         dims: for every operation the iteration dimensions that have tails, each with its class.
         places: the array dimensions that their makers leave with tails.
     """

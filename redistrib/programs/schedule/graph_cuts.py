@@ -89,6 +89,8 @@ class GraphCuts:
     """The cuts of a graph over a mesh.
 
     Attributes:
+        graph: the operations.
+        mesh: whose axes cut them.
         cuts: for every operation the axes that cut it, each with the iteration dimension.
         carries: for every operation the axes of summands that pass through it, each with the group of linear reads.
         pins: for inputs the axes that cut them by order of a tactic, each with the dimension; None, left whole.

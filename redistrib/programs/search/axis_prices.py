@@ -18,6 +18,7 @@ from redistrib.cost.figures import Figures
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import packed_bytes
+from redistrib.programs.schedule.given import cuts_of
 
 
 class Collective(NamedTuple):
@@ -182,7 +183,7 @@ class AxisPrices:
 
         Slices come first and gathers last, so that the others move the smallest tiles.
         """
-        at, to = _dims(source), _dims(target)
+        at, to = cuts_of(source), cuts_of(target)
         size = float(self.bytes_of(source.local_size, dtype))
         sequence: list[Collective] = []
 
@@ -236,7 +237,3 @@ class AxisPrices:
 def _leads(grown: set[int], target: DistType) -> bool:
     """Whether a gather joins whole tiles one after the other, and copies nothing into place."""
     return len(grown) == 1 and all(dim.tile == 1 for dim in target.dims[: min(grown)])
-
-
-def _dims(form: DistType) -> dict[str, int]:
-    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}

@@ -159,6 +159,8 @@ class ChoiceGraph:
     """Nodes, and the reshard edges between them.
 
     Attributes:
+        nodes: what is decided.
+        edges: the moves that decisions cause.
         tables: those of edges with all options, by what edges have in common that share one.
     """
 

@@ -14,8 +14,8 @@ def marks_of(problem: SearchProblem) -> dict[object, object]:
     """Labels of operations, inputs and outputs: pins, partial sums, overridden rates."""
     given = problem.given
 
-    def mark(end: End) -> tuple[str, str]:
-        return (repr(given.pins.get(end)), str(given.types.get(end)))
+    def mark(end: End) -> object:
+        return (tuple(sorted(given.pins.get(end, {}).items())), given.types.get(end))
 
     marks: dict[object, object] = {}
     for number, operation_mark in enumerate(problem.facts.marks):

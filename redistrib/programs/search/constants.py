@@ -40,7 +40,7 @@ HALVINGS = 3  # times that the price is set between one that fits and one that d
 
 # ------------------------------------------------------------------------------------------------- tables, programs
 LARGEST = 4_000_000  # entries of a table, 32 MB, above which nodes are not eliminated
-WHOLE = 500_000  # entries of the table of an edge, 4 MB, up to which it is kept with all options
+LARGEST_EDGE = 500_000  # entries of the table of an edge, 4 MB, up to which it is kept with all options
 MOST_NODES = 32  # nodes of a table besides the decided one: NumPy has arrays of 64 dimensions
 SMALL = 1_000_000  # entries of a table up to which a whole choice graph is solved by elimination
 WITHIN = 100_000  # entries of a table up to which a neighbourhood is decided anew: many are

@@ -50,11 +50,6 @@ class Decisions:
         """The same cuts, a moved value kept for so many operations."""
         return replace(self, keep=keep)
 
-    @property
-    def text(self) -> str:
-        """The same for the same cuts, and for no others."""
-        return repr((self.propagation.cuts, self.propagation.carries, self.ends))
-
     def are(self, other: Decisions) -> bool:
         """Whether others of the same graph come to the same program."""
         own, its = self.propagation, other.propagation

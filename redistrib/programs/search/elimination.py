@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from redistrib.programs.search.choices import ChoiceGraph, Floats, ReshardEdge
-from redistrib.programs.search.constants import LARGEST, MOST_NODES, WHOLE
+from redistrib.programs.search.constants import LARGEST, LARGEST_EDGE, MOST_NODES
 from redistrib.programs.search.deadline import NEVER, Deadline
 
 
@@ -172,7 +172,7 @@ class Elimination:
         nodes = tuple([node for node in edge.nodes if node in options])
         if number not in self._factors:
             self.deadline.check()
-            if len(edge.nodes) > MOST_NODES or math.prod(self.sizes[node] for node in edge.nodes) > WHOLE:
+            if len(edge.nodes) > MOST_NODES or math.prod(self.sizes[node] for node in edge.nodes) > LARGEST_EDGE:
                 return CostFactor(nodes, edge.table(options, choice))
             self._factors[number] = self.choices.table(edge)
         prices = self._factors[number][tuple([slice(None) if node in options else choice[node] for node in edge.nodes])]

@@ -11,6 +11,7 @@ from redistrib.cost.figures import Figures
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import LARGEST, DimType, DistType
+from redistrib.plans.dtypes import packed_total
 from redistrib.plans.memory import beside_ends
 from redistrib.programs.ir.value import Place, Value, pulled
 from redistrib.programs.ir.windows import Held
@@ -134,7 +135,7 @@ class Moves:
         if key not in self._halos:
             value = Value("", form, Place(self.mesh), dtype)
             out = replace(value, windows=windows)
-            received = self.machine.bytes_of(sum(pulled(value, out).values()), dtype)
+            received = packed_total(pulled(value, out).values(), dtype)
             seconds = sum(stage.seconds for stage in direct_stages(value, out, self.machine))
             cost = seconds if self.objective == "seconds" else float(received)
             self._halos[key] = Price(cost, not received, 0, received)
@@ -229,12 +230,11 @@ class Moves:
             plan = synthesize(source, self.mesh, target, self.mesh, dtype=dtype, model=self.machine.links)
         except RedistribError:
             return None
-        received = sum(plan.received)
+        size = packed_total(plan.received, dtype)
         seconds = sum(stage.seconds for stage in plan_stages(plan, place, self.machine))
-        size = self.machine.bytes_of(received, dtype)
         cost = seconds if self.objective == "seconds" else float(size)
         scratch = plan.peak_bytes // plan.itemsize - (source.local_size + target.local_size)
-        return Price(cost, not received, self.machine.bytes_of(scratch, dtype), size)
+        return Price(cost, not size, self.machine.bytes_of(scratch, dtype), size)
 
     def _by_axes(self, prices: AxisPrices, source: DistType, target: DistType, dtype: str) -> Price:
         steps = prices.collectives(source, target, dtype)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.ir.program import Program
 from redistrib.programs.schedule.given import End
 from redistrib.programs.search.axes import AxesProblem
@@ -222,5 +221,5 @@ def _received(program: Program) -> dict[str, int]:
     first: dict[str, str] = {}
     for move in program.moves:
         name = first[move.out.name] = first.get(move.value, move.value)
-        total[name] += sum(program.received(move).values()) * itemsize_of(move.out.dtype)
+        total[name] += program.received_bytes_of(move)
     return dict(total)

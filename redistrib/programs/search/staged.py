@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from redistrib.errors import ProgramError
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.ir.program import Program
 from redistrib.programs.run.prepared import Prepared
 from redistrib.programs.search.moves import Objective
@@ -176,7 +175,7 @@ def starts_of(seen: BatchedProgram, layout: Layout, machine: Machine) -> tuple[s
         size = sum(seen.values[name].tile_bytes for name in dict.fromkeys(names))
         dtypes = (seen.values[name].dtype for name in step.reads.values())
         done.append(done[-1] + machine.seconds_of(step.op.name, dtypes, size // parts, step.flops // parts))
-    element = max(itemsize_of(value.dtype) for value in seen.inputs)
+    element = max(machine.itemsize_of(value.dtype) for value in seen.inputs)
     speed = float(getattr(machine.links, "bandwidth", float("inf")))
     sent = np.array([size * element / parts / speed for size in crossing(seen, forward)][: len(forward) + 1])
     cuts = even(np.array(done), sent, count)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from string import digits
 from typing import NamedTuple
 
-from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.data import Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import Liveness, devices_running, moments, renames
@@ -182,8 +181,7 @@ def _seconds_by(
 def _received(entry: OperationTime) -> int:
     """Bytes that all devices receive in a move, over all its runs."""
     assert isinstance(entry.op, Move)
-    elements = sum(entry.program.received(entry.op).values())
-    return entry.times * packed_bytes(elements, entry.op.out.dtype)
+    return entry.times * entry.program.received_bytes_of(entry.op)
 
 
 def operations(listed: Sequence[OperationTime]) -> list[list[Cell]]:

@@ -58,6 +58,8 @@ class Cutter:
         inputs_sharded: whether inputs without examples are so too.
         types: of every value as it is made, once reduced; sums over examples keep their summands. Inputs may have one
             from the start.
+        cuts: of the operations that were cut, by number.
+        cache: the cuts of operations by all that they depend on.
     """
 
     batch: BatchedProgram

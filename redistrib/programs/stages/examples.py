@@ -118,6 +118,7 @@ class _Steps:
         roles: of every value.
         values: every value by its name.
         passes_sums, unnamed: see `batch_of`.
+        steps: the operations, in order.
         makers: for every result the operation that makes it.
         rows: for constants of which there are rows, with the dimension of the examples, the name of the rows.
     """

@@ -36,14 +36,14 @@ from redistrib.programs.time.timeline import Event as Event
 from redistrib.programs.time.timeline import Run as Run
 from redistrib.programs.time.timeline import by_time
 
-Streams: TypeAlias = Callable[[Op], str]
+StreamOf: TypeAlias = Callable[[Op], str]  # the name of the stream that an operation runs on
 Ready: TypeAlias = dict[str, dict[int, float]]  # of every value, when each clock has it
 
 
 def run(
     program: ProgramData,
     machine: Machine,
-    streams: Streams | None = None,
+    streams: StreamOf | None = None,
     *,
     shared: bool = True,
     record: bool = True,
@@ -133,7 +133,7 @@ class _Simulator:
     def __init__(
         self,
         machine: Machine,
-        streams: Streams | None,
+        streams: StreamOf | None,
         clock_of: dict[int, int],
         record: bool,
         cache: SimulationCache,

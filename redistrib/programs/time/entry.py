@@ -10,7 +10,7 @@ from redistrib.errors import ProfileError, ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.program import Move, Op, Program
 from redistrib.programs.schedule.overlap import Overlap
-from redistrib.programs.time.clocks import SimulationCache, Streams, run
+from redistrib.programs.time.clocks import SimulationCache, StreamOf, run
 from redistrib.programs.time.constants import machine as machine_of
 from redistrib.programs.time.issue import issued
 from redistrib.programs.time.kernels.compiled import compiled
@@ -90,7 +90,7 @@ def simulated_with(overlap: Overlap | None, program: Program, machine: Machine) 
 def simulated_in_turn(
     program: Program,
     machine: Machine,
-    streams: Streams | None = None,
+    streams: StreamOf | None = None,
     *,
     record: bool,
     cache: SimulationCache | None = None,

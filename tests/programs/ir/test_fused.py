@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 import redistrib as rd
@@ -13,6 +14,7 @@ from redistrib.programs.ir.fused import COPY, fused
 from redistrib.programs.ir.live import peak_bytes
 from redistrib.programs.ir.ops import reshaping
 from redistrib.programs.ir.program import Compute, Program
+from redistrib.programs.rules.equation import ArrayForm, Equation, Primitive
 from tests.programs.time.mlp import on
 
 N = 8
@@ -64,6 +66,20 @@ def test_what_is_computed_twice_alike_is_computed_once() -> None:
         return [b.compute(dot, one, two, names=["s"]), b.compute(TWICE, two, names=["out"])]
 
     made("a", "s", "out")(build)
+
+
+def test_functions_with_the_same_text_and_other_constants_are_not_computed_alike() -> None:
+    forms, literal = (ArrayForm((N,), "float32"),), np.float32(0)
+
+    def of(**params: Any) -> Primitive:
+        return Primitive(Equation(jax.lax.add_p, params, forms, forms, {1: literal}))
+
+    zeros, ones = (jax.make_jaxpr(lambda x, c=c: x + c)(np.zeros(N)) for c in (np.zeros(N), np.ones(N)))
+    assert str(zeros) == str(ones)
+    assert of(jaxpr=zeros) == of(jaxpr=zeros) != of(jaxpr=ones)
+    assert of(sizes=[1]) != of(sizes=[1])  # what has no hash is equal to itself alone
+    assert of(scale=0.0) == of(scale=0.0) != of(scale=-0.0)
+    assert len({of(axis=0), of(axis=0), of(axis=False)}) == 2
 
 
 def test_sums_over_the_last_dimension_alone_make_what_they_read_on_the_way() -> None:

@@ -22,7 +22,7 @@ from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.layers import fold, unfold
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.starting import estimate, starting
+from redistrib.programs.search.starting import starting
 from redistrib.programs.time.entry import simulate
 from redistrib.programs.time.kernels.fusion import kernels_of
 from tests.programs.search import oracle
@@ -130,12 +130,12 @@ def test_the_price_of_any_schedule_is_what_its_program_takes(case: str) -> None:
         assert evaluated(problem, decisions).received == program.received_bytes
 
 
-def test_the_estimates_of_starts_know_the_steps() -> None:
+def test_the_prices_of_starts_know_the_steps() -> None:
     few, many = (oracle.traced(step, of_layers(layers), "{d:4}") for layers in (4, 40))
     for one, other in zip(starting(few), starting(many), strict=True):
-        assert estimate(many, other).price > 5 * estimate(few, one).price
-        program = program_of(many, other, "p")
-        assert evaluated(many, other).received == program.received_bytes
+        program, evaluation = program_of(many, other, "p"), evaluated(many, other)
+        assert evaluation.price("seconds") > 5 * evaluated(few, one).price("seconds")
+        assert evaluation.received == program.received_bytes
         assert least_held(many.graph, 4, {}, ())[0] <= oracle.peak(program)
 
 

@@ -19,14 +19,14 @@ from redistrib.programs.schedule.tactics import apply
 from redistrib.programs.search.decisions import program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.entry import tied
+from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.problem import SearchProblem
-from redistrib.programs.search.starting import estimate, starting
+from redistrib.programs.search.starting import starting
 from redistrib.programs.time.constants import machine
-from redistrib.programs.time.entry import simulate
 from redistrib.report import seconds_text
 from tests.programs.search import models, oracle
 
@@ -82,16 +82,6 @@ def test_pins_hold_in_all() -> None:
 
 def _called(own: SearchProblem, name: str) -> Any:
     return next(operation for operation in own.graph.operations if operation.name == name)
-
-
-def test_an_estimate_is_exact_where_nothing_moves() -> None:
-    for seed in range(40):
-        own = oracle.problem(oracle.program(Random(seed)), "x=4")
-        whole = next(starting(own))
-        program = program_of(own, whole, "p")
-        guess = estimate(own, whole)
-        assert guess.price == pytest.approx(simulate(program, own.machine).seconds, rel=1e-9), seed
-        assert guess.peak == oracle.peak(program), seed
 
 
 def test_no_schedule_holds_less_than_is_said() -> None:
@@ -216,7 +206,7 @@ def test_expert_parallel_is_among_the_starts() -> None:
         len(products) == 5
     )  # two products forward, and for each the gradients of what it reads, less that of the input
     assert start_with(own, rd.work("d", products), rd.along("d", DATA))
-    priced = [estimate(own, decisions).price for decisions in starting(own)]
+    priced = [evaluated(own, decisions).price("seconds") for decisions in starting(own)]
     found = feasible_result(own, "p", None)
     assert found.price <= min(priced)
 
