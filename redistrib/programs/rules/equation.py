@@ -29,17 +29,6 @@ At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that 
 Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole
 
 
-@dataclass(frozen=True)
-class TracedRange:
-    """The part of an iteration dimension that a device runs, for the bodies of nests: a start and a length."""
-
-    start: Any
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
-
 def is_whole(part: Any, size: int) -> bool:
     """Whether a part of an iteration dimension has all its points; a part with tails may be as long and have none.
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 
 from redistrib.programs.ir.graph import CountedStep, Graph
-from redistrib.programs.ir.nest import Nest
+from redistrib.programs.ir.nest import Nest, TracedRange
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
     ArrayForm,
@@ -21,7 +21,6 @@ from redistrib.programs.rules.equation import (
     Equation,
     EquationBody,
     Rule,
-    TracedRange,
     is_key,
     results,
     whole,

@@ -10,6 +10,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.programs.search.constants import APART, FREE
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
+from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.problem import SearchProblem
 
@@ -46,14 +47,22 @@ def feasible_result(
     if most is None:
         return found
     limit, least = most, 0
-    while (memory := found.figures.memory) > most:
+    while (evaluation := _with_all(found, most)).memory > most:
+        memory = evaluation.memory
         limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
         report_progress(f"its program holds {memory:,} bytes, above the limit")
         try:
             found = search(limit)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return found
+    return found if found.is_simulated else replace(found, evaluation=evaluation)
+
+
+def _with_all(found: FeasibleResult, most: int) -> Evaluation:
+    """Time and memory of a schedule: of its program, or of all its layers where no program is made."""
+    if found.is_simulated or found.problem.folded is None:
+        return found.figures
+    return evaluated(*found.whole, most)
 
 
 def _beside(

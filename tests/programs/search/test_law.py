@@ -17,7 +17,8 @@ from redistrib.errors import MemoryLimitError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.data import KernelPart, Loop
 from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.search.constants import PLANNED
+from redistrib.programs.search import descent
+from redistrib.programs.search.constants import FEWEST, PLANNED
 from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.problem import SearchProblem
@@ -85,6 +86,44 @@ def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: s
             assert most < found.memory
         else:
             assert less.memory <= most
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["tpu", *(pytest.param(n, marks=pytest.mark.long) for n in ("cpu", "v5p", "h100"))])
+@pytest.mark.parametrize("mesh", [{"a": 4, "b": 4, "c": 4}, pytest.param({"a": 16, "b": 4}, marks=pytest.mark.long)])
+def test_they_agree_on_many_devices(mesh: dict[str, int], name: str, way: str) -> None:
+    """There a search prices moves by formulas, and their plans may take less time, and more bytes."""
+    function, args, more = FUNCTIONS["layers"]
+    options: dict[str, Any] = {"machine": name, "limit": SECONDS, "progress": False, **more}
+    how = dict(WAYS[way])
+    if "memory_limit" in how:
+        how["memory_limit"] = int(0.85 * rd.search(function, args, mesh, **options)[0].memory)
+    found = rd.search(function, args, mesh, **options, **how)[0]
+    assert isinstance(found, Candidate)
+    required(found)
+    assert found.memory <= how.get("memory_limit", math.inf)
+    same = rd.distribute(function, args, mesh, schedule=found.schedule, machine=found.machine, **_limit(how))
+    assert same.memory == found.memory
+
+
+def _limit(how: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in how.items() if name == "memory_limit"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["v5e", *(pytest.param(name, marks=pytest.mark.long) for name in ("h100", "cpu"))])
+def test_they_agree_where_layers_are_decided_once(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descent, "ALONE", 0)  # in place of more than 2,000 operations
+    function, args = models.block_step, models.block_args(FEWEST, 8, 32, 64, 4)
+    options: dict[str, Any] = {"machine": name, "limit": SECONDS, "progress": False, "state": {"params": 0}}
+    how = dict(WAYS[way])
+    if "memory_limit" in how:
+        how["memory_limit"] = int(0.85 * rd.search(function, args, MESH, **options)[0].memory)
+    found = rd.search(function, args, MESH, **options, **how)[0]
+    assert isinstance(found, Candidate)
+    assert found.feasible.problem.folded is not None
+    required(found)
+    assert found.memory <= how.get("memory_limit", math.inf)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -24,8 +24,8 @@ from redistrib.plans.data import Schedule
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined, with_steps
+from redistrib.programs.ir.nest import TracedRange
 from redistrib.programs.ir.program import Compute, Loop, Move, Program, Value
-from redistrib.programs.rules.equation import TracedRange
 from redistrib.programs.run.jax.halos import part_of_halos, with_halos
 from redistrib.theory.placement import Int64, placement_of
 
