@@ -28,17 +28,6 @@ _LARGEST = 2**63 - 1  # points of a range that Python can count
 
 
 @dataclass(frozen=True)
-class TracedRange:
-    """The part of an iteration dimension that a device runs, for the bodies of nests: a start and a length."""
-
-    start: Any
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
-
-@dataclass(frozen=True)
 class Access:
     """How one array is read or written.
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 
 from redistrib.programs.ir.graph import CountedStep, Graph
-from redistrib.programs.ir.nest import Nest, TracedRange
+from redistrib.programs.ir.nest import Nest
 from redistrib.programs.rules.axes import MeshAxes
 from redistrib.programs.rules.equation import (
     ArrayForm,
@@ -43,6 +43,17 @@ def region_rule(kind: str) -> Callable[[Rule], Rule]:
         return rule
 
     return add
+
+
+@dataclass(frozen=True)
+class TracedRange:
+    """The part of an iteration dimension that a device runs, for the bodies of nests: a start and a length."""
+
+    start: Any
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
 
 
 class Region:

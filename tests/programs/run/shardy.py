@@ -14,7 +14,7 @@ import jax
 from jaxlib.mlir.passmanager import PassManager
 
 from redistrib.programs.ir.graph import Array, Operation
-from redistrib.programs.ir.nest import TracedRange
+from redistrib.programs.run.region import TracedRange
 
 PASS = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 RULE = re.compile(r"#sdy.op_sharding_rule<\((.*?)\)->\((.*?)\)(?: \{(.*?)\})?(.*)>$")

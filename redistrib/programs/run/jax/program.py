@@ -24,9 +24,9 @@ from redistrib.plans.data import Schedule
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.data import ProgramData
 from redistrib.programs.ir.inline import inlined, with_steps
-from redistrib.programs.ir.nest import TracedRange
 from redistrib.programs.ir.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.run.jax.halos import part_of_halos, with_halos
+from redistrib.programs.run.region import TracedRange
 from redistrib.theory.placement import Int64, placement_of
 
 Compiled: TypeAlias = Callable[[Compute, Mapping[str, jax.Array]], dict[str, jax.Array]]
