@@ -80,6 +80,25 @@ class Operation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "record", self.nest.record or record_of(self.kind))
 
+    @classmethod
+    def unchecked(
+        cls,
+        nest: Nest,
+        kind: str,
+        ins: tuple[str, ...],
+        outs: tuple[Array, ...],
+        source: str,
+        opaque: str,
+        record: Record,
+    ) -> Operation:
+        """An operation that no axis must cut and that is inside of loops, with its record: fields are set at once."""
+        operation = object.__new__(cls)
+        operation.__dict__.update(
+            nest=nest, kind=kind, ins=ins, outs=outs, source=source, opaque=opaque, pinned=None, edge=INNER,
+            record=record,
+        )  # fmt: skip
+        return operation
+
     @property
     def name(self) -> str:
         """Of the nest."""

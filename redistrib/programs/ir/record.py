@@ -147,6 +147,11 @@ class Positions(Enum):
     JOINED = auto()
     LOOKED_UP = auto()
 
+    @cached_property
+    def go_on(self) -> bool:
+        """Whether positions may be known of its result."""
+        return self not in (Positions.NONE, Positions.LOOKED_UP)
+
 
 class Joins(Enum):
     """Whether it may become one with a padding before it."""

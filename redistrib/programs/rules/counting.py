@@ -51,7 +51,7 @@ class Counting:
     def note(self, equation: Equation, ins: Sequence[str], out: str) -> None:
         """Note the known form of the first result of an operation; `ins` names the operands that are no literals."""
         followed = equation.record.positions
-        if followed in (Positions.NONE, Positions.LOOKED_UP):
+        if not followed.go_on:
             return
         names = dict(zip(equation.reads, ins, strict=True))
         if followed is Positions.COMPARED and self._of(equation, names, 0) is not None and _at_most_zero(equation, 1):

@@ -61,7 +61,7 @@ def require_known(eqn: Any, has_rule: bool) -> None:
         names = ", ".join(sorted({type(effect).__name__ for effect in effects}))
         way_out = _WAYS_OUT.get(kind, "leave the operation out, or give a rule for it in rules=")
         raise ProgramError(kind, "", "Effect", f"it has the effect {names}, which is not carried; {way_out}")
-    if record_of(kind).effects is Effects.CALLBACK and not has_rule and eqn.params.get("partitioned"):
+    if not has_rule and eqn.params.get("partitioned") and record_of(kind).effects is Effects.CALLBACK:
         raise ProgramError(
             kind, "", "Effect", "with partitioned=True it shows the part of each device, and how arrays are cut is not "
             "known before they are distributed; leave partitioned=False",

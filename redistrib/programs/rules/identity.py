@@ -27,8 +27,7 @@ def identity_of(
         literals: values of the operands that are no arrays of the program, by position; no random keys.
     """
     named = tuple([(name, type(value), _told_apart(value)) for name, value in params.items()])
-    arrays = [(k, type(value), np.asarray(value)) for k, value in literals]
-    values = [(k, kind, array.dtype, array.shape, array.tobytes()) for k, kind, array in arrays]
+    values = [(k, type(value), *_elements(np.asarray(value))) for k, value in literals]
     try:
         return Key((primitive, named, forms, *values))
     except TypeError:
@@ -38,6 +37,10 @@ def identity_of(
 def text_of(jaxpr: Any) -> str:
     """The text of a jaxpr without addresses, which differ from process to process."""
     return _ADDRESS.sub("", str(jaxpr))
+
+
+def _elements(array: np.ndarray[Any, Any]) -> tuple[object, ...]:
+    return array.dtype, array.shape, array.tobytes()
 
 
 def _told_apart(value: Any) -> Any:

@@ -17,7 +17,7 @@ from redistrib.backends.jax.private import INLINED, TRACING_FILES, source_line
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.loops import LoopScope
-from redistrib.programs.ir.primitives import record_of
+from redistrib.programs.ir.primitives import RECORDS, record_of
 from redistrib.programs.ir.record import Fusion, Opens, Positions
 from redistrib.programs.rules import (  # noqa: F401  # they fill the table
     effects,
@@ -58,6 +58,20 @@ from redistrib.programs.rules.traced import Traced, TraceOptions
 from redistrib.programs.rules.unrolled import unrolled
 
 TRACING_FILES.add(__file__)
+
+_WITHOUT_A_NEST = {
+    *(
+        "random_wrap",
+        "random_unwrap",
+        "reshape",
+        "device_put",
+        "optimization_barrier",
+        "sharding_constraint",
+        "reshard",
+    ),
+    *(REDISTRIBUTE, CUT, "jit", "pjit", "platform_index", "cond", *INLINED),
+    *(name for name, record in RECORDS.items() if record.opens is Opens.OPERAND),
+}  # primitives that may become other operations, or none
 
 
 def trace(
@@ -198,39 +212,8 @@ class _Tracer:
 
     def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
         kind = eqn.primitive.name
-        if kind in ("random_wrap", "random_unwrap") and not isinstance(ins[0], Lit):
-            return ins
-        if kind == "reshape" and isinstance(ins[0], Lit) and eqn.params["dimensions"] is None:
-            return [Lit(jax.numpy.reshape(ins[0].value, eqn.outvars[0].aval.shape))]
-        if record_of(kind).opens is Opens.OPERAND and kind not in self.rules:
-            return ins
-        if kind == "device_put" and kind not in self.rules:
-            triples = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
-            return [constrained(self, atom, var.aval, to, frozenset(), source) for atom, var, to in triples]
-        if kind == "optimization_barrier":  # a barrier for each operand suffices
-            return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
-        if kind in ("sharding_constraint", "reshard") and kind not in self.rules:
-            to = eqn.params["sharding" if kind == "sharding_constraint" else "dst_sharding"]
-            unconstrained = frozenset(eqn.params.get("unconstrained_dims", ()))
-            return [constrained(self, ins[0], eqn.invars[0].aval, to, unconstrained, source)]
-        if kind == REDISTRIBUTE and kind not in self.rules and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape:
-            return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["move"].target, frozenset(), source)]
-        if kind == CUT:
-            return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
-        called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
-        if isinstance(rule := self.rules.get(called), CallRule) and self.calls.is_call_of(eqn, called, rule):
-            return self.equation(eqn, ins, source, called)
-        if kind == "platform_index" and kind not in self.rules:  # of a function with a branch for each platform
-            return [Lit(np.int32(of_platform(eqn.params["platforms"], self.options.platform or jax.default_backend())))]
-        if kind == "cond" and isinstance(ins[0], Lit):
-            branches = eqn.params["branches"]
-            branch = branches[min(max(int(ins[0].value), 0), len(branches) - 1)]
-            return self.inlined(branch, ins[1:], source, self.used(eqn))
-        if kind in INLINED and kind not in self.rules:
-            inner = eqn.params[INLINED[kind]]
-            if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
-                ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
-            return self.inlined(inner, ins, source, self.used(eqn))
+        if kind in _WITHOUT_A_NEST and (outs := self._without_a_nest(eqn, kind, ins, source)) is not None:
+            return outs
         effects.require_known(eqn, kind in self.options.rules)
         if kind == REGION and kind in self.rules:
             return region(self, eqn, ins, source)
@@ -270,6 +253,43 @@ class _Tracer:
         outs = self.made_of(made(), ins, source, 1) if is_divided else self.equation(eqn, ins, source)
         self.divisible.append("" if is_divided else str(outs[0]))
         return outs
+
+    def _without_a_nest(self, eqn: Any, kind: str, ins: list[Atom], source: str) -> list[Atom] | None:
+        """The results of an equation that needs no nest of its own: renamed, constrained, inlined; None if it does."""
+        if kind in ("random_wrap", "random_unwrap") and not isinstance(ins[0], Lit):
+            return ins
+        if kind == "reshape" and isinstance(ins[0], Lit) and eqn.params["dimensions"] is None:
+            return [Lit(jax.numpy.reshape(ins[0].value, eqn.outvars[0].aval.shape))]
+        if record_of(kind).opens is Opens.OPERAND and kind not in self.rules:
+            return ins
+        if kind == "device_put" and kind not in self.rules:
+            triples = zip(ins, eqn.invars, eqn.params["devices"], strict=True)
+            return [constrained(self, atom, var.aval, to, frozenset(), source) for atom, var, to in triples]
+        if kind == "optimization_barrier":  # a barrier for each operand suffices
+            return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
+        if kind in ("sharding_constraint", "reshard") and kind not in self.rules:
+            to = eqn.params["sharding" if kind == "sharding_constraint" else "dst_sharding"]
+            unconstrained = frozenset(eqn.params.get("unconstrained_dims", ()))
+            return [constrained(self, ins[0], eqn.invars[0].aval, to, unconstrained, source)]
+        if kind == REDISTRIBUTE and kind not in self.rules and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape:
+            return [constrained(self, ins[0], eqn.invars[0].aval, eqn.params["move"].target, frozenset(), source)]
+        if kind == CUT:
+            return [cut_here(self, ins[0], eqn.invars[0].aval, eqn.params["cuts"], source)]
+        called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
+        if isinstance(rule := self.rules.get(called), CallRule) and self.calls.is_call_of(eqn, called, rule):
+            return self.equation(eqn, ins, source, called)
+        if kind == "platform_index" and kind not in self.rules:  # of a function with a branch for each platform
+            return [Lit(np.int32(of_platform(eqn.params["platforms"], self.options.platform or jax.default_backend())))]
+        if kind == "cond" and isinstance(ins[0], Lit):
+            branches = eqn.params["branches"]
+            branch = branches[min(max(int(ins[0].value), 0), len(branches) - 1)]
+            return self.inlined(branch, ins[1:], source, self.used(eqn))
+        if kind in INLINED and kind not in self.rules:
+            inner = eqn.params[INLINED[kind]]
+            if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
+                ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
+            return self.inlined(inner, ins, source, self.used(eqn))
+        return None
 
     def made_of(
         self, inner: Any, ins: Sequence[Atom], source: str, parts: int, used: Sequence[bool] | None = None
@@ -332,10 +352,13 @@ class _Tracer:
         nest = renamed_nest(derived.nest, name, derived.nest.linear)
         names = [name, *[self.named(kind) for _ in equation.outs[1:]]] if equation.outs else []
         outs = [Array(out, form.shape, form.dtype) for out, form in zip(names, equation.outs, strict=True)]
-        self.operations.append(Operation(nest, kind, tuple(ins), tuple(outs), source, derived.opaque))
+        record = nest.record or equation.record
+        operation = Operation.unchecked(nest, kind, tuple(ins), tuple(outs), source, derived.opaque, record)
+        self.operations.append(operation)
         if derived.bounds is not None:
             self.ranges[name] = derived.bounds
-        self.counting.note(equation, ins, name)
+        if equation.record.positions.go_on:
+            self.counting.note(equation, ins, name)
         return names
 
     def fenced(self, atom: Atom, form: ArrayForm, source: str) -> Atom:
