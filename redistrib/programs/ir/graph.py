@@ -104,6 +104,15 @@ class Operation:
         """Of the nest."""
         return self.nest.name
 
+    @cached_property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for operations of one kind whose nests share their parts, as of repeated layers, while both exist."""
+        nest = self.nest
+        return (
+            self.kind, self.edge, self.opaque, self.pinned, nest.record, nest.effectful, nest.replicated, nest.whole,
+            nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class CountedStep:

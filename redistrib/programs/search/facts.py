@@ -119,9 +119,9 @@ class Facts:
         marks: list[tuple[object, ...]] = [
             (
                 tuple([name in sums for name in operation.ins]),
-                operation.name if operation.name in rated else "",
+                operation.name if rated and operation.name in rated else "",
                 *sharing.get(k, ()),
-                *self._place(k),
+                *(self._place(k) if self.graph.bodies else ()),
             )
             for k, operation in enumerate(self.graph.operations)
         ]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from redistrib.cache import Key
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.search.constants import NEAR
-from redistrib.programs.time.kernels.kinds import identity
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def operation_keys(operations: Sequence[Operation], arrays: Mapping[str, Array])
     for operation in operations:
         ins, dtypes = operation.ins, tuple([arrays[name].dtype for name in operation.ins])
         parts = (dtypes, tuple([array.dtype for array in operation.outs]), tuple([ins.index(name) for name in ins]))
-        shared = (identity(operation), parts)
+        shared = (operation.identity, parts)
         key = keys.get(shared)
         if key is None:
             key = keys[shared] = _operation_key(operation, parts)

@@ -353,7 +353,13 @@ def _kind(operation: Operation, kind: Kind, arrays: Mapping[str, Array]) -> tupl
 
 def _sizes(graph: Graph) -> dict[str, int]:
     """Bytes of every array by name."""
-    return {name: packed_bytes(math.prod(array.shape), array.dtype) for name, array in graph.arrays.items()}
+    sizes, of_form = dict[str, int](), dict[tuple[tuple[int, ...], str], int]()
+    for name, array in graph.arrays.items():
+        form = (array.shape, array.dtype)
+        if form not in of_form:
+            of_form[form] = packed_bytes(math.prod(array.shape), array.dtype)
+        sizes[name] = of_form[form]
+    return sizes
 
 
 def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:

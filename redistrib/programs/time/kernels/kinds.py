@@ -73,7 +73,7 @@ def kinds_of(operations: Sequence[Operation], scatters: bool = True) -> list[Kin
     kinds: dict[tuple[object, ...], Kind] = {}
     every = []
     for operation in operations:
-        key = identity(operation)
+        key = operation.identity
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = Kind(
@@ -84,13 +84,3 @@ def kinds_of(operations: Sequence[Operation], scatters: bool = True) -> list[Kin
             )
         every.append(kind)
     return every
-
-
-def identity(operation: Operation) -> tuple[object, ...]:
-    """Equal for operations of one kind whose nests share their parts, as those of repeated layers, while both exist."""
-    nest = operation.nest
-    return (
-        operation.kind, operation.edge, operation.opaque, operation.pinned, nest.record, nest.effectful,
-        nest.replicated, nest.whole, nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine),
-        id(nest.linear),
-    )  # fmt: skip
