@@ -7,7 +7,6 @@ docs/programs.md shows each. The import loads neither JAX nor MPI.
 from __future__ import annotations
 
 from redistrib.programs.ir.abstract import Mixed, Register
-from redistrib.programs.ir.allocation import allocate, intervals
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.check import check
 from redistrib.programs.ir.collectives import recognised
@@ -27,6 +26,7 @@ from redistrib.programs.stages.grid import LAYOUTS, grid, register_layouts
 from redistrib.programs.stages.orders import ORDERS, PipelineTask, gpipe, interleaved, one_f_one_b, register_order
 from redistrib.programs.stages.recompute import recomputed
 from redistrib.programs.stages.spreading import spread
+from redistrib.programs.time.kernels.allocation import allocate, intervals
 
 __all__ = [
     "LAYOUTS",

@@ -16,6 +16,7 @@ OUTPUTS, CIRCLES = "tests/test_kept_outputs.py", "tests/test_circles.py"
 DISAGREEING = (
     "tests/reshard/test_reshard_processes.py::test_processes_that_disagree_raise_the_same_error_and_go_on"  # loads too
 )
+TRACED = tuple(name for room in ("rules", "schedule", "lower", "run") for name in files(f"tests/programs/{room}"))
 SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
 
 # The folder of every room below redistrib/, and its tests; those that are quick or kill most mutants come first.
@@ -45,19 +46,19 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "schedule": (
         "programs/schedule",
-        ("redistrib/programs/schedule", *files("tests/programs/ir"), PROGRAMS, *files("tests/programs/run")),
+        ("redistrib/programs/schedule", *files("tests/programs/ir"), PROGRAMS, *TRACED),
     ),
     "lower": (
         "programs/lower",
-        ("redistrib/programs/lower", *files("tests/programs/ir"), PROGRAMS, *files("tests/programs/run")),
+        ("redistrib/programs/lower", *files("tests/programs/ir"), PROGRAMS, *TRACED),
     ),
-    "rules": ("programs/rules", ("redistrib/programs/rules", PROGRAMS, *files("tests/programs/run"))),
+    "rules": ("programs/rules", ("redistrib/programs/rules", PROGRAMS, *TRACED)),
     "run": (
         "programs/run",
         (
             "redistrib/programs/run",
             PROGRAMS,
-            *files("tests/programs/run"),
+            *TRACED,
             *files("tests/jax", "test_jax_sample.py"),
             "tests/mpi/test_mpi_program.py",
             "tests/mpi/test_mpi_programs.py",
@@ -72,8 +73,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "backends/jax",
         (
             "redistrib/backends/jax",
-            "tests/programs/run/test_rules.py",
-            "tests/programs/run/test_traced.py",
+            "tests/programs/rules/test_rules.py",
+            "tests/programs/rules/test_traced.py",
             PROGRAMS,
             *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
             "tests/reshard/test_reshard_jit.py",

@@ -19,7 +19,6 @@ from redistrib.backends.jax.platforms import Platform
 from redistrib.backends.jax.sharding import JaxMesh, text_of
 from redistrib.digests import digest_of_parts
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.ir.buffers import compiled_peak_bytes
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.text import digest_of
 from redistrib.programs.rules.shard_maps import REGION
@@ -33,6 +32,7 @@ from redistrib.programs.schedule.graph_cuts import Choice
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.time.entry import simulated_with
+from redistrib.programs.time.kernels.buffers import compiled_peak_bytes
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation
 from redistrib.report import Printed

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redistrib.programs.ir.allocation import Interval, allocate, intervals
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import peak_bytes
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.spec import nest
+from redistrib.programs.time.kernels.allocation import Interval, allocate, intervals
 from tests.programs.time.drawn import programs
 from tests.programs.time.mlp import Sizes, data_parallel, deep, on, pipelined, sequential
 

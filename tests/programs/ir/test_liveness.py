@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import redistrib as rd
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.ir.allocation import allocate, intervals
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.inline import inlined
 from redistrib.programs.ir.live import peak_bytes, scratch_bytes
 from redistrib.programs.ir.program import Call, Compute, Move, Place, Program, Value
 from redistrib.programs.ir.spec import nest
+from redistrib.programs.time.kernels.allocation import allocate, intervals
 from tests.programs.ir.nested import programs
 from tests.programs.time.mlp import on
 from tests.programs.time.test_laws import HOSTS

@@ -1,7 +1,8 @@
 """Twenty more programs, for predictions of memory alone: ten to find rules on, ten that were held out.
 
-The rules of `redistrib.programs.ir.fused` were written with `cases` of `bench.programs.all` and `known` in sight. What
-`held_out` has was compiled when most were finished; after it one was changed, for `heat`: pads are no part of loops.
+The rules of `redistrib.programs.time.kernels.fused` were written with `cases` of `bench.programs.all` and `known` in
+sight. What `held_out` has was compiled when most were finished; after it one was changed, for `heat`: pads are no part
+of loops.
 """
 
 from __future__ import annotations

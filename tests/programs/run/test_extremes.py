@@ -19,7 +19,7 @@ from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.jax.program import mapped, shardings
 from tests.plans.test_extremes import same
 from tests.programs.ir.nests import cuts
-from tests.programs.run.test_rules import programs
+from tests.programs.rules.test_rules import programs
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max of rows": lambda a: a.max(1),

@@ -17,8 +17,8 @@ from redistrib.explain.profiling.inspect import inspect
 from redistrib.programs.ir.program import Compute, Loop
 from redistrib.programs.rules.traced import UNROLLED
 from tests.messages import exactly
+from tests.programs.rules.primitives import CASES
 from tests.programs.run.models import recurrent, whole
-from tests.programs.run.primitives import CASES
 
 LONG = UNROLLED + 6
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from redistrib.programs.ir.fused import is_by_element
 from redistrib.programs.ir.graph import Operation
 from redistrib.programs.ir.record import Fusion
 from redistrib.programs.ir.work import is_by_vector
+from redistrib.programs.time.kernels.fused import is_by_element
 
 
 def is_loop(operation: Operation, scatters: bool = True) -> bool:

@@ -26,7 +26,7 @@ from redistrib.programs.rules.inline import trace
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.schedule.propagate import Propagation
 from tests.programs.ir.nests import cuts
-from tests.programs.run.primitives import CASES, MORE
+from tests.programs.rules.primitives import CASES, MORE
 
 ALL = {**CASES, **MORE}
 MESHES = [Mesh.of(text) for text in ("x=4", "x=2,y=3", "x=2,y=2")]

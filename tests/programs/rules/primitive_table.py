@@ -1,4 +1,4 @@
-"""docs/primitives.md: what may be cut of every primitive; `python -m tests.programs.run.primitive_table` writes it."""
+"""docs/primitives.md: what may be cut of each primitive; `python -m tests.programs.rules.primitive_table` writes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from redistrib.programs.rules.sums import passing
 from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.arguments import leaf_names
 from redistrib.programs.run.prepared import REGIONS
-from tests.programs.run.test_shardy import ALL
+from tests.programs.schedule.test_shardy import ALL
 
 PAGE = Path(__file__).parents[3] / "docs" / "primitives.md"
 MODULES = (
@@ -54,10 +54,10 @@ BECOMES = {
 HEAD = """# Primitives: what may be cut
 
 What `rd.distribute` knows of every primitive of `jax.lax`, `jax.numpy`, `jax.nn`, `jax.scipy`, `jax.random` and
-`jax.image`, drawn from the rules by `python -m tests.programs.run.primitive_table`; a test holds the page against them.
-Every rule runs cut along each of its dimensions beside the function itself (`tests/programs/run/test_rules.py`), and
-gradients beside `jax.jit` (`test_primitives.py`). What to do about a primitive that is not here:
-[rules of your own](distribute.md).
+`jax.image`, drawn from the rules by `python -m tests.programs.rules.primitive_table`; a test holds the page against
+them. Every rule runs cut along each of its dimensions beside the function itself
+(`tests/programs/rules/test_rules.py`), and gradients beside `jax.jit` (`test_primitives.py`). What to do about a
+primitive that is not here: [rules of your own](distribute.md).
 
 **May be cut** names the dimensions of operands and results: a letter may be cut, along all arrays that have it, with
 nothing moved, but where `~` stands behind it: there a part receives a halo of its neighbours' elements beside its own;

@@ -15,8 +15,8 @@ from jax.interpreters import mlir
 import redistrib as rd
 from redistrib.errors import ProgramError
 from redistrib.programs.rules.equation import RULES
-from tests.programs.run import primitive_table
-from tests.programs.run.primitives import CASES, MORE
+from tests.programs.rules import primitive_table
+from tests.programs.rules.primitives import CASES, MORE
 
 ALL = {**CASES, **MORE}
 NO_GRADIENT = {  # JAX does not differentiate these
@@ -29,7 +29,7 @@ def test_the_page_of_primitives_is_as_it_is_drawn() -> None:
     kept = primitive_table.PAGE.read_text()
     if f"JAX {jax.__version__} has" not in kept:
         pytest.skip("the page is drawn with another version of JAX")
-    assert primitive_table.page() == kept, "python -m tests.programs.run.primitive_table draws it anew"
+    assert primitive_table.page() == kept, "python -m tests.programs.rules.primitive_table draws it anew"
 
 
 def test_every_rule_is_on_the_page() -> None:

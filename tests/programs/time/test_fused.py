@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 import redistrib as rd
-from redistrib.programs.ir.buffers import compiled_peak_bytes
 from redistrib.programs.ir.builder import Builder
-from redistrib.programs.ir.fused import COPY, fused
 from redistrib.programs.ir.live import peak_bytes
 from redistrib.programs.ir.ops import reshaping
 from redistrib.programs.ir.program import Compute, Program
 from redistrib.programs.rules.equation import ArrayForm, Equation, Primitive
+from redistrib.programs.time.kernels.buffers import compiled_peak_bytes
+from redistrib.programs.time.kernels.fused import COPY, fused
 from tests.programs.time.mlp import on
 
 N = 8

@@ -15,8 +15,8 @@ from redistrib.programs.ir.graph import Graph
 from redistrib.programs.rules.equation import RULES
 from redistrib.programs.rules.inline import trace
 from redistrib.programs.run.arguments import leaf_names
-from tests.programs.run.primitives import CASES, MORE, A, Case
-from tests.programs.run.shardy import ours, theirs
+from tests.programs.rules.primitives import CASES, MORE, A, Case
+from tests.programs.schedule.shardy import ours, theirs
 
 # Kinds without a case here: others of the same rule, kinds that nothing is lowered to, and effects.
 UNMET = {

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.ir.allocation import Interval, allocate
 from redistrib.programs.ir.data import Compute, Op, ProgramData, made_by, used_by
-from redistrib.programs.ir.fused import fused, is_loop
 from redistrib.programs.ir.live import changes, devices_running
 from redistrib.programs.ir.record import Fusion
+from redistrib.programs.time.kernels.allocation import Interval, allocate
+from redistrib.programs.time.kernels.fused import fused, is_loop
 
 _Program = TypeVar("_Program", bound=ProgramData)
 HASHED = 3  # words of a hash of 32 bits besides its result
