@@ -10,7 +10,7 @@ from redistrib.plans.dtypes import packed_bytes, packed_total
 from redistrib.plans.plan import Plan
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.program import Move, Place, Value, pulled
-from redistrib.programs.lower.layouts import Layouts
+from redistrib.programs.lower.layouts import BuiltVersions
 from redistrib.programs.lower.versions import distance, has_plan
 from redistrib.programs.schedule.options import PartitionOptions
 from redistrib.theory.bounds import least_received
@@ -53,7 +53,7 @@ class Arrays:
         self,
         place: Place,
         options: PartitionOptions,
-        ends: Mapping[str, Any],
+        ends: Mapping[str, DistType | None],
         plan: Callable[[Value, Value], Plan | None],
     ) -> None:
         self.place, self.options, self.ends, self.plan = place, options, ends, plan
@@ -105,7 +105,7 @@ class Arrays:
             return None
         if need.last and first.name in self.ends:
             layouts.append(self.options.end(first, self.ends[first.name], self.place))
-        trial = Layouts(Builder(reserved=[value.name for value in values]))
+        trial = BuiltVersions(Builder(reserved=[value.name for value in values]))
         trial.versions[first.name] = values
         for layout in layouts:
             trial.needed(first.name, layout)

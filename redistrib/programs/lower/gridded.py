@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 from redistrib.programs.ir.builder import Builder
 from redistrib.programs.ir.cuts import mesh_of
 from redistrib.programs.ir.graph import Array, Graph, Operation
@@ -198,7 +199,7 @@ class GridLowering(PlacedVersions[str], GraphWalk[Value, Value, KernelStep]):
         steps: Sequence[KernelStep],
         place: Place,
         options: PartitionOptions,
-        ends: Mapping[str, Any],
+        ends: Mapping[str, DistType | None],
     ) -> None:
         super().__init__(builder)
         self.results: list[Value] = []

@@ -45,7 +45,7 @@ class PlacedVersions(Versions[K, Value, Value]):
         return self.builder.moved_to(source, replace(form, name=name, windows=windows or form.windows))
 
 
-class Layouts(PlacedVersions[Hashable]):
+class BuiltVersions(PlacedVersions[Hashable]):
     """The layout versions of a program that is written operation by operation."""
 
     def begin(self, key: Hashable, value: Value) -> Value:

@@ -10,6 +10,7 @@ from redistrib.cost.presets import MachineLike, cost_model
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.extras import need
+from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.program import Program
@@ -94,12 +95,14 @@ def partition(
     if args is not None:
         raise ProgramError("", "", "Arguments", "args= are those of a function; nests have none, so leave it out")
     operations: Sequence[Nest] = (nests,) if isinstance(nests, Nest) else tuple(nests)
-    ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+    begins = {array: DistType.of(form) for array, form in (inputs or {}).items()}
+    given = outputs.items() if isinstance(outputs, Mapping) else ((array, None) for array in outputs)
+    ends = {array: None if form is None else DistType.of(form) for array, form in given}
     operations, grids = in_blocks(operations, grids, groups or {})
     operations, padding = padded(operations, grids)
     by_array = isinstance(dtype, Mapping)
     kinds = {array: _element_type(kind) for array, kind in dtype.items()} if by_array else _element_type(dtype)
-    options = PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model(machine or "exact"), padding)
+    options = PartitionOptions(ranks, begins, ends, root, kinds, cost_model(machine or "exact"), padding)
     return partitioned(operations, grids, groups or {}, options)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
@@ -21,8 +20,8 @@ class PartitionOptions:
     """The options; see `redistrib.programs.run.partition.partition`."""
 
     ranks: int | None
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
+    inputs: dict[str, DistType]
+    outputs: dict[str, DistType | None]
     root: bool
     dtype: str | dict[str, str]
     model: CostModel | str
@@ -44,7 +43,7 @@ class PartitionOptions:
             return replace(target, type=DistType.cut(target.shape, {}, ROOT.mesh), place=ROOT, windows=())
         return target
 
-    def end(self, first: Value, dist_type: Any, place: Place) -> Value:
+    def end(self, first: Value, dist_type: DistType | None, place: Place) -> Value:
         """The output of an array that was computed as `first`; `dist_type` is its type, None where any will do."""
         if dist_type is not None:
             return replace(first, type=self._type(first, dist_type), place=place)
@@ -52,13 +51,13 @@ class PartitionOptions:
             return replace(first, type=DistType.cut(first.type.global_shape, {}, ROOT.mesh), place=ROOT)
         return replace(first, type=DistType(first.type.dims))
 
-    def _type(self, array: Value, requested: Any) -> DistType:
+    def _type(self, array: Value, form: DistType) -> DistType:
         """The type of an array with its padding; where the requested type leaves a dimension whole it may be without.
 
         Raises:
             ProgramError: if it is of another shape, or cuts an array with padding otherwise.
         """
-        form = DistType.of(requested)
+        requested = form
         if not any(array.padding):
             return with_padding(form)[0]
         if form.rank == len(array.padding):

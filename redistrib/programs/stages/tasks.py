@@ -18,7 +18,7 @@ from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Loop, Place, Program, Value
 from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.lower.build import cut_that_gives
-from redistrib.programs.lower.layouts import Layouts
+from redistrib.programs.lower.layouts import BuiltVersions
 from redistrib.programs.stages.cuts import CutOperation, Cutter
 from redistrib.programs.stages.loops import filled
 from redistrib.synthesis.synthesize import synthesize
@@ -52,10 +52,10 @@ class Writer:
     cutter: Cutter
     place: Place
     builder: Builder
-    layouts: Layouts = field(init=False)
+    layouts: BuiltVersions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.layouts = Layouts(self.builder)
+        self.layouts = BuiltVersions(self.builder)
 
     def has(self, key: Key) -> bool:
         """Whether the group has a value."""
