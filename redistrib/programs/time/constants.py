@@ -40,7 +40,7 @@ MACHINES: dict[str, Machine] = {
         source="round figures for one of several virtual devices on a few cores; fit your own",
     ),
 }
-MACHINES |= {name: Machine.of_chip(name, chip) for name, chip in CHIPS.items()}
+MACHINES |= {name: Machine.of_chip(name, chip, cost_model(name)) for name, chip in CHIPS.items()}
 
 
 def machine(given: MachineLike) -> Machine:

@@ -145,8 +145,10 @@ class Machine:
             )
 
     @classmethod
-    def of_chip(cls, name: str, chip: Chip) -> Self:
+    def of_chip(cls, name: str, chip: Chip, links: CostModel | None = None) -> Self:
         """The machine of a chip, whose compiler fuses as XLA does on TPUs if it has a torus, else as on GPUs.
+
+        Its links are those of the chip where none are given.
 
         >>> from redistrib.cost.chips import CHIPS
         >>> Machine.of_chip("mine", CHIPS["v5p"]).chip.torus
@@ -155,7 +157,7 @@ class Machine:
         return cls(
             name,
             Rates(TPU_LAUNCH if chip.torus else GPU_LAUNCH, chip.memory_bandwidth, chip.flops["bfloat16"]),
-            links_of(name, chip),
+            links or links_of(name, chip),
             chip.memory,
             flops=chip.flops,
             fuses=True,

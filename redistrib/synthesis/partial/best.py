@@ -9,7 +9,6 @@ from redistrib.cost.model import CostModel
 from redistrib.plans.data import Short
 from redistrib.plans.slabs import tiles_of_slabs
 from redistrib.plans.steps import Step
-from redistrib.plans.transfers import NeededParts
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.partial.numbering import even_splits, matched
@@ -19,7 +18,7 @@ from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.selection import Selection
 from redistrib.theory.bounds import least_received
-from redistrib.theory.placement import Placement
+from redistrib.theory.placement import Int64, Placement
 
 _ROUNDING = 1e-9  # a share of a price, by which sums in another order may differ
 
@@ -89,10 +88,9 @@ class _Search:
                 self.shares_pulled += len(step.shares)
                 yield [step]
 
-    def _is_dear(self, missing: NeededParts) -> bool:
+    def _is_dear(self, receiver: Int64, volumes: Sequence[int]) -> bool:
         """Whether shares cost more than the cheapest steps so far, in however few rounds; colouring them takes long."""
-        least = self.prices.rounds_at_least(missing.receiver, missing.box.volumes())
-        return least * (1 - _ROUNDING) > self.chosen.key[0]
+        return self.prices.rounds_at_least(receiver, volumes) * (1 - _ROUNDING) > self.chosen.key[0]
 
     def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:
         """Steps that keep the number of partial sums, and so add none."""

@@ -21,6 +21,32 @@ def assigned(weights: Weights) -> tuple[Int64, Int64]:
     return row.astype(np.int64), column.astype(np.int64)
 
 
+def assigned_near(weights: Weights, into: Int64) -> tuple[Int64, Int64]:
+    """Rows and columns of a heaviest assignment, where column k has the weights of `into[k]`, which are whole numbers.
+
+    Row k stays at column k where nothing is gained. Where each row is heaviest in one place, and there are columns for
+    all, no table of all columns is made.
+    """
+    rows, most = np.arange(len(weights)), weights.max(axis=1, initial=0)
+    stays = weights[rows, into[rows]] == most if len(rows) <= len(into) else np.zeros(len(rows), dtype=np.bool_)
+    if stays.all():
+        return rows, rows
+    if (stays | ((weights == most[:, None]).sum(axis=1) == 1)).all():
+        best = np.where(stays, into[rows % len(into)], weights.argmax(axis=1))
+        needed, there = (np.bincount(places, minlength=weights.shape[1]) for places in (best, into))
+        if (needed <= there).all():
+            columns, free = rows.copy(), np.ones(len(into), dtype=np.bool_)
+            free[rows[stays]] = False
+            moving, open_columns = rows[~stays], np.flatnonzero(free)
+            moving = moving[np.argsort(best[moving], kind="stable")]
+            open_columns = open_columns[np.argsort(into[open_columns], kind="stable")]
+            first = np.searchsorted(into[open_columns], best[moving])
+            turn = np.arange(len(moving)) - np.searchsorted(best[moving], best[moving])
+            columns[moving] = open_columns[first + turn]
+            return rows, columns
+    return assigned(weights[:, into] + 1e-3 * np.eye(len(weights), len(into)))
+
+
 def tiles_of(placement: Placement) -> Int64:
     """`[devices]` number, from 0, of the tile that each device holds."""
     return distinct_rows(placement.index).inverse
@@ -89,6 +115,6 @@ def _numbered(placement: Placement, needed: Int64, into: Int64, weights: Weights
     np.add.at(table, (tile, label, needed), weights)
     number = np.empty((len(table), count), dtype=np.int64)
     for k, rows in enumerate(table):
-        row, column = assigned(rows[:, into] + 1e-3 * np.eye(count))  # where nothing is gained, numbers stay
+        row, column = assigned_near(rows, into)
         number[k, row] = column
     return replace(placement, summand=number[tile, label])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +14,13 @@ from redistrib.plans.transfers import NeededParts, Transfers, missing_parts
 from redistrib.synthesis import limits
 from redistrib.synthesis.exchange import tiles_touched
 from redistrib.synthesis.host_balance import balanced_rounds
-from redistrib.synthesis.partial.numbering import assigned, even_splits, matched, overlap, tiles_of
+from redistrib.synthesis.partial.numbering import assigned_near, even_splits, matched, overlap, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, reducing, times
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.theory.bounds import least_received
 from redistrib.theory.boxes import Boxes
-from redistrib.theory.placement import Placement
+from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.weak import Grid
 
 
@@ -46,15 +46,16 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
         if counts:
             rows += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
     rows.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
-    sources = [PartialSource(after, None)] if p == q else []
+    sources = [PartialSource(after, None)]
     for n, parts, _ in rows[: limits.SUM_SOURCES_TRIED]:
         source = _source(before, after, parts, n)
         if least_received(before, source.placement) == 0:
             yield source
         else:
             sources.append(source)
-    sources += [PartialSource(after, None)] if p != q else []
-    yield from sorted(sources, key=lambda source: least_received(before, source.placement))[: limits.SUM_SOURCES]
+    sources.sort(key=lambda source: least_received(before, source.placement))
+    yield from sources[: limits.SUM_SOURCES]
+    yield from (source for source in sources[limits.SUM_SOURCES :] if source.step is None)  # which many may precede
 
 
 def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> PartialSource:
@@ -75,7 +76,7 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
     taken = np.zeros((len(table), count), dtype=np.bool_)
     goes = np.zeros((len(table), count), dtype=np.int64)
     for k, rows in enumerate(table):
-        summand, piece = assigned(rows.reshape(count, -1) + 1e-3 * np.eye(count, f * summands))
+        summand, piece = assigned_near(rows.reshape(count, -1), np.arange(f * summands))
         taken[k, summand], goes[k, summand] = True, piece
     keeps = taken[tile, after.label]
     choice = np.where(keeps, goes[tile, after.label], choice)
@@ -88,19 +89,23 @@ def pull_exchanges(
     problem: Problem,
     fixed: bool,
     most: int = limits.SUM_SOURCE_SHARES,
-    is_dear: Callable[[NeededParts], bool] = lambda missing: False,
+    is_dear: Callable[[Int64, Sequence[int]], bool] = lambda receiver, volumes: False,
 ) -> Iterator[tuple[ReduceExchange | Exchange, Placement]]:
     """The exchange in which every device receives its missing boxes, for any grids and partial sums, and its end.
 
-    Yields nothing where the exchange has more than `most` or `limits.SUM_SOURCE_SHARES` shares, or `is_dear`.
+    Yields nothing where the exchange has more than `most` or `limits.SUM_SOURCE_SHARES` shares, or where `is_dear` says
+    of the receivers of shares, and of the elements of each, that they cost more than another plan.
     """
     before, after = problem.before, problem.after
     splits = even_splits(before, after)
+    received = int(np.diff(splits).max(initial=1)) - 1  # tiles: some device adds so many beside the one that it holds
+    if is_dear(np.zeros(received, dtype=np.int64), [after.tile_size] * received):
+        return
     if not fixed:
         before, after = matched(before, after, splits)
     stack = before.stacked()
     missing = _missing_slabs(before, after, splits, min(most, limits.SUM_SOURCE_SHARES))
-    if missing is None or is_dear(missing):
+    if missing is None or is_dear(missing.receiver, missing.box.volumes()):
         return
     if len(missing):
         shares = balanced_rounds(colour_rounds(missing, stack, problem.topology, Boxes.volumes), problem.topology)
