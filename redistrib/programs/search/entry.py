@@ -123,8 +123,9 @@ def search(
         tracing = TraceOptions(rules or {}, exact, True, _platform(mesh), trip_count)
         program = ProgramOptions.of(machine, tracing, memory_limit, donate)
         options = SearchOptions(
-            mesh, devices, in_shardings, out_shardings, pins, state or {}, program, _machine(program, flash), objective,
-            overlap, flash, limit, _family(pipeline), batch, microbatches,
+            mesh=mesh, devices=devices, in_shardings=in_shardings, out_shardings=out_shardings, pins=pins,
+            state=state or {}, program=program, machine=_machine(program, flash), objective=objective, overlap=overlap,
+            flash=flash, limit=limit, family=_family(pipeline), batch=batch, microbatches=microbatches,
         )  # fmt: skip
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
@@ -202,9 +203,10 @@ def _staged(fn: Callable[..., Any], args: Sequence[Any], options: SearchOptions)
 
     tracing = replace(options.program.tracing, opens_loops=False, unrolled_up_to=0)
     opened = prepare(fn, args, Mesh(()), None, None, tracing)
-    microbatches = options.microbatches or (2, 128)
-    kinds = microbatches, options.machine, options.objective, options.family
-    return staged(opened, options.batch, options.devices, *kinds)
+    return staged(
+        opened, options.batch, options.devices, options.microbatches or (2, 128), options.machine, options.objective,
+        options.family,
+    )  # fmt: skip
 
 
 def _proved_least(error: MemoryLimitError) -> tuple[bool, int]:
