@@ -109,6 +109,7 @@ class _Build(Lowering[_Made, _Cut]):
         self._at_edge: dict[int, list[Value]] = {}  # by operation, what it reads and what it makes
         self._handed_on: dict[int, Value] = {}  # by the `CARRY`, at the end of a step
         self._results: dict[int, Value] = {}
+        self._cuts: dict[tuple[object, ...], _Cut] = {}  # of operations that do the same, as those of repeated layers
 
     def program(self, donated: Iterable[str]) -> Program:
         self.run()
@@ -153,6 +154,15 @@ class _Build(Lowering[_Made, _Cut]):
     # ------------------------------------------------------------------------------------------------ the walk
 
     def cut(self, number: int) -> _Cut:
+        operation, cuts = self.graph.operations[number], self.propagation.cuts[number]
+        carries = self.propagation.carries[number]
+        key = (operation.identity, tuple(sorted(cuts.items())), tuple(carries.items()))
+        alike = self._cuts.get(key)
+        if alike is None:
+            alike = self._cuts[key] = self._cut(number)
+        return alike._replace(part=_of_nest(alike.part, operation.nest))
+
+    def _cut(self, number: int) -> _Cut:
         operation, part = self.graph.operations[number], self.propagation.part(number)
         try:
             signature = part.signature(self.place.mesh)
@@ -278,6 +288,13 @@ class _Build(Lowering[_Made, _Cut]):
         out = replace(target, name=part.builder.new_name(target.name))
         self._add(part, operation, nest, ins, [out])
         return out
+
+
+def _of_nest(part: ScheduledNest, nest: Nest) -> ScheduledNest:
+    """The same cut of a nest that does the same under another name, with the signatures that are known of it."""
+    other = object.__new__(ScheduledNest)
+    other.__dict__.update(part.__dict__, nest=nest)
+    return other
 
 
 def cut_that_gives(nest: Nest, target: DistType) -> DistType | None:
