@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.arith import distinct_rows
+from redistrib.synthesis import limits
 from redistrib.theory.placement import Int64, Placement
 
 Weights = npt.NDArray[np.float64]
@@ -24,14 +25,14 @@ def assigned(weights: Weights) -> tuple[Int64, Int64]:
 def assigned_near(weights: Weights, into: Int64) -> tuple[Int64, Int64]:
     """Rows and columns of a heaviest assignment, where column k has the weights of `into[k]`, which are whole numbers.
 
-    Row k stays at column k where nothing is gained. Where each row is heaviest in one place, and there are columns for
-    all, no table of all columns is made.
+    Row k stays at column k where nothing is gained. For many columns no table of all is made where each row is heaviest
+    in one place, and there are columns for all.
     """
     rows, most = np.arange(len(weights)), weights.max(axis=1, initial=0)
     stays = weights[rows, into[rows]] == most if len(rows) <= len(into) else np.zeros(len(rows), dtype=np.bool_)
     if stays.all():
         return rows, rows
-    if (stays | ((weights == most[:, None]).sum(axis=1) == 1)).all():
+    if len(into) > limits.NUMBERED_SUMS and (stays | ((weights == most[:, None]).sum(axis=1) == 1)).all():
         best = np.where(stays, into[rows % len(into)], weights.argmax(axis=1))
         needed, there = (np.bincount(places, minlength=weights.shape[1]) for places in (best, into))
         if (needed <= there).all():
