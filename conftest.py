@@ -16,8 +16,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 # Tests compile much and time nothing. With these flags XLA compiles for CPUs in a third of the time. `make test-jax`
 # and the commands of the pages run without them, as users do.
 _QUICK = (
-    # libtpu ends the process for it.
-    *(() if find_spec("libtpu") else ("xla_cpu_use_fusion_emitters=false",)),
+    "xla_cpu_use_fusion_emitters=false",
     "xla_backend_optimization_level=0",
     "xla_llvm_disable_expensive_passes=true",
     "xla_cpu_parallel_codegen_split_count=1",  # parts of a module, each compiled on its own

@@ -1,6 +1,5 @@
 """Plans on real arrays: every element exact, the compiled program exactly the collectives of the plan."""
 
-import importlib.util
 from collections import Counter
 from dataclasses import replace
 
@@ -263,9 +262,8 @@ def test_every_way_to_share_out_rounds(source, target, mesh):
     assert len(in_rounds(Problem.plain(plan.before, plan.after))) > 1
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-def test_the_tpu_compiler_takes_padded_rounds(monkeypatch):
-    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+@pytest.mark.usefixtures("libtpu")
+def test_the_tpu_compiler_takes_padded_rounds():
     devices = topologies.get_topology_desc("v4:2x2x3", platform="tpu").devices
     plan = plan_of("[384{x}1536, 256{y}1536]", "[256{y}1536, 384{x}1536]", "x=4,y=6", direct)
     *_, steps = in_rounds(Problem.plain(plan.before, plan.after))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 
 import jax
@@ -146,9 +145,8 @@ def test_tables_are_those_of_the_definition() -> None:
     assert at.unpack[2].tolist() == [0, 1, 3]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-def test_the_tpu_compiler_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+@pytest.mark.usefixtures("libtpu")
+def test_the_tpu_compiler_takes_it() -> None:
     devices = topologies.get_topology_desc("v5e:2x4", platform="tpu").devices
     plan = rd.synthesize("[512{x}1024, 256{y}1024]", "[256{y}1024, 512{x}1024]", "x=2,y=4", machine=ONE_CALL)
     assert [step.kind for step in plan.steps] == ["exchange"]

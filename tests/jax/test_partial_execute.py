@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -326,9 +325,8 @@ def test_what_cannot_be_done_is_refused(explicit: jax.sharding.Mesh) -> None:
         rd.to_jax(wide, explicit)(array)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-def test_the_tpu_compiler_takes_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+@pytest.mark.usefixtures("libtpu")
+def test_the_tpu_compiler_takes_reductions() -> None:
     devices = np.array(topologies.get_topology_desc("v5e:2x4", platform="tpu").devices).reshape(4, 2)
     mesh = jax.sharding.Mesh(devices, ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     made = [
