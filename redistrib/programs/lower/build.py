@@ -157,10 +157,10 @@ class _Build(Lowering[_Made, _Cut]):
         operation, cuts = self.graph.operations[number], self.propagation.cuts[number]
         carries = self.propagation.carries[number]
         key = (operation.identity, tuple(sorted(cuts.items())), tuple(carries.items()))
-        alike = self._cuts.get(key)
-        if alike is None:
-            alike = self._cuts[key] = self._cut(number)
-        return alike._replace(part=_of_nest(alike.part, operation.nest))
+        cut = self._cuts.get(key)
+        if cut is None:
+            cut = self._cuts[key] = self._cut(number)
+        return cut._replace(part=_of_nest(cut.part, operation.nest))
 
     def _cut(self, number: int) -> _Cut:
         operation, part = self.graph.operations[number], self.propagation.part(number)

@@ -96,8 +96,8 @@ def partition(
         raise ProgramError("", "", "Arguments", "args= are those of a function; nests have none, so leave it out")
     operations: Sequence[Nest] = (nests,) if isinstance(nests, Nest) else tuple(nests)
     begins = {array: DistType.of(form) for array, form in (inputs or {}).items()}
-    given = outputs.items() if isinstance(outputs, Mapping) else ((array, None) for array in outputs)
-    ends = {array: None if form is None else DistType.of(form) for array, form in given}
+    forms = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+    ends = {array: None if form is None else DistType.of(form) for array, form in forms.items()}
     operations, grids = in_blocks(operations, grids, groups or {})
     operations, padding = padded(operations, grids)
     by_array = isinstance(dtype, Mapping)

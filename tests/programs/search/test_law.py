@@ -95,19 +95,24 @@ def test_they_agree_on_many_devices(mesh: dict[str, int], name: str, way: str) -
     """There a search prices moves by formulas, and their plans may take less time, and more bytes."""
     function, args, more = FUNCTIONS["layers"]
     options: dict[str, Any] = {"machine": name, "limit": SECONDS, "progress": False, **more}
-    how = dict(WAYS[way])
-    if "memory_limit" in how:
-        how["memory_limit"] = int(0.85 * rd.search(function, args, mesh, **options)[0].memory)
+    how = _limited(way, function, args, mesh, options)
     found = rd.search(function, args, mesh, **options, **how)[0]
     assert isinstance(found, Candidate)
     required(found)
     assert found.memory <= how.get("memory_limit", math.inf)
-    same = rd.distribute(function, args, mesh, schedule=found.schedule, machine=found.machine, **_limit(how))
+    most = how.get("memory_limit")
+    same = rd.distribute(function, args, mesh, schedule=found.schedule, memory_limit=most, machine=found.machine)
     assert same.memory == found.memory
 
 
-def _limit(how: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in how.items() if name == "memory_limit"}
+def _limited(
+    way: str, function: Callable[..., Any], args: tuple[Any, ...], mesh: dict[str, int], options: dict[str, Any]
+) -> dict[str, Any]:
+    """The options of a way; its limit is 0.85 of what a schedule without one holds."""
+    how = dict(WAYS[way])
+    if "memory_limit" in how:
+        how["memory_limit"] = int(0.85 * rd.search(function, args, mesh, **options)[0].memory)
+    return how
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -116,9 +121,7 @@ def test_they_agree_where_layers_are_decided_once(name: str, way: str, monkeypat
     monkeypatch.setattr(descent, "ALONE", 0)  # in place of more than 2,000 operations
     function, args = models.block_step, models.block_args(FEWEST, 8, 32, 64, 4)
     options: dict[str, Any] = {"machine": name, "limit": SECONDS, "progress": False, "state": {"params": 0}}
-    how = dict(WAYS[way])
-    if "memory_limit" in how:
-        how["memory_limit"] = int(0.85 * rd.search(function, args, MESH, **options)[0].memory)
+    how = _limited(way, function, args, MESH, options)
     found = rd.search(function, args, MESH, **options, **how)[0]
     assert isinstance(found, Candidate)
     assert found.feasible.problem.folded is not None
