@@ -51,6 +51,13 @@ def remembered(method: Callable[[Any, Argument], Value]) -> Callable[[Any, Argum
     return call
 
 
+def changed(instance: Value, **fields: Any) -> Value:
+    """An instance with other fields, not checked again; what it remembers must not depend on them."""
+    other = object.__new__(type(instance))
+    other.__dict__.update(instance.__dict__, **fields)
+    return other
+
+
 class Key:
     """A key of many parts, whose hash is found once.
 

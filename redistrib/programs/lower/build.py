@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from redistrib.cache import changed
 from redistrib.errors import CutInnerFactorError, ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.programs.ir.builder import Builder
@@ -160,7 +161,7 @@ class _Build(Lowering[_Made, _Cut]):
         cut = self._cuts.get(key)
         if cut is None:
             cut = self._cuts[key] = self._cut(number)
-        return cut._replace(part=_of_nest(cut.part, operation.nest))
+        return cut._replace(part=changed(cut.part, nest=operation.nest))
 
     def _cut(self, number: int) -> _Cut:
         operation, part = self.graph.operations[number], self.propagation.part(number)
@@ -288,13 +289,6 @@ class _Build(Lowering[_Made, _Cut]):
         out = replace(target, name=part.builder.new_name(target.name))
         self._add(part, operation, nest, ins, [out])
         return out
-
-
-def _of_nest(part: ScheduledNest, nest: Nest) -> ScheduledNest:
-    """The same cut of a nest that does the same under another name, with the signatures that are known of it."""
-    other = object.__new__(ScheduledNest)
-    other.__dict__.update(part.__dict__, nest=nest)
-    return other
 
 
 def cut_that_gives(nest: Nest, target: DistType) -> DistType | None:

@@ -14,6 +14,7 @@ from jax.extend import core as jex
 from redistrib.backends.jax.memory_kinds import of_host
 from redistrib.backends.jax.names import REDISTRIBUTE
 from redistrib.backends.jax.private import INLINED, TRACING_FILES, source_line
+from redistrib.cache import changed
 from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.loops import LoopScope
@@ -47,7 +48,7 @@ from redistrib.programs.rules.equation import (
 )
 from redistrib.programs.rules.in_parts import in_parts
 from redistrib.programs.rules.indexed import bits_looked_up
-from redistrib.programs.rules.nests import Derived, Nests, renamed_nest
+from redistrib.programs.rules.nests import Derived, Nests
 from redistrib.programs.rules.opened import of_platform, opened
 from redistrib.programs.rules.padding import Paddings
 from redistrib.programs.rules.ranges import of_constant
@@ -349,7 +350,7 @@ class _Tracer:
         """Add an operation with its nest; returns the names of its results."""
         kind, self.latest = equation.kind, (equation, derived)
         name = self.named(kind)
-        nest = renamed_nest(derived.nest, name, derived.nest.linear)
+        nest = changed(derived.nest, name=name)
         names = [name, *[self.named(kind) for _ in equation.outs[1:]]] if equation.outs else []
         outs = [Array(out, form.shape, form.dtype) for out, form in zip(names, equation.outs, strict=True)]
         record = nest.record or equation.record

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from redistrib.cache import Key
+from redistrib.cache import Key, changed
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Effects, Record, Tails
 from redistrib.programs.rules import effects
@@ -124,19 +124,12 @@ class Nests:
             place = {k: number for number, k in enumerate(equation.reads)}
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
         _ = nest.position, nest.sizes, nest.combiner  # found once for all that are renamed
-        return Derived(renamed_nest(nest, nest.name, linear), opaque, of_result(equation))
+        return Derived(changed(nest, linear=linear), opaque, of_result(equation))
 
 
 def _of_given_rule(nest: Nest, record: Record) -> Record:
     """The record of an operation by a rule of the caller that gives none: only the primitive may see tails."""
     return record if isinstance(nest.body, Primitive) else replace(record, tails=Tails.NEVER)
-
-
-def renamed_nest(nest: Nest, name: str, linear: tuple[tuple[int, ...], ...]) -> Nest:
-    """The same nest under another name, with other linear groups of its reads; it is not checked again."""
-    other = object.__new__(Nest)
-    other.__dict__.update(nest.__dict__, name=name, linear=linear)  # cached properties depend on neither
-    return other
 
 
 def _key(
