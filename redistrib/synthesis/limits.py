@@ -89,8 +89,9 @@ SUM_SOURCES = 8
 SUM_SOURCES_TRIED = 24
 """Placements of partial sums whose elements received are counted, to choose those; each takes assignments."""
 
-SUM_SOURCES_WEIGHED = 1 << 22
-"""Pairs of a device and a summand that it may hold, in one such placement, which has a table of them in memory."""
+SUM_SOURCE_WEIGHED, SUM_SOURCES_WEIGHED = 1 << 23, 1 << 24
+"""Pairs of a device and a part of a summand that it may hold, in one such placement, which has a table of them in
+memory, and in all that are tried."""
 
 SUM_SOURCE_SHARES = 1 << 15
 """Shares of an exchange that brings every device one of several summands: their rounds are slow to colour."""

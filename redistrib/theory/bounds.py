@@ -21,15 +21,12 @@ All figures are exact integers.
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TypeAlias
-
 import numpy as np
 
 from redistrib.arith import distinct_rows
 from redistrib.theory.placement import Int64, Placement, lower_bound
 
-_Row: TypeAlias = tuple[int, ...]
+_LACKING = 1 << 22  # pairs of tiles times summands that are counted at once, for the sake of memory
 
 
 def floors(source: Placement, target: Placement) -> list[int]:
@@ -81,19 +78,22 @@ def _to_one_summand(source: Placement, target: Placement) -> int:
     Every element must reach all holders of one target summand. The bound takes the summand with the fewest holders that
     lack the element.
     """
-    holders: Counter[tuple[_Row, int]] = Counter()  # devices by target tile and summand
-    both: Counter[tuple[_Row, _Row, int]] = Counter()  # devices by source tile, target tile and summand
-    shared: dict[tuple[_Row, _Row], int] = {}  # elements in a source tile and a target tile
-    rows = (map(tuple, placement.index.tolist()) for placement in (source, target))
-    overlaps = source.boxes.meet(target.boxes).volumes()
-    for old, new, summand, volume in zip(*rows, target.label.tolist(), overlaps, strict=True):
-        holders[new, summand] += 1
-        both[old, new, summand] += 1
-        shared[old, new] = volume
-    total, rest = 0, dict.fromkeys((new for new, _ in holders), target.tile_size)
-    for (old, new), volume in shared.items():
-        total += volume * min(holders[new, k] - both[old, new, k] for k in range(target.summands) if holders[new, k])
-        rest[new] -= volume
-    for new, volume in rest.items():
-        total += volume * min(holders[new, k] for k in range(target.summands) if holders[new, k])
-    return total
+    summands, new = target.summands, distinct_rows(target.index)
+    old, shared = distinct_rows(source.index).inverse, source.boxes.meet(target.boxes).volumes()
+    pairs = distinct_rows(np.stack([old, new.inverse], axis=1))
+    holders = np.zeros((len(new.rows), summands), dtype=np.int64)
+    np.add.at(holders, (new.inverse, target.label), 1)
+    fewest = np.where(holders, holders, target.devices).min(axis=1).tolist()
+    total, rest = 0, [target.tile_size] * len(new.rows)
+    many = max(1, _LACKING // summands)
+    for first in range(0, len(pairs.rows), many):
+        tiles = pairs.rows[first : first + many, 1]
+        lacking = np.where(holders[tiles], holders[tiles], target.devices)
+        inside = np.flatnonzero((pairs.inverse >= first) & (pairs.inverse < first + many))
+        np.subtract.at(lacking, (pairs.inverse[inside] - first, target.label[inside]), 1)
+        for tile, least, device in zip(
+            tiles.tolist(), lacking.min(axis=1).tolist(), pairs.first[first : first + many].tolist(), strict=True
+        ):
+            total += shared[device] * least
+            rest[tile] -= shared[device]
+    return total + sum(volume * least for volume, least in zip(rest, fewest, strict=True))

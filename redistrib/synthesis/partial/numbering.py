@@ -10,6 +10,7 @@ import numpy.typing as npt
 from redistrib.arith import distinct_rows
 from redistrib.synthesis import limits
 from redistrib.theory.placement import Int64, Placement
+from redistrib.theory.weak import Grid
 
 Weights = npt.NDArray[np.float64]
 
@@ -56,6 +57,24 @@ def tiles_of(placement: Placement) -> Int64:
 def overlap(before: Placement, after: Placement) -> Weights:
     """`[devices]` elements of its tile after that each device holds before, of any partial sum."""
     return np.array(before.boxes.meet(after.boxes).volumes(), dtype=np.float64)
+
+
+def overlaps(placement: Placement, begin: Int64, parts: Grid, part: tuple[int, ...]) -> Weights:
+    """`[devices, parts]` elements that each device holds of each part of a box.
+
+    Args:
+        placement: says what each device holds.
+        begin: where the box of each device begins, `[devices, rank]`.
+        parts: into how many parts each dimension of the box is cut.
+        part: the shape of a part, in elements.
+    """
+    table, boxes = np.ones((placement.devices, 1)), placement.boxes
+    for dim, (count, length) in enumerate(zip(parts, part, strict=True)):
+        low = begin[:, dim : dim + 1] + np.arange(count) * length
+        start, size = boxes.start[:, dim : dim + 1], boxes.size[:, dim : dim + 1]
+        along = np.minimum(start + size, low + length) - np.maximum(start, low)
+        table = (table[:, :, None] * np.maximum(along, 0)[:, None, :]).reshape(placement.devices, -1)
+    return table
 
 
 def even_splits(before: Placement, after: Placement) -> tuple[int, ...]:

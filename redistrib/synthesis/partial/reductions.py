@@ -19,7 +19,7 @@ from redistrib.plans.slabs import relabelled, unstacked
 from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceExchange, ReduceScatter, Step
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
-from redistrib.synthesis.partial.numbering import Weights, assigned, even_splits, matched, overlap, summands_by_host
+from redistrib.synthesis.partial.numbering import Weights, assigned, even_splits, matched, overlap, overlaps, summands_by_host
 from redistrib.synthesis.phases import cut_finer
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Int64, Placement, number_of
@@ -224,13 +224,8 @@ def by_assignment(problem: Problem) -> Iterator[ReducingSteps]:
 
 def _overlaps(placement: Placement, grid: Grid) -> Weights:
     """`[devices, tiles]` elements of each tile of the grid that each device holds."""
-    table: Weights = np.ones((placement.devices, 1))
-    for i, count in enumerate(grid):
-        tile, low = placement.shape[i] // count, np.arange(count) * (placement.shape[i] // count)
-        start = placement.start[:, i : i + 1]
-        along = np.minimum(start + placement.tile[i], low + tile) - np.maximum(start, low)
-        table = (table[:, :, None] * np.maximum(along, 0)[:, None, :]).reshape(placement.devices, -1)
-    return table
+    tile = tuple(size // count for size, count in zip(placement.shape, grid, strict=True))
+    return overlaps(placement, np.zeros_like(placement.index), grid, tile)
 
 
 def _exchanges(inner: Problem) -> Iterator[Exchange]:

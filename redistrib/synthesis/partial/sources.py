@@ -14,7 +14,7 @@ from redistrib.plans.transfers import NeededParts, Transfers, missing_parts
 from redistrib.synthesis import limits
 from redistrib.synthesis.exchange import tiles_touched
 from redistrib.synthesis.host_balance import balanced_rounds
-from redistrib.synthesis.partial.numbering import assigned_near, even_splits, matched, overlap, tiles_of
+from redistrib.synthesis.partial.numbering import assigned_near, even_splits, matched, overlaps, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, reducing, times
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
@@ -42,12 +42,15 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
     rows: list[tuple[int, Grid, int]] = []
     for f in range(1, q + 1):
         counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)} - ({q} if f == 1 else set())
-        counts = {n for n in counts if f * n * after.devices <= limits.SUM_SOURCES_WEIGHED}
+        counts = {n for n in counts if f * n * after.devices <= limits.SUM_SOURCE_WEIGHED}
         if counts:
             rows += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
     rows.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
-    sources = [PartialSource(after, None)]
-    for n, parts, _ in rows[: limits.SUM_SOURCES_TRIED]:
+    sources, weighed = [PartialSource(after, None)], 0
+    for n, parts, f in rows[: limits.SUM_SOURCES_TRIED]:
+        weighed += f * n * after.devices
+        if weighed > limits.SUM_SOURCES_WEIGHED:
+            break
         source = _source(before, after, parts, n)
         if least_received(before, source.placement) == 0:
             yield source
@@ -67,11 +70,15 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
     corner = np.stack(np.unravel_index(np.arange(f), parts), axis=1) if after.rank else np.zeros((1, 0), dtype=np.int64)
     into = before.label * summands // max(before.summands, summands)
     local = np.zeros((after.devices, f, summands))  # elements of each part on each device, by partial sum
-    for k, at in enumerate(corner):
-        part = Placement.unchecked(after.shape, fine, after.index * grid + at)
-        local[np.arange(after.devices), k, into] = overlap(before, part)
+    part = tuple(n // m for n, m in zip(after.tile, parts, strict=True))
+    local[np.arange(after.devices)[:, None], np.arange(f), into[:, None]] = overlaps(before, after.start, parts, part)
     table = np.zeros((int(tile.max()) + 1, count, f, summands))
-    np.add.at(table, (tile, after.label), local)
+    pair = tile * count + after.label
+    order = np.argsort(pair, kind="stable")
+    turn = np.arange(after.devices) - np.searchsorted(pair[order], pair[order])  # of each of the holders of one sum
+    for k in range(int(turn.max()) + 1):
+        device = order[turn == k]
+        table[tile[device], after.label[device]] += local[device]
     choice = local.reshape(after.devices, -1).argmax(axis=1)  # a device without a part keeps its largest one
     taken = np.zeros((len(table), count), dtype=np.bool_)
     goes = np.zeros((len(table), count), dtype=np.int64)
