@@ -128,6 +128,13 @@ class Mesh:
             return f"Mesh({self})"
         return f"Mesh({self}, devices={self.devices})"
 
+    def __hash__(self) -> int:
+        return hash((self.axes, self._devices_hash))
+
+    @cached_property
+    def _devices_hash(self) -> int:
+        return hash(self.devices)
+
     @cached_property
     def is_whole(self) -> bool:
         """Whether the device numbers are 0 to `size - 1`, in some order."""

@@ -417,17 +417,20 @@ def summed(draw: st.DrawFn) -> RedistributionCase:
     st.sampled_from(["exact", "tpu", "gpu", "paper", TWO_HOSTS, ONE_CALL]),
     st.sampled_from(["any", "fixed"]),
     st.sampled_from([None, None, 1, 200, 4000]),
+    st.sampled_from([limits.NUMBERED_SUMS, 0]),
 )
 def test_any_problem_has_a_right_plan_within_the_least_memory(
-    pair: RedistributionCase, model: str | LatencyBandwidth, order: str, limit: int | None
+    pair: RedistributionCase, model: str | LatencyBandwidth, order: str, limit: int | None, numbered: int
 ) -> None:
     ends = (pair.source, pair.mesh, pair.target, pair.target_mesh)
     options = {"dtype": "int64", "model": model, "order": order}
-    try:
-        plan = synthesize(*ends, memory_limit=limit, **options)  # type: ignore[arg-type]
-    except MemoryLimitError as error:
-        plan = synthesize(*ends, memory_limit=error.least, **options)  # type: ignore[arg-type]
-        assert plan.peak_bytes <= error.least
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "NUMBERED_SUMS", numbered)
+        try:
+            plan = synthesize(*ends, memory_limit=limit, **options)  # type: ignore[arg-type]
+        except MemoryLimitError as error:
+            plan = synthesize(*ends, memory_limit=error.least, **options)  # type: ignore[arg-type]
+            assert plan.peak_bytes <= error.least
     assert is_exact(plan)
 
 

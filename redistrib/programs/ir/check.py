@@ -117,8 +117,8 @@ def _check_move(op: Move, value: Value) -> None:
         raise ProgramError(name, out.name, "Window", "no plan makes tiles that overlap; leave the plan out")
     if value.place.devices != out.place.devices:
         raise ProgramError(name, out.name, "Move", "a plan moves data between the same devices; leave the plan out")
-    source = Value("", op.plan.source, Place(op.plan.source_mesh, value.place.devices))
-    target = Value("", op.plan.target, Place(op.plan.target_mesh, out.place.devices))
-    for end, plan_end in ((value, source), (out, target)):
-        if not end.means(plan_end):
-            raise ProgramError(name, end.name, "Move", f"the value is {end.type}, and its plan has {plan_end.type}")
+    plan = op.plan
+    for end, form, mesh in ((value, plan.source, plan.source_mesh), (out, plan.target, plan.target_mesh)):
+        place = end.place if mesh == end.place.mesh else Place(mesh, end.place.devices)
+        if not end.means(Value("", form, place)):
+            raise ProgramError(name, end.name, "Move", f"the value is {end.type}, and its plan has {form}")

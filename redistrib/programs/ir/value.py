@@ -48,6 +48,24 @@ class Place:
             )
         object.__setattr__(self, "devices", devices)
 
+    def __hash__(self) -> int:
+        return hash((self.mesh, self._devices_hash))
+
+    @cached_property
+    def _devices_hash(self) -> int:
+        return hash(self.devices)
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """The devices, in no order."""
+        return frozenset(self.devices)
+
+    @cached_property
+    def order(self) -> Int64 | None:
+        """The positions of the devices, ascending by device; None where they stand in that order."""
+        devices = np.array(self.devices, dtype=np.int64)
+        return np.argsort(devices) if (devices[1:] < devices[:-1]).any() else None
+
     def __str__(self) -> str:
         return f"{self.mesh}@{','.join(map(str, self.devices))}"
 
@@ -159,20 +177,19 @@ class Value:
             return False
         if self.type == other.type and self.place == other.place:
             return True
-        if {*self.place.devices} != {*other.place.devices}:
+        if (self.type.global_shape, self.tile) != (other.type.global_shape, other.tile):
             return False
-        return self._held == other._held
+        return self.place.members == other.place.members and self._by_device == other._by_device
 
-    @cached_property
-    def _held(self) -> tuple[tuple[int, ...], Placement]:
-        """The devices, ascending, and the tile of each."""
-        placement, devices = self.placement, self.place.devices
-        order = np.argsort(devices)
-        if (order[1:] < order[:-1]).any():
-            summand = None if placement.summand is None else placement.summand[order]
-            shape, grid, index = placement.shape, placement.grid, placement.index[order]
-            placement = Placement(shape, grid, index, summand, placement.summands, placement.reduction)
-        return tuple(sorted(devices)), placement
+    @property
+    def _by_device(self) -> Placement:
+        """The tile of every device of the place, ascending by device."""
+        placement, order = self.placement, self.place.order
+        if order is None:
+            return placement
+        summand = None if placement.summand is None else placement.summand[order]
+        shape, grid, index = placement.shape, placement.grid, placement.index[order]
+        return Placement(shape, grid, index, summand, placement.summands, placement.reduction)
 
 
 def type_text(dist_type: DistType, padding: Sequence[int]) -> str:

@@ -20,10 +20,10 @@ def shared_clocks(program: ProgramData) -> dict[int, int]:
 def _places(program: ProgramData, seen: set[int]) -> Iterator[frozenset[int]]:
     seen.add(id(program))
     for place in program.places:
-        yield frozenset(place.devices)
+        yield place.members
     for op in program.ops:
         if isinstance(op, Compute):
-            yield frozenset(op.place.devices)
+            yield op.place.members
         for inner in called_by(op):
             if id(inner) not in seen:
                 yield from _places(inner, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,27 +27,64 @@ def assigned(weights: Weights) -> tuple[Int64, Int64]:
 def assigned_near(weights: Weights, into: Int64) -> tuple[Int64, Int64]:
     """Rows and columns of a heaviest assignment, where column k has the weights of `into[k]`, which are whole numbers.
 
-    Row k stays at column k where nothing is gained. For many columns no table of all is made where each row is heaviest
-    in one place, and there are columns for all.
+    Row k stays at column k where nothing is gained.
     """
     rows, most = np.arange(len(weights)), weights.max(axis=1, initial=0)
-    stays = weights[rows, into[rows]] == most if len(rows) <= len(into) else np.zeros(len(rows), dtype=np.bool_)
-    if stays.all():
+    if len(rows) <= len(into) and (weights[rows, into[rows]] == most).all():
         return rows, rows
-    if len(into) > limits.NUMBERED_SUMS and (stays | ((weights == most[:, None]).sum(axis=1) == 1)).all():
-        best = np.where(stays, into[rows % len(into)], weights.argmax(axis=1))
-        needed, there = (np.bincount(places, minlength=weights.shape[1]) for places in (best, into))
-        if (needed <= there).all():
-            columns, free = rows.copy(), np.ones(len(into), dtype=np.bool_)
-            free[rows[stays]] = False
-            moving, open_columns = rows[~stays], np.flatnonzero(free)
-            moving = moving[np.argsort(best[moving], kind="stable")]
-            open_columns = open_columns[np.argsort(into[open_columns], kind="stable")]
-            first = np.searchsorted(into[open_columns], best[moving])
-            turn = np.arange(len(moving)) - np.searchsorted(best[moving], best[moving])
-            columns[moving] = open_columns[first + turn]
-            return rows, columns
     return assigned(weights[:, into] + 1e-3 * np.eye(len(weights), len(into)))
+
+
+def chosen_near(row: Int64, place: Int64, weight: Weights, into: Int64, shape: tuple[int, int]) -> Int64:
+    """`[tiles * sums]` a column for each row, without a table of all: each takes the place where it is heaviest.
+
+    That is a heaviest assignment where there is room for all. Otherwise the heaviest rows come first.
+
+    Args:
+        row: `[entries]` the number of a tile times the sums of each tile, and that of the sum.
+        place, weight: `[entries]` what the row weighs at a place; of equal rows and places it is added up.
+        into: the place of each column, of which every tile has all.
+        shape: tiles, and sums of each.
+
+    Returns:
+        Columns; -1 for rows without one, where columns are fewer than sums.
+    """
+    tiles, sums = shape
+    pairs = distinct_rows(np.stack([row, place], axis=1))
+    total = np.bincount(pairs.inverse, weight)
+    row, place = pairs.rows.T
+    column, free = np.full(tiles * sums, -1, dtype=np.int64), np.ones((tiles, len(into)), dtype=np.bool_)
+
+    def take(rows: Int64, columns: Int64) -> None:
+        column[rows], free[rows // sums, columns] = columns, False
+
+    def take_free(rows: Int64, groups: Int64, group_of: Callable[[Int64, Int64], Int64]) -> None:
+        """Give rows, in ascending groups, free columns of their group in turn, while there are any."""
+        tile, columns = np.nonzero(free)
+        there = group_of(tile, columns)
+        order = np.argsort(there, kind="stable")
+        columns, there = columns[order], there[order]
+        turn = np.searchsorted(there, groups) + np.arange(len(groups)) - np.searchsorted(groups, groups)
+        fits = turn < np.searchsorted(there, groups, side="right")
+        take(rows[fits], columns[turn[fits]])
+
+    own = row % sums
+    stays = (own < len(into)) & (into[own % len(into)] == place)
+    order = np.lexsort((~stays, -total, row))
+    best = order[(np.diff(row[order], prepend=-1) > 0) & (total[order] > 0)]
+    still, moving = best[stays[best]], best[~stays[best]]
+    take(row[still], own[still])
+    places = int(max(place.max(initial=0), into.max())) + 1
+    group = row // sums * places + place
+    moving = moving[np.lexsort((-total[moving], group[moving]))]
+    take_free(row[moving], group[moving], lambda tile, columns: tile * places + into[columns])
+    rest = np.flatnonzero(column < 0)
+    rest = rest[rest % sums < len(into)]
+    rest = rest[free[rest // sums, rest % sums]]
+    take(rest, rest % sums)
+    rest = np.flatnonzero(column < 0)
+    take_free(rest, rest // sums, lambda tile, columns: tile)
+    return column
 
 
 def tiles_of(placement: Placement) -> Int64:
@@ -130,10 +168,13 @@ def summands_by_host(placement: Placement, hosts: Int64 | None) -> tuple[Placeme
 def _numbered(placement: Placement, needed: Int64, into: Int64, weights: Weights) -> Placement:
     """Partial sums numbered so that `into[number]` is the number that their holders need, with the most weight."""
     tile, label = tiles_of(placement), placement.label
-    count = placement.summands
-    table = np.zeros((int(tile.max()) + 1, count, int(max(into.max(), needed.max())) + 1))
+    tiles, count = int(tile.max()) + 1, placement.summands
+    if count > limits.NUMBERED_SUMS:
+        row = tile * count + label
+        return replace(placement, summand=chosen_near(row, needed, weights, into, (tiles, count))[row])
+    table = np.zeros((tiles, count, int(max(into.max(), needed.max())) + 1))
     np.add.at(table, (tile, label, needed), weights)
-    number = np.empty((len(table), count), dtype=np.int64)
+    number = np.empty((tiles, count), dtype=np.int64)
     for k, rows in enumerate(table):
         row, column = assigned_near(rows, into)
         number[k, row] = column

@@ -19,7 +19,15 @@ from redistrib.plans.slabs import relabelled, unstacked
 from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceExchange, ReduceScatter, Step
 from redistrib.synthesis import exchange, limits
 from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
-from redistrib.synthesis.partial.numbering import Weights, assigned, even_splits, matched, overlap, overlaps, summands_by_host
+from redistrib.synthesis.partial.numbering import (
+    Weights,
+    assigned,
+    even_splits,
+    matched,
+    overlap,
+    overlaps,
+    summands_by_host,
+)
 from redistrib.synthesis.phases import cut_finer
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Int64, Placement, number_of

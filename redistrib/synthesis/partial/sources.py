@@ -14,7 +14,7 @@ from redistrib.plans.transfers import NeededParts, Transfers, missing_parts
 from redistrib.synthesis import limits
 from redistrib.synthesis.exchange import tiles_touched
 from redistrib.synthesis.host_balance import balanced_rounds
-from redistrib.synthesis.partial.numbering import assigned_near, even_splits, matched, overlaps, tiles_of
+from redistrib.synthesis.partial.numbering import assigned_near, chosen_near, even_splits, matched, overlaps, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, reducing, times
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
@@ -40,16 +40,20 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
     before, after = problem.before, problem.after
     p, q = before.summands, after.summands
     rows: list[tuple[int, Grid, int]] = []
+
+    def weighed(f: int, n: int) -> int:
+        return f * after.devices * (n if q <= limits.NUMBERED_SUMS else 1)
+
     for f in range(1, q + 1):
         counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)} - ({q} if f == 1 else set())
-        counts = {n for n in counts if f * n * after.devices <= limits.SUM_SOURCE_WEIGHED}
+        counts = {n for n in counts if weighed(f, n) <= limits.SUM_SOURCE_WEIGHED}
         if counts:
             rows += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
     rows.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
-    sources, weighed = [PartialSource(after, None)], 0
+    sources, cells = [PartialSource(after, None)], 0
     for n, parts, f in rows[: limits.SUM_SOURCES_TRIED]:
-        weighed += f * n * after.devices
-        if weighed > limits.SUM_SOURCES_WEIGHED:
+        cells += weighed(f, n)
+        if cells > limits.SUM_SOURCES_WEIGHED:
             break
         source = _source(before, after, parts, n)
         if least_received(before, source.placement) == 0:
@@ -69,24 +73,27 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
     tile = tiles_of(after)
     corner = np.stack(np.unravel_index(np.arange(f), parts), axis=1) if after.rank else np.zeros((1, 0), dtype=np.int64)
     into = before.label * summands // max(before.summands, summands)
-    local = np.zeros((after.devices, f, summands))  # elements of each part on each device, by partial sum
     part = tuple(n // m for n, m in zip(after.tile, parts, strict=True))
-    local[np.arange(after.devices)[:, None], np.arange(f), into[:, None]] = overlaps(before, after.start, parts, part)
-    table = np.zeros((int(tile.max()) + 1, count, f, summands))
-    pair = tile * count + after.label
-    order = np.argsort(pair, kind="stable")
-    turn = np.arange(after.devices) - np.searchsorted(pair[order], pair[order])  # of each of the holders of one sum
-    for k in range(int(turn.max()) + 1):
-        device = order[turn == k]
-        table[tile[device], after.label[device]] += local[device]
-    choice = local.reshape(after.devices, -1).argmax(axis=1)  # a device without a part keeps its largest one
-    taken = np.zeros((len(table), count), dtype=np.bool_)
-    goes = np.zeros((len(table), count), dtype=np.int64)
-    for k, rows in enumerate(table):
-        summand, piece = assigned_near(rows.reshape(count, -1), np.arange(f * summands))
-        taken[k, summand], goes[k, summand] = True, piece
-    keeps = taken[tile, after.label]
-    choice = np.where(keeps, goes[tile, after.label], choice)
+    amounts = overlaps(before, after.start, parts, part)
+    largest = amounts.argmax(axis=1)
+    choice = np.where(amounts.any(axis=1), largest * summands + into, 0)  # of a device that gets no part
+    row, tiles, pieces = tile * count + after.label, int(tile.max()) + 1, f * summands
+    if count > limits.NUMBERED_SUMS:
+        goes = chosen_near(row, largest * summands + into, amounts.max(axis=1), np.arange(pieces), (tiles, count))
+    else:
+        table = np.zeros((tiles * count, f, summands))  # elements of each part that holders of a sum have, by sum
+        order = np.argsort(row, kind="stable")
+        turn = np.arange(after.devices) - np.searchsorted(row[order], row[order])  # of each of the holders of a sum
+        for k in range(int(turn.max()) + 1):
+            device = order[turn == k]
+            table[row[device], :, into[device]] += amounts[device]
+        goes = np.full((tiles, count), -1, dtype=np.int64)
+        for k, rows in enumerate(table.reshape(tiles, count, pieces)):
+            summand, piece = assigned_near(rows, np.arange(pieces))
+            goes[k, summand] = piece
+    goes = goes.reshape(-1)[row]
+    keeps = goes >= 0
+    choice = np.where(keeps, goes, choice)
     index = after.index * grid + corner[choice // summands]
     placement = relabelled(index, fine, choice % summands, summands, after)
     return PartialSource(placement, Unreduce(placement, after, np.flatnonzero(keeps)))

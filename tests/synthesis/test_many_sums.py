@@ -1,0 +1,90 @@
+"""Partial sums over thousands of devices: their numbering, their bounds, and plans within seconds and little memory."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.steps import Unreduce
+from redistrib.synthesis.partial.numbering import assigned, chosen_near
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory import bounds
+from redistrib.theory.bounds import least_received
+from redistrib.theory.placement import Placement
+
+
+@given(st.data())
+def test_a_numbering_gives_every_row_one_column_and_is_heaviest_where_there_is_room(data: st.DataObject) -> None:
+    tiles, sums = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
+    columns = data.draw(st.integers(1, sums))
+    into = np.array(data.draw(st.lists(st.integers(0, 4), min_size=columns, max_size=columns)))
+    weights = np.array(
+        data.draw(
+            st.lists(st.lists(st.integers(0, 6), min_size=5, max_size=5), min_size=tiles * sums, max_size=tiles * sums)
+        )
+    )
+    row, place = np.nonzero(weights)
+    column = chosen_near(row, place, weights[row, place].astype(float), into, (tiles, sums))
+    for tile in range(tiles):
+        numbers, heights = column[tile * sums :][:sums], weights[tile * sums :][:sums]
+        assert sorted(number for number in numbers if number >= 0) == list(range(columns))
+        best, there = heights.argmax(axis=1), np.bincount(into, minlength=5)
+        is_clear = (heights == heights.max(axis=1)[:, None]).sum(axis=1) == 1
+        if columns == sums and is_clear.all() and (np.bincount(best, minlength=5) <= there).all():
+            rows, chosen = assigned(heights[:, into].astype(float))
+            assert heights[range(sums), into[numbers]].sum() == heights[rows, into[chosen]].sum()
+
+
+def test_a_row_stays_at_its_column_where_nothing_is_gained() -> None:
+    row, place = np.array([0, 1, 1, 2, 3]), np.array([0, 0, 1, 0, 1])
+    into = np.array([0, 0, 1, 1])
+    assert chosen_near(row, place, np.ones(5), into, (1, 4)).tolist() == [0, 1, 2, 3]
+    assert chosen_near(row, place, np.ones(5), into[:2], (1, 4)).tolist() == [0, 1, -1, -1]
+
+
+@pytest.mark.parametrize("counted", [1, 7])
+def test_the_bound_to_partial_sums_is_the_same_in_however_many_turns_it_is_counted(
+    counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = np.random.default_rng(0)
+    for _ in range(50):
+        grid = (int(numbers.choice([1, 2, 4])), int(numbers.choice([1, 3])))
+        index = np.stack([numbers.integers(0, n, 12) for n in grid], axis=1)
+        before = Placement((8, 6), (4, 2), np.stack([numbers.integers(0, n, 12) for n in (4, 2)], axis=1))
+        after = Placement((8, 6), grid, index, numbers.integers(0, 5, 12), 5, "sum")
+        at_once = least_received(before, after)
+        with monkeypatch.context() as patch:
+            patch.setattr(bounds, "_LACKING", counted)
+            assert least_received(before, after) == at_once
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("[1{model}8, 8, 128, 8{data}8192]", "[1{model}8, 8, 128, 8192] sum{data}"),
+        ("[8192] sum{data}", "[8192] sum{data,model}"),
+    ],
+)
+def test_sums_of_what_devices_have_need_no_message(source: str, target: str) -> None:
+    mesh = Mesh.of("data=1024,model=8")
+    plan = synthesize(DistType.of(source), mesh, DistType.of(target), mesh, dtype="bfloat16", model="v5p")
+    assert [type(step) for step in plan.steps] == [Unreduce]
+    assert sum(plan.received) == 0
+
+
+def test_sums_over_65_536_devices_take_little_memory() -> None:
+    mesh = Mesh.of("data=8192,model=8")
+    ends = (DistType.of("[65536] sum{data}"), DistType.of("[65536] sum{data,model}"))
+    tracemalloc.start()
+    plan = synthesize(ends[0], mesh, ends[1], mesh)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(plan.received) == 0
+    assert most < math.prod((1 << 10, mesh.size))  # a table of all pairs of sums takes 512 times as much
