@@ -37,7 +37,6 @@ CHEAPEST = 0.01  # the first price, in prices of the fastest schedule over its b
 STEEP = 8.0  # a factor by which a byte becomes dearer while the schedule does not fit
 STEPS = 8  # times that it does: then the bytes of the fastest schedule cost 20,000 times what it takes
 HALVINGS = 3  # times that the price is set between one that fits and one that does not, to come near the limit again
-NEAR_LIMIT = 0.8  # a share of the limit above which more is counted than was searched: that was seen to be 0.846 of all
 
 # ------------------------------------------------------------------------------------------------- tables, programs
 LARGEST = 4_000_000  # entries of a table, 32 MB, above which nodes are not eliminated
@@ -73,7 +72,6 @@ SLACK = 3  # layers by which readers of a run may look back or ahead
 
 # ------------------------------------------------------------------------------------------- meshes, moves, written
 AXES = 3  # axes of a mesh that is searched for a number of devices: a torus has no more dimensions
-SIMULATED = 1 << 10  # devices of a mesh up to which figures of a result are those of its program; more take longer
 PLANNED = 32  # devices of a mesh up to which a move has the price of its plan: plans grow with devices, formulas do not
 TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
 NEARLY = 0.9  # a share of the most work that a dimension cuts: examples are by custom the first dimension that has it

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redistrib.errors import MemoryLimitError
-from redistrib.programs.search.constants import APART, FREE, NEAR_LIMIT, PLANNED
+from redistrib.programs.search.constants import APART, FREE
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
-from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.problem import SearchProblem
 
@@ -47,27 +46,14 @@ def feasible_result(
     if most is None:
         return found
     limit, least = most, 0
-    while (evaluation := _with_all(found, most)).memory > most:
-        memory = evaluation.memory
+    while (memory := found.figures.memory) > most:
         limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
         report_progress(f"its program holds {memory:,} bytes, above the limit")
         try:
             found = search(limit)
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
-    return found if found.is_simulated else replace(found, evaluation=evaluation)
-
-
-def _with_all(found: FeasibleResult, most: int) -> Evaluation:
-    """Time and memory of a schedule: of its program, or of all its layers where no program is made.
-
-    On many devices that is counted where what was searched comes near the limit.
-    """
-    if found.problem.moves.mesh.size > PLANNED and found.evaluation.memory < NEAR_LIMIT * most:
-        return found.evaluation
-    if found.is_simulated or found.problem.folded is None:
-        return found.figures
-    return evaluated(*found.whole, most)
+    return found
 
 
 def _beside(

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.schedule.overlap import Overlap
-from redistrib.programs.search.constants import SIMULATED
 from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.layers import unfold
@@ -96,16 +95,9 @@ class FeasibleResult:
         """The program on the machine of the search, its moves beside operations as far as was found."""
         return simulated_with(self.overlap, self.program, self.problem.machine)
 
-    @property
-    def is_simulated(self) -> bool:
-        """Whether its figures are those of its program; on more devices than `SIMULATED` plans take long."""
-        return self.problem.moves.mesh.size <= SIMULATED
-
     @cached_property
     def figures(self) -> Evaluation:
-        """Time and memory of the program, whose moves have plans; else those by which it was searched."""
-        if not self.is_simulated:
-            return self.evaluation
+        """Time and memory of the program, whose moves have plans."""
         memory, busy = max(self.simulation.peak_bytes.values(), default=0), dict[str, float]()
         for (_, stream), seconds in self.simulation.run.busy.items():
             busy[stream] = max(busy.get(stream, 0.0), seconds)

@@ -90,7 +90,13 @@ def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: s
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["tpu", *(pytest.param(n, marks=pytest.mark.long) for n in ("cpu", "v5p", "h100"))])
-@pytest.mark.parametrize("mesh", [{"a": 4, "b": 4, "c": 4}, pytest.param({"a": 16, "b": 4}, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"a": 4, "b": 4, "c": 4},
+        *(pytest.param(mesh, marks=pytest.mark.long) for mesh in ({"a": 16, "b": 4}, {"a": 256, "b": 8})),
+    ],
+)
 def test_they_agree_on_many_devices(mesh: dict[str, int], name: str, way: str) -> None:
     """There a search prices moves by formulas, and their plans may take less time, and more bytes."""
     function, args, more = FUNCTIONS["layers"]

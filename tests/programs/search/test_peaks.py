@@ -17,8 +17,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.program import Program
 from redistrib.programs.schedule.overlap import Overlap
-from redistrib.programs.search import descent, fitting
-from redistrib.programs.search import found as found_module
+from redistrib.programs.search import descent
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import Deadline
@@ -196,23 +195,22 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_limit_holds_with_all_layers(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here all layers hold a fifth more than those that stand for them, on more devices than programs are made for."""
-    monkeypatch.setattr(found_module, "SIMULATED", 0)
+    """Here a program holds a fifth more than the search counted."""
     monkeypatch.setattr(descent, "ALONE", 0)  # so that layers are decided once
     own = replace(blocks(6, profile="h100"), overlap=overlap)
     free = feasible_result(own, "steps", None, Deadline.after(1.0))
     assert free.problem.folded is not None
 
-    def more(problem: SearchProblem, *how: Any) -> Evaluation:
-        found = evaluated(problem, *how)
-        return found if problem.folded is not None else found._replace(memory=found.memory * 6 // 5)
+    exact = FeasibleResult.figures.func
 
-    monkeypatch.setattr(fitting, "evaluated", more)
+    def more(found: FeasibleResult) -> Evaluation:
+        figures: Evaluation = exact(found)
+        return figures._replace(memory=figures.memory * 6 // 5)
+
+    monkeypatch.setattr(FeasibleResult, "figures", property(more))
     most = free.evaluation.memory * 11 // 10
     fits = feasible_result(own, "steps", most, Deadline.after(1.0))
-    assert fits.evaluation.memory <= most
-    whole, found = fits.whole
-    assert evaluated(whole, found, most).memory * 6 // 5 <= most
+    assert fits.figures.memory <= most
     with pytest.raises(MemoryLimitError) as caught:
         feasible_result(own, "steps", 1000, Deadline.after(1.0))
     assert caught.value.limit == 1000 < caught.value.least
