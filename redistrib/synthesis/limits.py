@@ -100,7 +100,7 @@ PULLED_SHARES = 1 << 16
 """Shares of all exchanges that pull sums, once there is another candidate: their rounds are slow to colour."""
 
 NUMBERED_SUMS = 1 << 9
-"""Partial sums of a tile that are numbered by a table of all pairs; of more, each takes its best place if it is free."""
+"""Partial sums of a tile that are numbered by a table of all pairs; of more, each takes its best place, if free."""
 
 SUM_TAILS = 4
 """Placements in the middle from which the steps to the target are searched."""

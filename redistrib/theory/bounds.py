@@ -83,17 +83,17 @@ def _to_one_summand(source: Placement, target: Placement) -> int:
     pairs = distinct_rows(np.stack([old, new.inverse], axis=1))
     holders = np.zeros((len(new.rows), summands), dtype=np.int64)
     np.add.at(holders, (new.inverse, target.label), 1)
-    fewest = np.where(holders, holders, target.devices).min(axis=1).tolist()
-    total, rest = 0, [target.tile_size] * len(new.rows)
+    fewest: list[int] = np.where(holders, holders, target.devices).min(axis=1).tolist()
+    lacked: list[int] = []  # of each pair, holders of one summand that lack what the two tiles share
     many = max(1, _LACKING // summands)
     for first in range(0, len(pairs.rows), many):
         tiles = pairs.rows[first : first + many, 1]
         lacking = np.where(holders[tiles], holders[tiles], target.devices)
         inside = np.flatnonzero((pairs.inverse >= first) & (pairs.inverse < first + many))
         np.subtract.at(lacking, (pairs.inverse[inside] - first, target.label[inside]), 1)
-        for tile, least, device in zip(
-            tiles.tolist(), lacking.min(axis=1).tolist(), pairs.first[first : first + many].tolist(), strict=True
-        ):
-            total += shared[device] * least
-            rest[tile] -= shared[device]
+        lacked += lacking.min(axis=1).tolist()
+    total, rest = 0, [target.tile_size] * len(new.rows)
+    for tile, device, least in zip(pairs.rows[:, 1].tolist(), pairs.first.tolist(), lacked, strict=True):
+        total += shared[device] * least
+        rest[tile] -= shared[device]
     return total + sum(volume * least for volume, least in zip(rest, fewest, strict=True))
