@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from redistrib.programs.ir.pullback import ScheduledNest
 from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.versions import MovePlanner, ReadAt, nearest, still_read
 from redistrib.programs.lower.walk import Lowering, Version
-from redistrib.programs.schedule.given import End
 from redistrib.programs.schedule.propagate import Propagation
 
 
@@ -28,27 +27,20 @@ def build(
     plan: MovePlanner,
     name: str = "main",
     *,
-    types: Mapping[End, DistType] | None = None,
     donated: Iterable[str] = (),
-    sources: Mapping[tuple[str, DistType], DistType] | None = None,
-    keep: int | None = None,
 ) -> Program:
     """The program of a graph, checked.
 
     Args:
-        propagation: the decided cuts.
+        propagation: the schedule.
         plan: plans moves.
         name: of the program.
-        types: of inputs that begin otherwise, and of outputs that end otherwise.
         donated: inputs whose memory is free after their last reader.
-        sources: for an array and a needed type, the type of the version to move, where that is not the first; None: the
-            nearest is moved, and what depends on no input is computed once more.
-        keep: for how many operations a version that was moved is kept; None: to the end.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(propagation, sources, keep, plan, name, types or {}).program(donated)
+    return _Build(propagation, plan, name).program(donated)
 
 
 @dataclass(eq=False)
@@ -100,7 +92,6 @@ class _Part:
 class _Build(Lowering[_Made, _Cut]):
     plan: MovePlanner
     name: str
-    types: Mapping[End, DistType]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,8 +166,7 @@ class _Build(Lowering[_Made, _Cut]):
         return _Cut(part, group, signature.ins, outs, windows)
 
     def begin(self, array: Array) -> _Made:
-        given = self.types.get(array.name)
-        return self._made(self._value(array, given or self.propagation.input_type(array.name)), -1)
+        return self._made(self._value(array, self.propagation.start_type(array.name)), -1)
 
     def _made(self, value: Value, born: int) -> _Made:
         return _Made(value.type, born, born, value=value)
@@ -208,10 +198,6 @@ class _Build(Lowering[_Made, _Cut]):
     def hand_on(self, carry: int, version: _Made) -> None:
         scope, name = self.graph.scopes[carry], self.graph.operations[carry].ins[1]
         self._handed_on[carry] = self._inside(name, version.value, self._part(scope))
-
-    def end_form(self, output: int, name: str) -> tuple[DistType, tuple[Held, ...]]:
-        given = self.types.get(output)
-        return given or self.propagation.output_type(name, self.versions[name][0].form), ()
 
     def end(self, output: int, version: _Made) -> None:
         self._results[output] = version.value
@@ -254,7 +240,7 @@ class _Build(Lowering[_Made, _Cut]):
         return version.value.means(replace(version.value, type=form, windows=windows))
 
     def origin(self, key: str, form: DistType, usable: Sequence[_Made], reading: ReadAt) -> _Made:
-        if self.sources is not None:
+        if self.propagation.sources is not None:
             return super().origin(key, form, usable, reading)
         target = replace(usable[0].value, type=form, windows=())
         plain = [version for version in usable if not version.windows]
@@ -264,7 +250,7 @@ class _Build(Lowering[_Made, _Cut]):
         tested = self.is_tested(key, reading.reader)
         part = self._part(self.graph.scope_of(key), tested)
         out = replace(self.versions[key][0].value, type=form, windows=windows)
-        again = not windows and self.sources is None
+        again = not windows and self.propagation.sources is None
         value = self._again(part, out, reading) if again else None
         if value is None:
             value = part.builder.moved_to(source.value, out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -170,14 +170,10 @@ class Lowering(GraphWalk[V, DistType, L], Generic[V, L]):
     """A walk over the operations of a schedule, all on one place.
 
     Attributes:
-        propagation: the decided cuts.
-        sources: for an array and a needed type, the type of the version that is moved; where it names none, the first.
-        keep: for how many operations a version that was moved is kept; None: to the end.
+        propagation: the schedule.
     """
 
     propagation: Propagation
-    sources: Mapping[tuple[str, DistType], DistType] | None
-    keep: int | None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -200,8 +196,11 @@ class Lowering(GraphWalk[V, DistType, L], Generic[V, L]):
         """The type."""
         return version.form
 
+    def end_form(self, output: int, name: str) -> tuple[DistType, tuple[Held, ...]]:
+        return self.propagation.end_type(output, self.versions[name][0].form), ()
+
     def origin(self, key: str, form: DistType, usable: Sequence[V], reading: ReadAt) -> V:
-        source = (self.sources or {}).get((key, form))
+        source = (self.propagation.sources or {}).get((key, form))
         return usable[0] if source is None or source == form else self.read(key, source, (), reading.of_source)
 
     def shared(self, key: str, form: DistType, windows: tuple[Held, ...]) -> tuple[Held, ...]:
@@ -211,7 +210,7 @@ class Lowering(GraphWalk[V, DistType, L], Generic[V, L]):
         versions = self.versions[key]
         if len(versions) == 1:
             return versions
-        tested, keep = self.is_tested(key, reading.reader), self.keep
+        tested, keep = self.is_tested(key, reading.reader), self.propagation.keep
         usable = (v for v in versions[1:] if v.tested == tested and (keep is None or reading.at - v.used <= keep))
         return [versions[0], *usable]
 

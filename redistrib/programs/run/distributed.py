@@ -86,7 +86,6 @@ class Distributed(Printed):
         mesh: JaxMesh,
         machine: Machine,
         *,
-        in_order: bool,
         overlap: Overlap | None = None,
     ) -> None:
         """A function of a program.
@@ -97,11 +96,10 @@ class Distributed(Printed):
             propagation: its cuts.
             mesh: its devices.
             machine: on which `cost` and `memory` are predicted.
-            in_order: whether XLA keeps the order of its operations.
             overlap: how far its moves run beside computations; None where they do not.
         """
         self.program, self.mesh, self.machine = program, mesh, machine
-        self._in_order, self._overlap = in_order, overlap
+        self._in_order, self._overlap = propagation.keep is not None, overlap
         self._is_agreed = False  # all processes have compared the program
         traced = prepared.traced
         self.choices: tuple[Choice, ...] = (*propagation.choices, *replicated_operations(propagation))

@@ -44,12 +44,10 @@ def distributed(
     Raises:
         CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
     """
-    types, sources, keep, overlap = prepared.types, None, None, None
+    overlap = None
     if isinstance(schedule, Schedule):
-        propagation = _pinned(prepared, axes)
+        propagation, overlap = _pinned(prepared, axes), schedule.overlap
         schedule.decide(propagation)
-        types, sources = schedule.types | types, schedule.sources
-        keep, overlap = schedule.keep, schedule.overlap
     else:
         schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)
@@ -62,19 +60,17 @@ def distributed(
     plan = MovePlanner(options.links)
     donated = options.donated(prepared.traced.graph.inputs)
 
-    def built(keep: int | None) -> Distributed:
-        program = build(propagation, plan, prepared.name, types=types, donated=donated, sources=sources, keep=keep)
+    def built(propagation: Propagation) -> Distributed:
+        program = build(propagation, plan, prepared.name, donated=donated)
         if ahead:
             program = overlapping(gathered_ahead(program), overlap and overlap._replace(ahead=()))
         else:
             program = overlapping(program, overlap)
-        return Distributed(
-            program, prepared, propagation, mesh, options.machine, in_order=keep is not None, overlap=overlap
-        )
+        return Distributed(program, prepared, propagation, mesh, options.machine, overlap=overlap)
 
-    function = built(keep)
+    function = built(propagation)
     if options.most is not None and (needed := function.memory) > options.most:
-        function = built(KEEP)
+        function = built(propagation.kept(KEEP))
         if (least := function.memory) > options.most:
             raise MemoryLimitError(
                 options.most,
@@ -96,7 +92,7 @@ def _cut(prepared: Prepared, schedule: Any, axes: Mesh) -> tuple[Prepared, Propa
 
 def _pinned(prepared: Prepared, axes: Mesh) -> Propagation:
     """The cuts of arguments and results that have shardings."""
-    propagation = Propagation(prepared.traced.graph, axes)
+    propagation = Propagation(prepared.traced.graph, axes, types={**prepared.types})
     for axis in axes.names:
         Given(prepared.types).cut(propagation, axis)
     return propagation

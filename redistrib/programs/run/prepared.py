@@ -25,7 +25,7 @@ from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their ru
 from redistrib.programs.run.arguments import leaf_names, parameter_names, require_values
 from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.region import REGIONS
-from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.graph_cuts import End
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from redistrib.lang.types import DistType
+from redistrib.programs.schedule.graph_cuts import End, cuts_of
 from redistrib.programs.schedule.propagate import Propagation
-
-End: TypeAlias = str | int  # an input of a graph, by name, or an output, by number
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,3 @@ class Given:
         for number, cuts in self.work.items():
             if axis in cuts and axis not in propagation.cuts[number]:
                 propagation.cut_operation(number, axis, cuts[axis])
-
-
-def cuts_of(form: DistType) -> dict[str, int]:
-    """The dimension that each axis cuts in a type."""
-    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}

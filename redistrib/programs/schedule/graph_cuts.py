@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from itertools import chain
+from typing import NamedTuple, Self, TypeAlias
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph, Operation
 from redistrib.programs.ir.nest import Access
 from redistrib.programs.ir.pullback import ScheduledNest
+
+End: TypeAlias = str | int  # an input of a graph, by name, or an output, by number
 
 _MOST_READERS = 3  # that an error names
 
@@ -86,11 +89,17 @@ class AlongAxis(NamedTuple):
 
 @dataclass
 class GraphCuts:
-    """The cuts of a graph over a mesh.
+    """The cuts of a graph over a mesh: a schedule in the making, which knows operations by number.
 
     Attributes:
         graph: the operations.
         mesh: whose axes cut them.
+        types: of inputs and outputs that are given; those of others follow.
+        ends: for inputs and outputs that are decided the dimension that each axis cuts; those of others follow from the
+            cuts of their readers and makers.
+        sources: for an array and a needed type, the type of the version to move, where that is not the first; None: the
+            nearest is moved, and what depends on no input is computed once more.
+        keep: for how many operations a version that was moved is kept; None: to the end.
         cuts: for every operation the axes that cut it, each with the iteration dimension.
         carries: for every operation the axes of summands that pass through it, each with the group of linear reads.
         pins: for inputs the axes that cut them by order of a tactic, each with the dimension; None, left whole.
@@ -106,6 +115,10 @@ class GraphCuts:
 
     graph: Graph
     mesh: Mesh
+    types: dict[End, DistType] = field(default_factory=dict)
+    ends: dict[End, dict[str, int]] = field(default_factory=dict)
+    sources: dict[tuple[str, DistType], DistType] | None = None
+    keep: int | None = None
     cuts: list[dict[str, str]] = field(init=False)
     pins: dict[str, dict[str, int | None]] = field(default_factory=dict)
     wants: dict[str, dict[str, int | None]] = field(default_factory=dict)
@@ -132,7 +145,27 @@ class GraphCuts:
         other.pins = {name: dict(dims) for name, dims in self.pins.items()}
         other.wants = {name: dict(dims) for name, dims in self.wants.items()}
         other.order, other.choices, other.constants = [*self.order], [*self.choices], {**self.constants}
+        other.types, other.ends = {**self.types}, {end: {**at} for end, at in self.ends.items()}
+        other.sources = None if self.sources is None else {**self.sources}
         return other
+
+    def kept(self, keep: int | None) -> Self:
+        """The same decisions, of which the original is a part; moved versions are kept for so many operations."""
+        other = copy(self)
+        other.keep = keep
+        return other
+
+    def agrees_with(self, other: GraphCuts) -> bool:
+        """Whether another schedule of the same graph comes to the same program."""
+        same = (self.cuts, self.carries, self.ends, self.sources, self.keep)
+        return same == (other.cuts, other.carries, other.ends, other.sources, other.keep)
+
+    def clear(self, axes: Sequence[str]) -> None:
+        """Undo what is decided along axes."""
+        self.sources = {}
+        for cuts in chain[dict[str, str] | dict[str, int]](self.cuts, self.carries, self.ends.values()):
+            for axis in axes:
+                cuts.pop(axis, None)
 
     # ------------------------------------------------------------------------------------- queries
 
@@ -200,8 +233,23 @@ class GraphCuts:
         carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
         return ScheduledNest(nest, self.cut(number), carried if carries else ())
 
+    def decided_type(self, end: End) -> DistType | None:
+        """The type of an input or output that is given or decided; None for others."""
+        if end in self.types or end not in self.ends:
+            return self.types.get(end)
+        name = end if isinstance(end, str) else self.graph.outputs[end]
+        return self.type_of(self.arrays[name].shape, self.ends[end])
+
+    def start_type(self, name: str) -> DistType:
+        """How an input begins."""
+        return self.decided_type(name) or self.input_type(name)
+
+    def end_type(self, output: int, maker_type: DistType) -> DistType:
+        """How an output ends, of which the maker makes this type."""
+        return self.decided_type(output) or self.output_type(self.graph.outputs[output], maker_type)
+
     def input_type(self, name: str) -> DistType:
-        """How an input begins: as a tactic says, and along other axes as all its readers need it."""
+        """How an undecided input begins: as a tactic says, and along other axes as all its readers need it."""
         at: dict[str, int] = {}
         pinned = self.pins.get(name, {})
         shape = self.arrays[name].shape
@@ -221,7 +269,7 @@ class GraphCuts:
         return self.asked(name, axis)
 
     def output_type(self, name: str, maker_type: DistType) -> DistType:
-        """How an output ends: as it is made, but as a tactic says along the axes that it names."""
+        """How an undecided output ends: as it is made, but as a tactic says along the axes that it names."""
         requested = self.wants.get(name) or self.pins.get(name) or {}
         at = {
             axis: dim for dim, dim_type in enumerate(maker_type.dims) for axis in dim_type.axes if axis not in requested
@@ -243,6 +291,11 @@ def _is_cheap(operation: Operation) -> bool:
     nest = operation.nest
     is_alone = len(operation.outs) == 1 and operation.edge.computes and not operation.pinned
     return is_alone and not nest.combine and not nest.effectful
+
+
+def cuts_of(form: DistType) -> dict[str, int]:
+    """The dimension that each axis cuts in a type."""
+    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}
 
 
 def position_of(access: Access, dim: str) -> int | None:

@@ -11,7 +11,7 @@ from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.graph_cuts import End, cuts_of
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.report import Printed, rendered
@@ -55,21 +55,16 @@ class Schedule(Printed):
     overlap: Overlap | None = None
 
     @classmethod
-    def of(
-        cls,
-        propagation: Propagation,
-        types: Mapping[End, DistType],
-        sources: Mapping[tuple[str, DistType], DistType],
-        keep: int | None = None,
-        overlap: Overlap | None = None,
-    ) -> Schedule:
-        """The schedule of a propagation's cuts, which `decide` sets again; the others are attributes."""
+    def of(cls, propagation: Propagation, overlap: Overlap | None = None) -> Schedule:
+        """The schedule of a propagation in which all ends are decided; `decide` sets it again."""
         names = [operation.name for operation in propagation.graph.operations]
         cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
         carries = {name: dict(axes) for name, axes in zip(names, propagation.carries, strict=True) if axes}
-        starts = {end: form for end, form in types.items() if isinstance(end, str)}
-        ends = {end: form for end, form in types.items() if isinstance(end, int)}
-        return cls(propagation.mesh, cuts, carries, starts, ends, sources, keep, overlap)
+        types = {end: propagation.decided_type(end) for end in {**propagation.types, **propagation.ends}}
+        starts = {end: form for end, form in types.items() if isinstance(end, str) and form is not None}
+        ends = {end: form for end, form in types.items() if isinstance(end, int) and form is not None}
+        sources = propagation.sources or {}
+        return cls(propagation.mesh, cuts, carries, starts, ends, sources, propagation.keep, overlap)
 
     @property
     def types(self) -> dict[End, DistType]:
@@ -77,7 +72,7 @@ class Schedule(Printed):
         return dict[End, DistType]([*self.starts.items(), *self.ends.items()])
 
     def decide(self, propagation: Propagation) -> None:
-        """Set every cut of a propagation.
+        """Set everything that a propagation may decide; types that it is given stay.
 
         Raises:
             CutError: if the schedule is of another function, other shapes or another mesh.
@@ -86,34 +81,39 @@ class Schedule(Printed):
             raise CutError(
                 "", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {propagation.mesh}"
             )
-        number = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
+        numbers = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
         # Earlier versions wrote results of loops too; they are cut as the values that are carried.
         results = {one.result for loop in propagation.graph.loops for one in loop.carried}
         all_cuts = {name: cuts for name, cuts in self.cuts.items() if name not in results}
         all_carries = {name: carried for name, carried in self.carries.items() if name not in results}
         for name in (*all_cuts, *all_carries):
-            if name not in number:
+            if name not in numbers:
                 raise CutError(name, "", "Schedule", "there is no such operation: the schedule is of another function")
         for name, form in self.starts.items():
             if name not in propagation.arrays or propagation.arrays[name].shape != form.global_shape:
                 raise CutError("", name, "Schedule", "the schedule is of a function of other arguments")
-        for end, form in self.ends.items():
+        for number, form in self.ends.items():
             outputs = propagation.graph.outputs
-            if end >= len(outputs) or propagation.arrays[outputs[end]].shape != form.global_shape:
-                raise CutError("", "", "Schedule", f"result {end} is another: the schedule is of another function")
+            if number >= len(outputs) or propagation.arrays[outputs[number]].shape != form.global_shape:
+                raise CutError("", "", "Schedule", f"result {number} is another: the schedule is of another function")
         propagation.order[:] = self.mesh.names
         for name, carried in all_carries.items():
-            operation = propagation.graph.operations[number[name]]
+            operation = propagation.graph.operations[numbers[name]]
             if not all(0 <= group < len(operation.nest.linear) for group in carried.values()):
                 groups = ", ".join(map(str, carried.values()))
                 raise CutError(name, "", "Schedule", f"it has no linear groups {groups}").at(operation.source)
-            propagation.carries[number[name]] = dict(carried)
+            propagation.carries[numbers[name]] = dict(carried)
         for name, cuts in all_cuts.items():
-            operation = propagation.graph.operations[number[name]]
+            operation = propagation.graph.operations[numbers[name]]
             if not set(cuts.values()) <= operation.nest.position.keys():
                 error = CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")
                 raise error.at(operation.source)
-            propagation.cuts[number[name]] = dict(cuts)
+            propagation.cuts[numbers[name]] = dict(cuts)
+        for end, form in self.types.items():
+            propagation.ends[end] = cuts_of(form)
+            if end not in propagation.types and propagation.decided_type(end) != form:  # its axes are in another order
+                propagation.types[end] = form
+        propagation.sources, propagation.keep = dict(self.sources), self.keep
 
     def to_json(self) -> str:
         """The schedule as JSON text; `from_json` reads it back."""

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from redistrib.lang.types import DistType
-from redistrib.programs.schedule.given import End, cuts_of
+from redistrib.programs.schedule.graph_cuts import End, cuts_of
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.candidates import OperationCut, Option, of_array, of_operation
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.programs.search.deadline import NEVER, Deadline
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.isomorphism import IsomorphismClasses
 from redistrib.programs.search.memory import MemoryPrices, Use, uses
 from redistrib.programs.search.moves import Conversions
@@ -41,7 +41,7 @@ class AxesProblem:
     def __init__(
         self,
         problem: SearchProblem,
-        decisions: Decisions,
+        decisions: Propagation,
         axes: Sequence[str],
         classes: IsomorphismClasses,
         deadline: Deadline = NEVER,
@@ -49,9 +49,8 @@ class AxesProblem:
     ) -> None:
         self.idle = {classes.operations[number] for number in idle}
         self.problem, self.axes, self.classes, self.deadline = problem, tuple(axes), classes, deadline
-        self.decisions = decisions.copy()
-        self.decisions.clear(axes)
-        self.propagation = self.decisions.propagation
+        self.propagation = decisions.copy()
+        self.propagation.clear(axes)
         self.graph = problem.graph
         self.options: list[list[Option]] = []
         self.names: list[str] = []
@@ -123,7 +122,7 @@ class AxesProblem:
             cuts = tuple((axis, at.get(axis)) for axis in self.axes)
             return [Option(cuts, (form,), (form,), 0.0, share)]
         pinned = {axis: dim for axis, dim in self.problem.given.pins.get(end, {}).items() if axis in self.axes}
-        return of_array(self.propagation, name, self.decisions.ends[end], self.axes, pinned)
+        return of_array(self.propagation, name, self.propagation.ends[end], self.axes, pinned)
 
     def _priced(self, number: int) -> Node:
         times = self.times[number]
@@ -147,7 +146,7 @@ class AxesProblem:
         self.values: list[list[Use]] = []
         self._found: dict[tuple[object, ...], Conversions] = {}
         groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
-        for use in uses(self.graph, self.decisions.keep):
+        for use in uses(self.graph, self.propagation.keep):
             node = self.node_of_input[use.value] if use.maker < 0 else self.node_of_operation[use.maker]
             ends = tuple(
                 (self.node_of_operation[k], r) if k < len(self.graph.operations) else (self.node_of_output[r], 0)
@@ -200,29 +199,28 @@ class AxesProblem:
         """The node of each input and output."""
         return [*self.node_of_input.items(), *enumerate(self.node_of_output)]
 
-    def chosen(self, choice: Sequence[int]) -> Decisions:
+    def chosen(self, choice: Sequence[int]) -> Propagation:
         """The decisions of a choice."""
-        decisions = self.decisions.copy()
+        decisions = self.propagation.copy()
         for k, node in enumerate(self.node_of_operation):
             for axis, cut in self.options[node][choice[node]].cuts:
                 if isinstance(cut, str):
-                    decisions.propagation.cuts[k][axis] = cut
+                    decisions.cuts[k][axis] = cut
                 elif isinstance(cut, int):
-                    decisions.propagation.carries[k][axis] = cut
+                    decisions.carries[k][axis] = cut
         for end, node in self._end_nodes:
             cuts = self.options[node][choice[node]].cuts
             decisions.ends[end].update((axis, dim) for axis, dim in cuts if isinstance(dim, int))
         decisions.sources = self._sources(choice)
         return decisions
 
-    def choice_of(self, decisions: Decisions) -> tuple[int, ...]:
+    def choice_of(self, decisions: Propagation) -> tuple[int, ...]:
         """The choice that makes decisions."""
         choice = [0] * len(self.options)
-        propagation = decisions.propagation
         ends: list[tuple[int, Mapping[str, OperationCut]]] = []
         ends += [
-            (self.node_of_operation[k], {**propagation.cuts[k], **propagation.carries[k]})
-            for k in range(len(propagation.cuts))
+            (self.node_of_operation[k], {**decisions.cuts[k], **decisions.carries[k]})
+            for k in range(len(decisions.cuts))
         ]
         ends += [(node, {**decisions.ends[end]}) for end, node in self._end_nodes]
         for node, cuts in ends:

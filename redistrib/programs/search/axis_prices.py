@@ -18,7 +18,7 @@ from redistrib.cost.figures import Figures
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import packed_bytes
-from redistrib.programs.schedule.given import cuts_of
+from redistrib.programs.schedule.graph_cuts import cuts_of
 
 
 class Collective(NamedTuple):

@@ -33,7 +33,7 @@ def bounded(problem: SearchProblem, result: SearchResult, deadline: Deadline = N
     classes = classes_of(problem) if is_grouped else one_by_one(problem)
     by_class = len({*classes.operations}) < operations or len({*classes.inputs}) < inputs
     decisions = result.decisions.kept(None)
-    cuts = decisions.propagation.cuts
+    cuts = decisions.cuts
     idle = [number for number in range(operations) if any(axis not in cuts[number] for axis in axes[-1:])]
     best = -math.inf
     for weight in WEIGHTS if problem.overlap else (1.0,):

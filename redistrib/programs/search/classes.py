@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redistrib.programs.ir.graph import Graph
-from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.graph_cuts import End
 from redistrib.programs.search.constants import NEAR
 from redistrib.programs.search.folding import Folded
 from redistrib.programs.search.isomorphism import IsomorphismClasses, isomorphism_classes

@@ -18,6 +18,7 @@ from itertools import chain, combinations
 
 from redistrib.errors import ProgramError
 from redistrib.programs.run.collection import uncollected
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import KEEP
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.bounds import bounded
@@ -39,7 +40,6 @@ from redistrib.programs.search.constants import (
     TURNED,
 )
 from redistrib.programs.search.deadline import NEVER, Deadline, OutOfTime
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.evaluation import Walk, walked
 from redistrib.programs.search.exact import runner_up, solved
@@ -129,9 +129,9 @@ class _Descent:
     began: float = field(default_factory=time.monotonic)
     best: FeasibleResult | None = None
     improvements: list[Improvement] = field(default_factory=list)
-    fastest: tuple[float, Decisions] | None = None
+    fastest: tuple[float, Propagation] | None = None
     smallest: int | None = None
-    priced: Decisions | None = None
+    priced: Propagation | None = None
     bracket: tuple[float, float] | None = None
     moments: dict[int, None] = field(default_factory=dict)
     complete: bool = True
@@ -145,9 +145,9 @@ class _Descent:
 
     # ------------------------------------------------------------------------------------------ candidates
 
-    def _consider(self, decisions: Decisions, walk: Walk | None = None) -> bool:
+    def _consider(self, decisions: Propagation, walk: Walk | None = None) -> bool:
         """Take a schedule where it is better than all before; whether it was. `walk` is over it, if there is one."""
-        if self.best is not None and decisions.are(self.best.result.decisions):
+        if self.best is not None and decisions.agrees_with(self.best.result.decisions):
             return False
         problem, walk = self.problem, self._promising(self.problem, decisions, walk)
         if walk is None:
@@ -171,7 +171,7 @@ class _Descent:
         self.report_progress(f"{unit}, {evaluation.memory:,} bytes on a device")
         return True
 
-    def _promising(self, problem: SearchProblem, decisions: Decisions, walk: Walk | None = None) -> Walk | None:
+    def _promising(self, problem: SearchProblem, decisions: Propagation, walk: Walk | None = None) -> Walk | None:
         """The walk over a schedule that may be better than all before; None where none is."""
         spread, walk = is_spread(problem, decisions), walked(problem, decisions) if walk is None else walk
         is_better = spread > self.spread or (spread == self.spread and self._is_better(walk.least_price))
@@ -267,7 +267,7 @@ class _Descent:
         return solution.choice is not None and self._consider(axes_problem.chosen(solution.choice))
 
     def _solved(
-        self, problem: SearchProblem, decisions: Decisions, turn: tuple[str, ...], deadline: Deadline
+        self, problem: SearchProblem, decisions: Propagation, turn: tuple[str, ...], deadline: Deadline
     ) -> tuple[AxesProblem, Solution]:
         axes_problem = AxesProblem(problem, decisions, turn, self.classes, deadline)
         most = CONVERSIONS if len(turn) > 1 else math.inf
@@ -285,7 +285,7 @@ class _Descent:
         if is_tried and len(axes) > 1 and len(self.problem.graph.operations) <= ANEW:
             for order in (axes, axes[::-1]):
                 self.report_progress(f"axes anew, {' and '.join(order)}")
-                decisions = self._settled(self.problem, Decisions.none(self.problem), order, deadline)
+                decisions = self._settled(self.problem, self.problem.undecided(), order, deadline)
                 better = self._consider(decisions) or better
         return better
 
@@ -309,7 +309,7 @@ class _Descent:
         self.bracket = (cheap, dear) if dear else None
         return self.best is not before
 
-    def _priced(self, decisions: Decisions, multiplier: float, deadline: Deadline) -> tuple[Decisions, int]:
+    def _priced(self, decisions: Propagation, multiplier: float, deadline: Deadline) -> tuple[Propagation, int]:
         """The decisions where bytes have a price, which are taken where they are better, and the bytes they hold."""
         self.report_progress(f"memory, {multiplier:.3g} a byte")
         weights = replace(self.problem.weights, memory=dict.fromkeys(self.moments, multiplier / len(self.moments)))
@@ -319,7 +319,7 @@ class _Descent:
         self._consider(decisions.kept(None))
         return decisions, memory
 
-    def _weighed(self, decisions: Decisions) -> tuple[Walk, int]:
+    def _weighed(self, decisions: Propagation) -> tuple[Walk, int]:
         """The walk over a schedule, and the bytes that it holds; from now on those at its peak have a price."""
         walk = walked(self.problem, decisions)
         evaluation = walk.evaluation()
@@ -340,8 +340,8 @@ class _Descent:
             least = memory
 
     def _settled(
-        self, problem: SearchProblem, decisions: Decisions, axes: Sequence[str], deadline: Deadline
-    ) -> Decisions:
+        self, problem: SearchProblem, decisions: Propagation, axes: Sequence[str], deadline: Deadline
+    ) -> Propagation:
         """Decide axes anew until no price falls, whether the whole schedule is better or not."""
         unchanged = 0
         while unchanged < len(axes):

@@ -19,8 +19,8 @@ from redistrib.programs.ir.windows import Held
 from redistrib.programs.lower.versions import ReadAt
 from redistrib.programs.lower.walk import Lowering
 from redistrib.programs.schedule.overlap import Overlap
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.candidates import Option
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.moves import Objective, Price
 from redistrib.programs.search.overlap import apart, clamped, variants
 from redistrib.programs.search.problem import SearchProblem
@@ -54,7 +54,7 @@ class Evaluation(NamedTuple):
         return self.seconds if objective == "seconds" else float(self.received)
 
 
-def evaluated(problem: SearchProblem, decisions: Decisions, most: int | None = None) -> Evaluation:
+def evaluated(problem: SearchProblem, decisions: Propagation, most: int | None = None) -> Evaluation:
     """Time and memory of a schedule; infinite seconds where a value cannot be moved.
 
     Where moves run beside computations, as far as that fits and is fastest.
@@ -67,9 +67,9 @@ def evaluated(problem: SearchProblem, decisions: Decisions, most: int | None = N
     return walked(problem, decisions).evaluation(most)
 
 
-def walked(problem: SearchProblem, decisions: Decisions) -> Walk:
+def walked(problem: SearchProblem, decisions: Propagation) -> Walk:
     """A schedule of which bytes are not counted yet, nor seconds where moves run beside computations."""
-    walk = Walk(decisions.propagation, decisions.sources, decisions.keep, problem, decisions)
+    walk = Walk(decisions, problem)
     walk.run()
     return walk
 
@@ -79,7 +79,7 @@ class Walk(Lowering[PricedVersion, Option]):
     """A walk over the graph, which adds up the seconds of operations and moves.
 
     Attributes:
-        problem, decisions: as in `evaluated`.
+        problem: as in `evaluated`.
         seconds: of operations and moves, one after the other.
         moving: those of moves.
         received: bytes that all devices together receive.
@@ -87,7 +87,6 @@ class Walk(Lowering[PricedVersion, Option]):
     """
 
     problem: SearchProblem
-    decisions: Decisions
     seconds: float = 0.0
     moving: float = 0.0
     received: int = 0
@@ -96,7 +95,7 @@ class Walk(Lowering[PricedVersion, Option]):
     @cached_property
     def recorder(self) -> Recorder:
         """The record of works and buffers."""
-        return Recorder(self.problem, self.decisions.propagation.arrays, self.versions)
+        return Recorder(self.problem, self.propagation.arrays, self.versions)
 
     @property
     def least_price(self) -> float:
@@ -141,8 +140,7 @@ class Walk(Lowering[PricedVersion, Option]):
         return self.problem.facts.decided(self.propagation, number)
 
     def begin(self, array: Array) -> PricedVersion:
-        form = self.propagation.type_of(array.shape, self.decisions.ends[array.name])
-        return PricedVersion(self.problem.given.types.get(array.name, form), -1, -1)
+        return PricedVersion(self.propagation.start_type(array.name), -1, -1)
 
     def compute(self, number: int, cut: Option, read: Sequence[PricedVersion]) -> list[PricedVersion]:
         graph, operation = self.graph, self.graph.operations[number]
@@ -167,10 +165,6 @@ class Walk(Lowering[PricedVersion, Option]):
 
     def hand_on(self, carry: int, version: PricedVersion) -> None:
         self.recorder.hand_on(version, self.graph.scopes[carry])
-
-    def end_form(self, output: int, name: str) -> tuple[DistType, tuple[Held, ...]]:
-        given = self.problem.given.types.get(output)
-        return given or self.propagation.type_of(self.graph.arrays[name].shape, self.decisions.ends[output]), ()
 
     def end(self, output: int, version: PricedVersion) -> None:
         version.kept()

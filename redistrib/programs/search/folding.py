@@ -18,7 +18,7 @@ import numpy as np
 
 from redistrib.arith import Int64
 from redistrib.programs.ir.graph import Graph, Operation
-from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.graph_cuts import End
 from redistrib.programs.search.constants import AFTER, AGREED, LAYERS_KEPT, SLACK, SWEEPS, WIDEST
 from redistrib.programs.search.isomorphism import operation_keys
 from redistrib.programs.search.repetitions import Repetition, repetitions, turnings

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.behind import overlapping
+from redistrib.programs.lower.build import build
 from redistrib.programs.schedule.overlap import Overlap
-from redistrib.programs.search.decisions import Decisions, program_of
+from redistrib.programs.schedule.propagate import Propagation
+from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.layers import unfold
 from redistrib.programs.search.problem import SearchProblem
@@ -53,13 +55,18 @@ class SearchResult:
         stopped: whether the time was up before the search was over.
     """
 
-    decisions: Decisions
+    decisions: Propagation
     price: float
     complete: bool
     bound: float = 0.0
     axis: str = ""
     by_class: bool = False
     stopped: bool = False
+
+
+def program_of(problem: SearchProblem, decisions: Propagation, name: str) -> Program:
+    """The checked program of a schedule."""
+    return build(decisions, problem.moves.planner, name, donated=problem.donated)
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,14 @@ class FeasibleResult:
     improvements: tuple[Improvement, ...] = ()
 
     @cached_property
-    def whole(self) -> tuple[SearchProblem, Decisions]:
+    def whole(self) -> tuple[SearchProblem, Propagation]:
         """The problem and the schedule with all layers."""
         return unfold(self.problem, self.result.decisions)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The whole schedule, as a value that names operations."""
+        return Schedule.of(self.whole[1], self.overlap)
 
     @cached_property
     def program(self) -> Program:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.given import Given
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.classes import marks_of
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.folding import Folded, folded
 from redistrib.programs.search.isomorphism import IsomorphismClasses
@@ -35,22 +35,25 @@ def fold(problem: SearchProblem) -> SearchProblem:
     )
 
 
-def unfold(problem: SearchProblem, decisions: Decisions) -> tuple[SearchProblem, Decisions]:
+def unfold(problem: SearchProblem, decisions: Propagation) -> tuple[SearchProblem, Propagation]:
     """The whole problem, and the schedule of all its layers."""
     folding, whole = problem.folded, problem.whole
     if folding is None or whole is None:
         return problem, decisions
-    every = Decisions.none(whole)
+    every = whole.undecided()
     for k, number in enumerate(folding.operations):
-        every.propagation.cuts[k] = dict(decisions.propagation.cuts[number])
-        every.propagation.carries[k] = dict(decisions.propagation.carries[number])
+        every.cuts[k] = dict(decisions.cuts[number])
+        every.carries[k] = dict(decisions.carries[number])
     every.ends = {end: dict(decisions.ends[folding.end(end)]) for end in every.ends}
     every.keep = decisions.keep
     by_value: dict[str, list[tuple[DistType, DistType]]] = {}
-    for (name, form), source in decisions.sources.items():
+    for (name, form), source in (decisions.sources or {}).items():
         by_value.setdefault(name, []).append((form, source))
-    for name, other in _values(folding, whole, problem):
-        every.sources.update(((name, form), source) for form, source in by_value.get(other, ()))
+    every.sources = {
+        (name, form): source
+        for name, other in _values(folding, whole, problem)
+        for form, source in by_value.get(other, ())
+    }
     return whole, every
 
 
@@ -62,7 +65,7 @@ def _values(folding: Folded, whole: SearchProblem, problem: SearchProblem) -> It
             yield array.name, other.name
 
 
-def harmonized(problem: SearchProblem, decisions: Decisions, classes: IsomorphismClasses) -> Decisions:
+def harmonized(problem: SearchProblem, decisions: Propagation, classes: IsomorphismClasses) -> Propagation:
     """The decisions with one cut for each class of layers: that of the layer that stands for most."""
     if problem.folded is None:
         return decisions
@@ -78,8 +81,8 @@ def harmonized(problem: SearchProblem, decisions: Decisions, classes: Isomorphis
             first[number] = array.name
     for k, cell in enumerate(problem.folded.cells):
         if cell is not None:
-            harmonised.propagation.cuts[k] = dict(decisions.propagation.cuts[standing[cell]])
-            harmonised.propagation.carries[k] = dict(decisions.propagation.carries[standing[cell]])
+            harmonised.cuts[k] = dict(decisions.cuts[standing[cell]])
+            harmonised.carries[k] = dict(decisions.carries[standing[cell]])
     for array, number in zip(problem.graph.inputs, classes.inputs, strict=True):
         harmonised.ends[array.name] = dict(decisions.ends[first[number]])
     ends: dict[object, int] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Graph, readers
-from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.graph_cuts import End
 
 
 @dataclass(frozen=True)

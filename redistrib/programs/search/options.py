@@ -11,7 +11,8 @@ from redistrib.errors import ChoiceError, CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.run.options import ProgramOptions
 from redistrib.programs.run.prepared import Prepared
-from redistrib.programs.schedule.given import End, Given
+from redistrib.programs.schedule.given import Given
+from redistrib.programs.schedule.graph_cuts import End
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import together
 from redistrib.programs.search.facts import Facts

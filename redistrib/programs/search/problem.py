@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.schedule.given import Given
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.constants import TIES
 from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.folding import Folded
@@ -69,6 +70,15 @@ class SearchProblem:
     def folded(self) -> Folded | None:
         """The whole graph, where repeated layers were taken out of this one."""
         return self.facts.folded
+
+    def undecided(self) -> Propagation:
+        """The schedule in which no axis cuts anything."""
+        ends = (*(array.name for array in self.graph.inputs), *range(len(self.graph.outputs)))
+        propagation = Propagation(
+            self.graph, self.moves.mesh, types={**self.given.types}, ends={end: {} for end in ends}, sources={}
+        )
+        propagation.order[:] = self.moves.mesh.names
+        return propagation
 
     @property
     def axes(self) -> list[str]:

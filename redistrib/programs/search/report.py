@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from redistrib.programs.ir.program import Program
-from redistrib.programs.schedule.given import End
+from redistrib.programs.schedule.graph_cuts import End
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.classes import classes_of

@@ -21,7 +21,6 @@ from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.ranking import Ranking, ranked
 from redistrib.programs.search.report import Decision, PinCost, pin_costs, ranked_decisions, table
 from redistrib.programs.search.timed import Measured, Timed
-from redistrib.programs.search.told import schedule_of
 from redistrib.programs.time.result import Simulation
 from redistrib.programs.time.torus_layout import described
 from redistrib.report import ShownInNotebooks, counted, lines_shown, rendered, seconds_text, status_shown
@@ -108,18 +107,15 @@ class Candidate(Timed):
     @property
     def schedule(self) -> Schedule:
         """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
-        return schedule_of(self.feasible)
+        return self.feasible.schedule
 
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
         from redistrib.programs.run.distributed import Distributed
 
-        decisions = self.feasible.whole[1]
-        return Distributed(
-            self.program, self.prepared, decisions.propagation, meshes(self.mesh)[0], self.machine,
-            in_order=decisions.keep is not None, overlap=self.feasible.overlap,
-        )  # fmt: skip
+        propagation, mesh = self.feasible.whole[1], meshes(self.mesh)[0]
+        return Distributed(self.program, self.prepared, propagation, mesh, self.machine, overlap=self.feasible.overlap)
 
     @cached_property
     def memory(self) -> int:

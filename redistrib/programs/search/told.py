@@ -12,10 +12,7 @@ from typing import Any
 from redistrib.backends.jax.meetings import Meeting
 from redistrib.digests import digest_of_parts
 from redistrib.programs.ir.graph import Graph
-from redistrib.programs.schedule.given import cuts_of
-from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
-from redistrib.programs.search.decisions import Decisions, ends_of
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.found import FeasibleResult, Improvement, SearchResult
 from redistrib.programs.search.problem import SearchProblem
@@ -66,16 +63,9 @@ def from_json(text: str, problems: Sequence[SearchProblem], name: str) -> list[F
     return [None if data is None else _result(data, problem, name) for data, problem in every]
 
 
-def schedule_of(found: FeasibleResult) -> Schedule:
-    """The schedule of a result, with all layers."""
-    problem, decisions = found.whole
-    ends = ends_of(problem, decisions)
-    return Schedule.of(decisions.propagation, ends, decisions.sources, decisions.keep, found.overlap)
-
-
 def _data(found: FeasibleResult) -> dict[str, Any]:
     return {
-        "schedule": schedule_of(found).to_json(),
+        "schedule": found.schedule.to_json(),
         "result": {figure: getattr(found.result, figure) for figure in _FIGURES},
         "evaluation": found.evaluation[:-1],  # the overlap is that of the schedule
         "improvements": found.improvements,
@@ -84,14 +74,9 @@ def _data(found: FeasibleResult) -> dict[str, Any]:
 
 def _result(data: dict[str, Any], problem: SearchProblem, name: str) -> FeasibleResult:
     schedule = Schedule.from_json(data["schedule"])
-    result = SearchResult(_decisions(problem, schedule), **data["result"])
+    decisions = problem.undecided()
+    schedule.decide(decisions)
+    result = SearchResult(decisions, **data["result"])
     evaluation = Evaluation._make([*data["evaluation"], schedule.overlap])
     improvements = tuple(Improvement(*improvement) for improvement in data["improvements"])
     return FeasibleResult(problem, result, name, evaluation, improvements)
-
-
-def _decisions(problem: SearchProblem, schedule: Schedule) -> Decisions:
-    propagation = Propagation(problem.graph, problem.moves.mesh)
-    schedule.decide(propagation)
-    ends = {end: cuts_of(form) for end, form in schedule.types.items()}
-    return Decisions(propagation, ends, dict(schedule.sources), schedule.keep)

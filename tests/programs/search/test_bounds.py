@@ -14,13 +14,14 @@ import redistrib as rd
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.schedule.given import Given
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import one_by_one
 from redistrib.programs.search.constants import TIES
-from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.exact import solved
 from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.found import program_of
 from redistrib.programs.search.moves import Moves, Objective
 from redistrib.programs.search.problem import SearchProblem, Weights
 from redistrib.programs.time.constants import machine
@@ -59,7 +60,7 @@ def drawn(seed: int) -> SearchProblem:
     return replace(problem, given=replace(problem.given, tied=dict([random.choice(pairs)])))
 
 
-def taken(problem: SearchProblem, decisions: Decisions) -> float:
+def taken(problem: SearchProblem, decisions: Propagation) -> float:
     """Seconds that the simulator says, or bytes that the program receives."""
     program = program_of(problem, decisions, "p")
     return program.received_bytes if problem.moves.objective == "bytes" else simulate(program, problem.machine).seconds
@@ -69,7 +70,7 @@ def optimum(problem: SearchProblem) -> float:
     """The least that any cuts along all axes take, every operation on its own."""
     names = problem.moves.mesh.names
     choices = AxesProblem(
-        replace(problem, weights=Weights(ties=0.0)), Decisions.none(problem), names, one_by_one(problem)
+        replace(problem, weights=Weights(ties=0.0)), problem.undecided(), names, one_by_one(problem)
     ).choices
     solution = solved(choices)
     assert solution.optimal

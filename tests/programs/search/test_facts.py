@@ -13,7 +13,6 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.schedule.given import Given
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.layers import fold
@@ -93,7 +92,7 @@ def test_a_folded_problem_has_facts_of_its_own_graph_and_the_whole_ones_beside_t
         counts = {len(fact) for name, fact in computed(problem.facts).items() if name in of_each}  # type: ignore[arg-type]
         assert counts == {len(problem.graph.operations)}
     assert len(own.graph.operations) < len(whole.graph.operations)
-    evaluated(own, Decisions.none(own))
+    evaluated(own, own.undecided())
     assert computed(whole.facts) == before == computed(made().facts)
     alone = made()
-    assert evaluated(whole, Decisions.none(whole)) == evaluated(alone, Decisions.none(alone))
+    assert evaluated(whole, whole.undecided()) == evaluated(alone, alone.undecided())

@@ -18,6 +18,7 @@ from redistrib.errors import MemoryLimitError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.run.prepared import prepare
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search import descent, exact
 from redistrib.programs.search import moves as moves_module
 from redistrib.programs.search.axes import AxesProblem
@@ -25,11 +26,11 @@ from redistrib.programs.search.axis_prices import AxisPrices
 from redistrib.programs.search.classes import classes_of
 from redistrib.programs.search.constants import STEEP, STRIDE
 from redistrib.programs.search.deadline import Deadline
-from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.entry import tied
 from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.found import program_of
 from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.options import problem_of
@@ -143,7 +144,7 @@ def test_schedules_that_people_write_are_derived_with_repeated_layers_once(monke
     """Though every layer is decided by itself in the end; the first ones are those of the whole program."""
     own, derived = problem(9), list[int]()
 
-    def listed(begun: SearchProblem) -> Iterator[Decisions]:
+    def listed(begun: SearchProblem) -> Iterator[Propagation]:
         derived.append(len(begun.graph.operations))
         return starting(begun)
 
@@ -308,5 +309,5 @@ def test_it_stops_when_the_time_is_up() -> None:
     assert result.result.stopped
     assert math.isfinite(result.evaluation.seconds)
     assert not isinstance(result, RedistribError)
-    assert isinstance(result.result.decisions, Decisions)
+    assert isinstance(result.result.decisions, Propagation)
     assert isinstance(result.problem.moves, Moves)

@@ -15,10 +15,11 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.programs.ir.program import Loop, Program
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of
-from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.found import program_of
 from redistrib.programs.search.layers import fold, unfold
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import SearchProblem
@@ -108,10 +109,10 @@ def test_what_is_found_is_right_and_takes_what_it_says(case: str, objective: Any
     assert found.bound <= found.rank[0]
 
 
-def _drawn(function: Any, args: Any, seed: int, profile: str = "gpu") -> tuple[SearchProblem, Decisions, float]:
+def _drawn(function: Any, args: Any, seed: int, profile: str = "gpu") -> tuple[SearchProblem, Propagation, float]:
     """A schedule drawn at random, and its price as the search has it."""
     random, problem = Random(seed), oracle.traced(function, args, "{d:4}")
-    axis = AxesProblem(problem, Decisions.none(problem), ["d"], classes_of(problem))
+    axis = AxesProblem(problem, problem.undecided(), ["d"], classes_of(problem))
     while True:
         choice = [random.randrange(len(own)) for own in axis.options]
         price = axis.choices.price(choice)
@@ -143,7 +144,7 @@ def test_a_search_does_not_grow_with_the_steps() -> None:
     """The same decisions whatever the number of steps, which the price is linear in."""
     found = {steps: rd.search(decoding_of(steps), CASES["decoding"][1], MESH)[0] for steps in (2, 127, 128, 129, 500)}
     assert len({len(one.problem.graph.operations) for one in found.values()}) == 1
-    assert len({repr(one.result.decisions.propagation.cuts) for one in found.values()}) == 1
+    assert len({repr(one.result.decisions.cuts) for one in found.values()}) == 1
     each = found[129].seconds - found[128].seconds
     assert each > 0
     assert found[500].seconds == pytest.approx(found[128].seconds + 372 * each, rel=1e-9)

@@ -19,10 +19,10 @@ from redistrib.programs.search import exact, integer
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.choices import ChoiceGraph, Node, Reader, ReshardEdge
 from redistrib.programs.search.classes import classes_of, one_by_one
-from redistrib.programs.search.decisions import Decisions, ends_of, program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.elimination import Elimination
 from redistrib.programs.search.exact import solved
+from redistrib.programs.search.found import program_of
 from redistrib.programs.search.integer import relaxed, solve
 from redistrib.programs.time.entry import simulate
 from tests.programs.search import models, oracle
@@ -121,7 +121,7 @@ def test_random_programs_against_trying_everything() -> None:
     """Every operation, argument and result on its own; what is found takes as long as the simulator says."""
     for seed in range(200):
         problem = oracle.problem(oracle.program(Random(seed)), "x=4")
-        choices = AxesProblem(problem, Decisions.none(problem), ["x"], one_by_one(problem)).choices
+        choices = AxesProblem(problem, problem.undecided(), ["x"], one_by_one(problem)).choices
         best = oracle.least(choices)
         found = searched(problem, "p").result
         assert found.complete, seed
@@ -140,7 +140,7 @@ def test_two_axes_against_deciding_them_together(flops: int) -> None:
     for seed in range(100):
         problem = oracle.problem(oracle.program(Random(seed), 8, flops), "x=4,y=2")
         classes = one_by_one(problem)
-        choices = AxesProblem(problem, Decisions.none(problem), ["x", "y"], classes).choices
+        choices = AxesProblem(problem, problem.undecided(), ["x", "y"], classes).choices
         best = solved(choices)
         assert best.optimal, seed
         price = choices.price(best.choice)
@@ -159,13 +159,13 @@ def test_random_programs_against_building_everything(seed: int) -> None:
     """No cut of operations, arguments and results makes a program that is faster than the one found."""
     graph = oracle.program(Random(100 + seed))
     problem = oracle.problem(graph, "x=4")
-    axes_problem = AxesProblem(problem, Decisions.none(problem), ["x"], classes_of(problem))
+    axes_problem = AxesProblem(problem, problem.undecided(), ["x"], classes_of(problem))
     best = searched(problem, "p").price
     tried = itertools.product(*map(range, map(len, axes_problem.options)))
     for choice in itertools.islice(tried, 0, None, max(1, math.prod(map(len, axes_problem.options)) // 150)):
         decisions = axes_problem.chosen(choice)
-        types = ends_of(problem, decisions)
-        program = build(decisions.propagation, MovePlanner(problem.machine.links), types=types)
+        decisions.sources = None
+        program = build(decisions, MovePlanner(problem.machine.links))
         assert simulate(program, problem.machine).seconds >= best * (1 - 1e-9)
 
 
@@ -199,7 +199,7 @@ def test_layers_that_are_alike_take_no_longer_than_decided_one_by_one(seed: int,
     weights = [models.form(width, width)] * random.randint(8, 12)
     problem = oracle.traced(function, (weights, models.form(width, width)), "x=4")
     assert len({*classes_of(problem).operations}) < len(problem.graph.operations)
-    each = solved(AxesProblem(problem, Decisions.none(problem), ["x"], one_by_one(problem)).choices)
+    each = solved(AxesProblem(problem, problem.undecided(), ["x"], one_by_one(problem)).choices)
     assert each.optimal
     found = searched(problem, "p").result
     assert found.price == pytest.approx(each.bound, rel=1e-9)
@@ -210,8 +210,8 @@ def test_what_is_alike_is_decided_as_one_first_and_then_by_itself() -> None:
     """What is found is the optimum of all schedules, below that of those which cut like operations alike."""
     weights = [models.form(1024, 1024)] * 9
     problem = oracle.traced(models.turned, (weights, models.form(1024, 1024)), "x=4")
-    alike = solved(AxesProblem(problem, Decisions.none(problem), ["x"], classes_of(problem)).choices)
-    each = solved(AxesProblem(problem, Decisions.none(problem), ["x"], one_by_one(problem)).choices)
+    alike = solved(AxesProblem(problem, problem.undecided(), ["x"], classes_of(problem)).choices)
+    each = solved(AxesProblem(problem, problem.undecided(), ["x"], one_by_one(problem)).choices)
     assert each.bound < 0.99 * alike.bound
     found = searched(problem, "p").result
     assert found.price == pytest.approx(each.bound, rel=1e-9)
@@ -222,15 +222,13 @@ def test_what_is_alike_is_decided_as_one_first_and_then_by_itself() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: int) -> None:
     problem = oracle.problem(oracle.program(Random(200 + seed)), "x=2,y=2")
-    axes_problem = AxesProblem(problem, Decisions.none(problem), ["x", "y"], classes_of(problem))
+    axes_problem = AxesProblem(problem, problem.undecided(), ["x", "y"], classes_of(problem))
     together = solved(axes_problem.choices)
     assert together.optimal
     assert 0 < together.bound <= searched(problem, "p").price * (1 + 1e-9)
     decisions = axes_problem.chosen(together.choice)
-    types = ends_of(problem, decisions)
-    made = simulate(
-        build(decisions.propagation, MovePlanner(problem.machine.links), types=types), problem.machine
-    ).seconds
+    decisions.sources = None
+    made = simulate(build(decisions, MovePlanner(problem.machine.links)), problem.machine).seconds
     assert made == pytest.approx(together.bound, rel=1e-9)
 
 

@@ -30,9 +30,9 @@ from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.search import moves as moves_module
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
-from redistrib.programs.search.decisions import Decisions, program_of
 from redistrib.programs.search.evaluation import evaluated, walked
 from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.found import program_of
 from redistrib.programs.search.held import add_buffers
 from redistrib.programs.search.laid_out import LaidOut
 from redistrib.programs.search.layers import fold, harmonized, unfold
@@ -177,7 +177,7 @@ def test_a_search_and_a_program_make_the_same_moves_ahead_and_behind(case: str) 
     twice = stacked_twice, (models.form(64, 64), models.form(5, 64, 64))
     own, random = beside(oracle.traced(*CASES.get(case, twice), "{d:4}")), Random(3)
     weightless = replace(own, weights=replace(own.weights, ties=0.0))
-    axes = AxesProblem(weightless, Decisions.none(own), own.moves.mesh.names, one_by_one(own))
+    axes = AxesProblem(weightless, own.undecided(), own.moves.mesh.names, one_by_one(own))
     choices = ([random.randrange(len(options)) for options in axes.options] for _ in range(20))
     for decisions in (*starting(own), *map(axes.chosen, choices)):
         walk = walked(own, decisions)
@@ -226,7 +226,7 @@ def gap(problem: SearchProblem) -> float | None:
     own = evaluated(problem, apart.result.decisions)
     assert found.price <= own.seconds * (1 + 1e-6)
     names = problem.moves.mesh.names
-    axes = AxesProblem(replace(problem, weights=Weights(ties=0.0)), Decisions.none(problem), names, one_by_one(problem))
+    axes = AxesProblem(replace(problem, weights=Weights(ties=0.0)), problem.undecided(), names, one_by_one(problem))
     if math.prod(map(len, axes.options)) > 1500:
         return None
     choices = itertools.product(*(range(len(options)) for options in axes.options))

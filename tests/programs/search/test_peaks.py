@@ -17,11 +17,11 @@ from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.program import Program
 from redistrib.programs.schedule.overlap import Overlap
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search import descent
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import Deadline
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.evaluation import Evaluation, evaluated
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import FeasibleResult, SearchResult
@@ -80,11 +80,11 @@ LOOPS = {
 }
 
 
-def schedules(problem: SearchProblem, seed: int, count: int = 3) -> Iterator[Decisions]:
+def schedules(problem: SearchProblem, seed: int, count: int = 3) -> Iterator[Propagation]:
     """The schedules that people write, and some drawn at random."""
     yield from starting(problem)
     random, names = Random(seed), problem.moves.mesh.names
-    axes = AxesProblem(problem, Decisions.none(problem), names, one_by_one(problem))
+    axes = AxesProblem(problem, problem.undecided(), names, one_by_one(problem))
     for _ in range(50):
         choice = [random.randrange(len(options)) for options in axes.options]
         if count and math.isfinite(axes.choices.price(choice)):

@@ -16,11 +16,11 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.run.prepared import prepare
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.tactics import apply
-from redistrib.programs.search.decisions import program_of
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.entry import tied
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.fitting import feasible_result
+from redistrib.programs.search.found import program_of
 from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.options import problem_of
@@ -76,7 +76,7 @@ def test_pins_hold_in_all() -> None:
     for decisions in listed:
         assert decisions.ends["x"]["d"] == 1
         assert "t" not in decisions.ends["params/0/up"]
-        assert decisions.propagation.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
+        assert decisions.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
         program_of(own, decisions, "p")
 
 
@@ -170,7 +170,7 @@ def start_with(own: SearchProblem, *tactics: Any) -> bool:
     arguments_, products = chosen_by(own, *tactics)
     for decisions in starting(own):
         at = {name: tuple(sorted(cuts)) for name, cuts in decisions.ends.items() if isinstance(name, str)}
-        heavy = [cuts for cuts, heavy in zip(decisions.propagation.cuts, own.facts.heavy, strict=True) if heavy]
+        heavy = [cuts for cuts, heavy in zip(decisions.cuts, own.facts.heavy, strict=True) if heavy]
         if at == {name: tuple(sorted(axes)) for name, axes in arguments_.items()} and heavy == products:
             return True
     return False

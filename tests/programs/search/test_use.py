@@ -22,9 +22,9 @@ from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CutError, ProgramError
 from redistrib.programs.ir.text import to_text
+from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
 from redistrib.programs.search import descent
-from redistrib.programs.search.decisions import Decisions
 from redistrib.programs.search.evaluation import Walk
 from redistrib.programs.search.integer import Solution
 from redistrib.programs.search.meshes import meshes_of
@@ -161,9 +161,9 @@ def test_the_same_is_found_again_and_in_another_process() -> None:
 
 
 def test_without_time_pins_are_spread_and_no_other_schedule_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    priced, walked = list[Decisions](), descent.walked
+    priced, walked = list[Propagation](), descent.walked
 
-    def noted(problem: SearchProblem, decisions: Decisions) -> Walk:
+    def noted(problem: SearchProblem, decisions: Propagation) -> Walk:
         priced.append(decisions)
         return walked(problem, decisions)
 
