@@ -93,9 +93,10 @@ class Tails(Enum):
         """Whether the body knows the size of the array, so that it may be cut where it is told its place."""
         return self in (Tails.POSITIONED, Tails.LOOKED_UP, Tails.ADDED)
 
-    def may_combine(self, dim: str) -> bool:
-        """Whether elements along a dimension may be combined after tails were masked."""
-        return self in (Tails.MASKED, Tails.ADDED) or (self is Tails.LOOKED_UP and dim == "p")
+    @property
+    def may_combine(self) -> bool:
+        """Whether elements may be combined along a dimension with tails, which the body masks where it looks it up."""
+        return self in (Tails.MASKED, Tails.ADDED, Tails.LOOKED_UP)
 
 
 class Sums(Enum):

@@ -35,7 +35,8 @@ def _ragged_dot(equation: Equation) -> Nest | None:
     row = a[rows]
     sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True)) | {"g": sizes_of_groups[0]}
     contracts = rows in left_sum  # the gradient: a matrix for each group, first in the result
-    out: Dims = [*(["g"] if contracts else []), *(a[i] for i in left_batch), *_named("m", a), *_named("n", b)]
+    free = [*(name for name in a if name not in b), *(name for name in b if name not in (*a, "g"))]
+    out: Dims = [*(["g"] if contracts else []), *(a[i] for i in left_batch), *free]
     summed = [a[i] for i in left_sum] + ([] if contracts else ["g"])
 
     def body(at: At, *tiles: Any) -> Any:
@@ -71,7 +72,3 @@ def _without(array: Any, axis: int, rows: Any) -> Any:
     """The array with zeros in place of its first rows."""
     number = lax.broadcasted_iota(rows.dtype, array.shape, axis)
     return jnp.where(number < rows, jnp.zeros((), array.dtype), array)
-
-
-def _named(prefix: str, dims: list[str]) -> list[str]:
-    return [name for name in dims if name[0] == prefix]

@@ -16,7 +16,7 @@ from redistrib.backends.jax.offsets import integers_for
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Sums
 from redistrib.programs.rules.equation import ArrayForm, At, Equation, is_whole, letters, rule, written_in_place
-from redistrib.programs.rules.sums import sum_identity
+from redistrib.programs.rules.sums import outside_of, sum_identity
 
 
 @rule("iota")
@@ -228,11 +228,7 @@ def _bits(dtype: str) -> int:
 
 
 def _fills(equation: Equation) -> bool:
-    return str(equation.params["mode"]).upper().endswith("FILL_OR_DROP")
-
-
-def _clips(equation: Equation) -> bool:
-    return str(equation.params["mode"]).upper().endswith("CLIP")
+    return outside_of(equation) is lax.GatherScatterMode.FILL_OR_DROP
 
 
 def _filling(equation: Equation, dtype: Any) -> Any:
@@ -298,7 +294,7 @@ def _scatter(equation: Equation) -> Nest | None:
             start, count = at["p"].start, len(at["p"])
             index, outside = _looked_up(rows, shape, looked_up, equation)
             inside = (index >= start) & (index < start + count)
-            if not _clips(equation):
+            if outside_of(equation) is not lax.GatherScatterMode.CLIP:
                 inside &= ~outside
             rows = jnp.where(inside, index - start, count)  # beyond the end: dropped
             drop = lax.GatherScatterMode.FILL_OR_DROP

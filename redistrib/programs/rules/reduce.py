@@ -79,7 +79,7 @@ def _dot(equation: Equation) -> Nest:
     name_the_rest(a, b)
     sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True))
     batch = [a[i] for i in left_batch]
-    out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
+    out = [*batch, *(name for name in a if name not in b), *(name for name in b if name not in a)]
     summed = [a[i] for i in left_sum]
     combine, whole = added_along(summed, equation.outs[0].dtype)
     return equation.nest(sizes, [a, b], [out], combine=combine, whole=whole, flops=2)

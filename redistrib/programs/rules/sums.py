@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from redistrib.programs.ir.record import Sums
 from redistrib.programs.rules.equation import Equation
@@ -85,9 +86,14 @@ def _linear(equation: Equation) -> Groups:
     return ()
 
 
+def outside_of(equation: Equation) -> lax.GatherScatterMode:
+    """What a gather or scatter does where an index lies outside of the array."""
+    return lax.GatherScatterMode.from_any(equation.params["mode"])
+
+
 def _adds_what_it_fills(equation: Equation) -> bool:
     """Whether a gather of a sum is the sum of gathers: a sum of fill values must be the fill value."""
-    if not str(equation.params["mode"]).upper().endswith("FILL_OR_DROP"):
+    if outside_of(equation) is not lax.GatherScatterMode.FILL_OR_DROP:
         return True
     value = equation.params.get("fill_value")
     if value is None:  # not a number, or an extreme integer

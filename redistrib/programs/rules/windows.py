@@ -87,7 +87,7 @@ def _conv(equation: Equation) -> Nest | None:
     names[0][of_image[1]] = "i" if batches > 1 else ("g", "i")
     names[1][of_kernel[0]], names[1][of_kernel[1]] = ("g", "o"), "i"
     names[2][of_out[0]], names[2][of_out[1]] = "n", ("g", "o")
-    along: dict[int, tuple[str, _Along]] = {}
+    along: dict[int, tuple[str, _Along, bool]] = {}
     summed, taps = ["i"], 2
     for k, (a, b, c) in enumerate(zip(of_image[2:], of_kernel[2:], of_out[2:], strict=True)):
         window = _Along(
@@ -112,14 +112,14 @@ def _conv(equation: Equation) -> Nest | None:
             names[2][c] = name
         names[0][a] = name
         sizes[name] = size
-        along[k] = name, window
+        along[k] = name, window, by_taps
 
     def body(at: At, *tiles: Any) -> Any:
         padding = [*params["padding"]]
         images, kernels = equation.operands(tiles)[:2]
-        for k, (name, window) in along.items():
+        for k, (name, window, by_taps) in along.items():
             if len(at[name]) < sizes[name]:
-                points = len(at[name]) if name[0] == "h" else window.points
+                points = window.points if by_taps else len(at[name])
                 padding[k] = window.padded(images.shape[of_image[2 + k]], points, kernels.shape[of_kernel[2 + k]])
         for k, (low, high) in enumerate(padding):
             # XLA for CPUs computes wrong sums where elements are cropped at the begin and zeros added at the end.

@@ -199,7 +199,7 @@ class _Rewriting:
                 if dim in names and (access.windows or self._major(number, access, i) != dim):
                     return False
         is_combined = any(dim not in access.names for access in nest.writes)
-        return not is_combined or (tails.may_combine(dim) and dim in nest.combiner and not nest.replicated)
+        return not is_combined or (tails.may_combine and dim in nest.combiner and not nest.replicated)
 
     # ------------------------------------------------------------------------------------- operations
 
@@ -215,13 +215,11 @@ class _Rewriting:
             writer.add(k, operation)
         outputs = tuple(writer.version(name, {}) for name in self.graph.outputs)
         bodies = tuple(_moved(body, writer.numbers) for body in self.graph.bodies)
-        cutting = [(k, one) for k, one in enumerate(writer.operations) if one.kind == "uneven_tiles"]
-        tiles = {
-            ArrayDim(name, dim): tuple(
-                WorkDim(k, f"d{dim}") for k, one in cutting if one.ins == (name,) and not one.nest.reads[0].dims[dim]
-            )
-            for name, dim in asked
-        }
+        tiles: dict[ArrayDim, tuple[WorkDim, ...]] = {}
+        for name, dim in asked:
+            cutting = ((k, writer.operations[k]) for k in writer.cutting)
+            here = ((k, one.nest) for k, one in cutting if one.ins == (name,) and not one.nest.reads[0].dims[dim])
+            tiles[ArrayDim(name, dim)] = tuple(WorkDim(k, nest.writes[0].dims[dim][0]) for k, nest in here)
         return Uneven(replace(self.graph, operations=tuple(writer.operations), outputs=outputs, bodies=bodies), tiles)
 
 
@@ -239,6 +237,7 @@ class _Writer:
     def __init__(self, rewriting: _Rewriting) -> None:
         self.rewriting = rewriting
         self.operations: list[Operation] = []
+        self.cutting: list[int] = []  # numbers of those that cut tiles out of a whole array
         self.numbers: list[int] = []
         self.even = rewriting.graph.arrays
         self.arrays = dict(self.even)
@@ -260,7 +259,8 @@ class _Writer:
             return
         longer = {dim: int(kind.longer(nest.size(dim)) or 0) for dim, kind in dims.items()}
         combined = {dim for dim in dims if any(dim not in access.names for access in nest.writes)}
-        masked = combined - ({"p"} if operation.record.tails.knows_size else set())
+        looked_up = nest.reads[0].names if combined and operation.record.tails.knows_size else ()
+        masked = combined.difference(looked_up)
         body = nest.body
         if masked:
             assert body is not None
@@ -294,18 +294,19 @@ class _Writer:
     def _whole(self, name: str, dims: Mapping[int, _Class]) -> str:
         array, old = self.arrays[name], self.even[name]
         shape = tuple(old.shape[i] if i in dims else size for i, size in enumerate(array.shape))
-        return self._between("uneven_whole", array, shape, dims, _taken_out(shape))
+        return self._between(False, array, shape, dims, _taken_out(shape))
 
     def _tiles(self, name: str, dims: Mapping[int, _Class]) -> str:
         array = self.arrays[name]
         shape = tuple(int(dims[i].longer(n) or 0) if i in dims else n for i, n in enumerate(array.shape))
-        return self._between("uneven_tiles", array, shape, dims, _cut_out(array.shape, sorted(dims)))
+        self.cutting.append(len(self.operations))
+        return self._between(True, array, shape, dims, _cut_out(array.shape, sorted(dims)))
 
     def _between(
-        self, kind: str, array: Array, shape: tuple[int, ...], dims: Collection[int], body: Callable[..., Any]
+        self, cuts: bool, array: Array, shape: tuple[int, ...], dims: Collection[int], body: Callable[..., Any]
     ) -> str:
         """Add an operation that reads dimensions whole, and writes them whole or, where it makes tiles, cut."""
-        cuts = kind == "uneven_tiles"
+        kind = "uneven_tiles" if cuts else "uneven_whole"
         names = [f"d{i}" for i in range(len(shape))]
         read = tuple(() if i in dims else (name,) for i, name in enumerate(names))
         written = tuple((name,) if cuts or i not in dims else () for i, name in enumerate(names))

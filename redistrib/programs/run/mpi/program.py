@@ -92,7 +92,7 @@ class ProgramExecutor(CommunicatorOwner):
         super().__init__(comm)
         self._plans: dict[tuple[str, tuple[int, ...], int | None], Executor] = {}
         self._direct: list[DirectMove] = []
-        self._ends: dict[tuple[str, Value, int], DirectMove] = {}
+        self._ends: dict[tuple[type, Value, int], DirectMove] = {}
         self._options = (limit, model, transport)
         self._steps: Steps = []
         try:
@@ -200,7 +200,7 @@ class ProgramExecutor(CommunicatorOwner):
         return zero_padded(tile_of(array, subject, value.array_shape, dtype, writable=False, whole=True), value)
 
     def _end(self, kind: type[Scatter] | type[Gather], value: Value, root: int) -> DirectMove:
-        key = (kind.__name__, value, root)
+        key = (kind, value, root)
         if key not in self._ends:
             self._ends[key] = kind(value, root, self._groups)
         return self._ends[key]
