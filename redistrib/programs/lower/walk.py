@@ -1,6 +1,6 @@
 """The walk over a graph whose cuts are decided: the layout versions that operations read, and the moves between them.
 
-Programs of a schedule (`build`) and of grids (`gridded`) are made by it, and searches price schedules by it. They
+Programs of a schedule (`emit`) and of grids (`gridded`) are made by it, and searches price schedules by it. They
 differ in what a layout is, and in what they note of a step.
 """
 

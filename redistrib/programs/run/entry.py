@@ -10,7 +10,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.lower.ahead import gathered_ahead
 from redistrib.programs.lower.behind import overlapping
-from redistrib.programs.lower.build import build
+from redistrib.programs.lower.emit import emit
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.run.distributed import Distributed
 from redistrib.programs.run.divided import along_cuts
@@ -61,7 +61,7 @@ def distributed(
     donated = options.donated(prepared.traced.graph.inputs)
 
     def built(propagation: Propagation) -> Distributed:
-        program = build(propagation, plan, prepared.name, donated=donated)
+        program = emit(propagation, plan, prepared.name, donated=donated)
         if ahead:
             program = overlapping(gathered_ahead(program), overlap and overlap._replace(ahead=()))
         else:

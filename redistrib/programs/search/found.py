@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.behind import overlapping
-from redistrib.programs.lower.build import build
+from redistrib.programs.lower.emit import emit
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
@@ -66,7 +66,7 @@ class SearchResult:
 
 def program_of(problem: SearchProblem, decisions: Propagation, name: str) -> Program:
     """The checked program of a schedule."""
-    return build(decisions, problem.moves.planner, name, donated=problem.donated)
+    return emit(decisions, problem.moves.planner, name, donated=problem.donated)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.ir.graph import Array, CountedStep, Graph
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Compute, Program
-from redistrib.programs.lower.build import build
+from redistrib.programs.lower.emit import emit
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.stages.roles import BatchedLoop, BatchedProgram, Role, as_carried
@@ -188,4 +188,4 @@ def _refused(op: Compute, why: str) -> ProgramError:
 
 def _program(graph: Graph) -> Program:
     """A graph as a program of one device."""
-    return build(Propagation(graph.unpinned(), Mesh(())), MovePlanner("exact"), "step")
+    return emit(Propagation(graph.unpinned(), Mesh(())), MovePlanner("exact"), "step")

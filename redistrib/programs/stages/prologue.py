@@ -14,7 +14,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Graph, Operation
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.value import fresh
-from redistrib.programs.lower.build import build
+from redistrib.programs.lower.emit import emit
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.stages.examples import sums_of
@@ -34,7 +34,7 @@ class Prologue(NamedTuple):
 
 def on_one_device(graph: Graph, name: str) -> Program:
     """A graph as a program on one device."""
-    return build(Propagation(graph.unpinned(), Mesh(())), MovePlanner("exact"), name)
+    return emit(Propagation(graph.unpinned(), Mesh(())), MovePlanner("exact"), name)
 
 
 def prologue_of(graph: Graph, examples: Mapping[str, int], constants: Collection[str]) -> Prologue | None:

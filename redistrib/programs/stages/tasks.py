@@ -17,7 +17,7 @@ from redistrib.programs.ir.graph import Array
 from redistrib.programs.ir.nest import Access, Nest
 from redistrib.programs.ir.program import Loop, Place, Program, Value
 from redistrib.programs.ir.pullback import ScheduledNest
-from redistrib.programs.lower.build import cut_that_gives
+from redistrib.programs.lower.emit import cut_that_gives
 from redistrib.programs.lower.layouts import BuiltVersions
 from redistrib.programs.stages.cuts import CutOperation, Cutter
 from redistrib.programs.stages.loops import filled

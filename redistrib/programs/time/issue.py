@@ -53,7 +53,7 @@ class ProgramTasks:
     _programs: dict[int, ProgramBlock] = field(default_factory=dict)
     _liveness: Liveness = field(default_factory=Liveness)
 
-    def block_of(self, program: ProgramData, outside: int = 0) -> ProgramBlock:
+    def tasks_of(self, program: ProgramData, outside: int = 0) -> ProgramBlock:
         """A program, of which the bytes of the first inputs are counted elsewhere, as many as `outside`."""
         if id(program) in self._programs:
             return self._programs[id(program)]
@@ -84,9 +84,9 @@ class ProgramTasks:
     def _add_parts(self, program_block: ProgramBlock, task: int, op: Loop | Call) -> None:
         """The programs that an operation runs."""
         if isinstance(op, Loop):
-            steps, parts = op.steps, [self.block_of(step, op.form.held) for step in steps_of(op)]
+            steps, parts = op.steps, [self.tasks_of(step, op.form.held) for step in steps_of(op)]
         else:
-            steps, parts = 1, [self.block_of(op.program)]
+            steps, parts = 1, [self.tasks_of(op.program)]
         program_block.parts[task], program_block.block.loops[task] = parts, (steps, [part.block for part in parts])
 
     def _buffers(self, program: ProgramData, task_of: Mapping[int, int], outside: int) -> Iterator[TaskBuffer]:
@@ -126,7 +126,7 @@ def issued(program: Program, machine: Machine, window: int | None = None) -> Pro
         window: computations by which a move that takes memory may be issued earlier than the program has it; None for
             any number.
     """
-    program_block = ProgramTasks(machine).block_of(program)
+    program_block = ProgramTasks(machine).tasks_of(program)
     return replace(program, ops=tuple(_in_order(program_block, timed(program_block.block, window), {})))
 
 

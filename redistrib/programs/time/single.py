@@ -29,7 +29,7 @@ def run_once(
         machine: the rates of devices and links.
         overlap, window, record: as for `simulate`.
     """
-    program_block = ProgramTasks(machine).block_of(program)
+    program_block = ProgramTasks(machine).tasks_of(program)
     block = timed(program_block.block, window, is_apart=not overlap)
     devices = sorted(program.devices)
     clock = devices[0]

@@ -19,7 +19,7 @@ from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.ir.program import Program
 from redistrib.programs.ir.reference import run_by_rank, run_whole
-from redistrib.programs.lower.build import build
+from redistrib.programs.lower.emit import emit
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.rules.equation import RULES
 from redistrib.programs.rules.inline import trace
@@ -49,7 +49,7 @@ def programs(choices: Iterable[tuple[Graph, int, DistType]], mesh: Mesh) -> Iter
                 found.cut_operation(k, axis, next(name for name, dim in dims if axis in dim.axes))
             for axis in mesh.names:
                 found.spread(axis)
-            yield f"{operation.name} cut {cut}", build(found, MovePlanner("exact"))
+            yield f"{operation.name} cut {cut}", emit(found, MovePlanner("exact"))
 
 
 def check(name: str, cut: str, program: Program) -> None:

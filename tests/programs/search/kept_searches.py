@@ -91,7 +91,7 @@ def told(found: Any) -> list[str]:
 
 def program(seed: int) -> list[str]:
     """What is found of a random program, on one axis or two."""
-    from redistrib.programs.lower.build import build
+    from redistrib.programs.lower.emit import emit
     from redistrib.programs.lower.versions import MovePlanner
     from redistrib.programs.search.descent import searched
     from tests.programs.search import oracle
@@ -102,7 +102,7 @@ def program(seed: int) -> list[str]:
     found = searched(problem, "p").result
     cuts = found.decisions.copy()
     cuts.ends, cuts.sources = {}, None  # as tactics leave them
-    made = build(cuts, MovePlanner(problem.machine.links))
+    made = emit(cuts, MovePlanner(problem.machine.links))
     values = ", ".join(str(value.type) for value in made.values.values())
     form = hashlib.sha256(values.encode()).hexdigest()[:12]
     return [mesh, profile, f"{found.price:.6g}", f"{found.bound:.6g}", form]

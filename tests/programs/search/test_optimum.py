@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from redistrib.lang.types import DistType
-from redistrib.programs.lower.build import build
+from redistrib.programs.lower.emit import emit
 from redistrib.programs.lower.versions import MovePlanner
 from redistrib.programs.schedule.given import Given
 from redistrib.programs.search import exact, integer
@@ -165,7 +165,7 @@ def test_random_programs_against_building_everything(seed: int) -> None:
     for choice in itertools.islice(tried, 0, None, max(1, math.prod(map(len, axes_problem.options)) // 150)):
         decisions = axes_problem.chosen(choice)
         decisions.sources = None
-        program = build(decisions, MovePlanner(problem.machine.links))
+        program = emit(decisions, MovePlanner(problem.machine.links))
         assert simulate(program, problem.machine).seconds >= best * (1 - 1e-9)
 
 
@@ -228,7 +228,7 @@ def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: i
     assert 0 < together.bound <= searched(problem, "p").price * (1 + 1e-9)
     decisions = axes_problem.chosen(together.choice)
     decisions.sources = None
-    made = simulate(build(decisions, MovePlanner(problem.machine.links)), problem.machine).seconds
+    made = simulate(emit(decisions, MovePlanner(problem.machine.links)), problem.machine).seconds
     assert made == pytest.approx(together.bound, rel=1e-9)
 
 

@@ -22,7 +22,7 @@ from redistrib.programs.lower.walk import Lowering, Version
 from redistrib.programs.schedule.propagate import Propagation
 
 
-def build(
+def emit(
     propagation: Propagation,
     plan: MovePlanner,
     name: str = "main",
@@ -40,7 +40,7 @@ def build(
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(propagation, plan, name).program(donated)
+    return _Emitting(propagation, plan, name).program(donated)
 
 
 @dataclass(eq=False)
@@ -89,7 +89,7 @@ class _Part:
 
 
 @dataclass
-class _Build(Lowering[_Made, _Cut]):
+class _Emitting(Lowering[_Made, _Cut]):
     plan: MovePlanner
     name: str
 
