@@ -10,6 +10,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.programs.search.constants import APART, FREE
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
+from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.problem import SearchProblem
 
@@ -38,9 +39,9 @@ def feasible_result(
     """
 
     def search(limit: int | None) -> FeasibleResult:
-        if problem.overlap:
-            return _beside(problem, name, limit, deadline, report_progress)
-        return searched(problem, name, limit, deadline, report_progress)
+        best = _beside if problem.overlap else searched
+        found = best(problem, name, limit, deadline, report_progress)
+        return found if most is None else _with_all(found, most)
 
     found = search(most)
     if most is None:
@@ -54,6 +55,13 @@ def feasible_result(
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
     return found
+
+
+def _with_all(found: FeasibleResult, most: int) -> FeasibleResult:
+    """The result with the figures of all layers, where no program has them."""
+    if found.is_simulated or found.problem.folded is None:
+        return found
+    return replace(found, evaluation=evaluated(*found.whole, most))
 
 
 def _beside(

@@ -12,6 +12,7 @@ from redistrib.programs.lower.emit import emit
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
+from redistrib.programs.search.constants import SIMULATED
 from redistrib.programs.search.evaluation import Evaluation
 from redistrib.programs.search.layers import unfold
 from redistrib.programs.search.problem import SearchProblem
@@ -107,9 +108,16 @@ class FeasibleResult:
         """The program on the machine of the search, its moves beside operations as far as was found."""
         return simulated_with(self.overlap, self.program, self.problem.machine)
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its figures are those of its program; else they are those by which it was searched."""
+        return self.problem.moves.mesh.size <= SIMULATED
+
     @cached_property
     def figures(self) -> Evaluation:
-        """Time and memory of the program, whose moves have plans."""
+        """Time and memory of the program, whose moves have plans; see `is_simulated`."""
+        if not self.is_simulated:
+            return self.evaluation
         memory, busy = max(self.simulation.peak_bytes.values(), default=0), dict[str, float]()
         for (_, stream), seconds in self.simulation.run.busy.items():
             busy[stream] = max(busy.get(stream, 0.0), seconds)

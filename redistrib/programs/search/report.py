@@ -191,8 +191,10 @@ def pin_costs(base: FeasibleResult, name: str, most: int | None, limit: float | 
     problem, listed = base.problem.whole or base.problem, []
     for name, other in _without(problem).items():
         free = feasible_result(other, name, most, Deadline.after(limit))
-        before, after = _received(base.program), _received(free.program)
-        more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
+        more: dict[str, int] = {}
+        if base.is_simulated and free.is_simulated:
+            before, after = _received(base.program), _received(free.program)
+            more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
         moves = tuple(sorted(more.items(), key=lambda entry: (-entry[1], entry[0])))
         listed.append(PinCost(name, base.result.price, free.result.price, moves, problem.moves.objective))
     return listed

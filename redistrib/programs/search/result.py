@@ -169,7 +169,8 @@ class Candidate(Timed):
         stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
         listed = self.decisions
         mattered = table(listed, self.problem.moves.objective) if listed or not self.stopped else ""
-        lines = [self.summary(), beside, stopped, *self._bounds(), mattered]
+        priced = "" if self.feasible.is_simulated else "time and memory at closed prices of moves, not those of plans"
+        lines = [self.summary(), priced, beside, stopped, *self._bounds(), mattered]
         return "\n".join(filter(None, lines))
 
     def _beside(self) -> str:

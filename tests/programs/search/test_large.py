@@ -254,6 +254,7 @@ def test_nothing_is_planned_device_by_device(monkeypatch: pytest.MonkeyPatch) ->
         models.block_step, args, mesh, state={"params": 0}, machine="tpu", limit=2, memory_limit="100MB", progress=False
     )[0]
     assert result.memory <= 100 * 10**6
+    assert "closed prices of moves, not those of plans" in str(result)
     assert result.joint_bound <= result.seconds
     assert result.improvements
     assert result.schedule.starts["x"].local_shape[0] < 2**10
