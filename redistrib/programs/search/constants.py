@@ -72,9 +72,7 @@ SLACK = 3  # layers by which readers of a run may look back or ahead
 
 # ------------------------------------------------------------------------------------------- meshes, moves, written
 AXES = 3  # axes of a mesh that is searched for a number of devices: a torus has no more dimensions
-SIMULATED = (
-    1 << 13
-)  # devices of a mesh up to which figures of a result are those of its program; plans of more take long
+SIMULATED = 1 << 13  # devices of a mesh up to which figures of a result are those of its program; more plan slowly
 PLANNED = 32  # devices of a mesh up to which a move has the price of its plan: plans grow with devices, formulas do not
 TRIALS = 24  # dimensions of arguments of which it is tried how much work follows from cutting them
 NEARLY = 0.9  # a share of the most work that a dimension cuts: examples are by custom the first dimension that has it
