@@ -150,7 +150,7 @@ class GraphCuts:
         return other
 
     def kept(self, keep: int | None) -> Self:
-        """The same decisions, of which the original is a part; moved versions are kept for so many operations."""
+        """The same decisions, shared with these, in which moved versions are kept for so many operations."""
         other = copy(self)
         other.keep = keep
         return other

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from redistrib.errors import CutError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_even
 from redistrib.programs.schedule.graph_cuts import End, cuts_of
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
@@ -76,7 +76,9 @@ class Schedule(Printed):
 
         Raises:
             CutError: if the schedule is of another function, other shapes or another mesh.
+            TypeFormError: if the mesh has no such tiles, or they are of unequal size.
         """
+        require_even("a schedule", *self.types.values())
         if self.mesh.axes != propagation.mesh.axes:
             raise CutError(
                 "", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {propagation.mesh}"
@@ -96,6 +98,8 @@ class Schedule(Printed):
             outputs = propagation.graph.outputs
             if number >= len(outputs) or propagation.arrays[outputs[number]].shape != form.global_shape:
                 raise CutError("", "", "Schedule", f"result {number} is another: the schedule is of another function")
+        for form in self.types.values():
+            form.check(self.mesh)
         propagation.order[:] = self.mesh.names
         for name, carried in all_carries.items():
             operation = propagation.graph.operations[numbers[name]]

@@ -15,7 +15,16 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.errors import CutError, CutInnerFactorError, LeafError, NoCombinerError, ProgramError, UnevenTypeError
+from redistrib.errors import (
+    CutError,
+    CutInnerFactorError,
+    LeafError,
+    NoCombinerError,
+    ProgramError,
+    TypeFormError,
+    UnevenTypeError,
+    UnknownAxisError,
+)
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.overlap import Overlap
@@ -296,3 +305,18 @@ def test_a_whole_schedule_of_something_else(schedule: Schedule, why: str) -> Non
     with pytest.raises(CutError) as caught:
         rd.distribute(product, (X,), {"d": 8}, schedule=schedule)
     assert str(caught.value) == f"{why}"
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "why"),
+    [
+        ("[1~{d}8, 16]", UnevenTypeError, "those of [1~{d}8, 16] are of unequal size or padded"),
+        ("[2{d}8, 16]", TypeFormError, "dimension 0 of [2{d}8, 16]: 8 tiles of 2 make 16 elements, not 8"),
+        ("[1{e}8, 16]", UnknownAxisError, "'e'"),
+    ],
+)
+def test_a_whole_schedule_with_tiles_that_its_mesh_has_not(start: str, error: type[Exception], why: str) -> None:
+    schedule = Schedule(Mesh.of("d=8"), {}, {}, {"x": DistType.of(start)}, {})
+    with pytest.raises(error) as caught:
+        rd.distribute(product, (X,), {"d": 8}, schedule=schedule)
+    assert why in str(caught.value)
