@@ -21,6 +21,7 @@ from redistrib.cost.paper import PaperCost
 from redistrib.errors import DtypeError, MemoryLimitError, PartialTypeError, PlanFormError, ProfileError, ReductionError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans.memory import scratch
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
@@ -431,6 +432,8 @@ def test_any_problem_has_a_right_plan_within_the_least_memory(
         except MemoryLimitError as error:
             plan = synthesize(*ends, memory_limit=error.least, **options)  # type: ignore[arg-type]
             assert plan.peak_bytes <= error.least
+    if limit is None and model != ONE_CALL:
+        assert scratch(plan.steps) <= 4 * max(plan.before.tile_size, plan.after.tile_size)
     assert is_exact(plan)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -67,6 +67,14 @@ def evaluated(problem: SearchProblem, decisions: Propagation, most: int | None =
     return walked(problem, decisions).evaluation(most)
 
 
+def held_at_most(problem: SearchProblem, decisions: Propagation) -> float:
+    """Bytes of a device above which no program of a schedule goes, however its moves are planned, where none run beside
+    operations; infinite where that is not known."""
+    walk = Walk(decisions, replace(problem, overlap=False), at_most=True)
+    walk.run()
+    return walk.evaluation().memory if math.isfinite(walk.seconds) else math.inf
+
+
 def walked(problem: SearchProblem, decisions: Propagation) -> Walk:
     """A schedule of which bytes are not counted yet, nor seconds where moves run beside computations."""
     walk = Walk(decisions, problem)
@@ -80,6 +88,7 @@ class Walk(Lowering[PricedVersion, Option]):
 
     Attributes:
         problem: as in `evaluated`.
+        at_most: whether moves need as many bytes as any plan of them.
         seconds: of operations and moves, one after the other.
         moving: those of moves.
         received: bytes that all devices together receive.
@@ -87,6 +96,7 @@ class Walk(Lowering[PricedVersion, Option]):
     """
 
     problem: SearchProblem
+    at_most: bool = False
     seconds: float = 0.0
     moving: float = 0.0
     received: int = 0
@@ -183,7 +193,11 @@ class Walk(Lowering[PricedVersion, Option]):
             return source
         self._pay(price, self.problem.facts.moves_of(key, (reading.reader if reading.reader >= 0 else reading.at,)))
         if not windows:
-            price = price._replace(scratch=moves.scratch(source.form, form, dtype))
+            scratch = (moves.scratch_at_most if self.at_most else moves.scratch)(source.form, form, dtype)
+            if scratch is None:
+                self.seconds = math.inf
+                return source
+            price = price._replace(scratch=scratch)
         tested = self.is_tested(key, reading.reader)
         moved = PricedVersion(form, reading.at, reading.until, tested, windows)
         self.recorder.move(key, source, moved, price, reading.at, reading.reader)

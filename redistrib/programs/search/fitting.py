@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redistrib.errors import MemoryLimitError
-from redistrib.programs.search.constants import APART, FREE
+from redistrib.programs.search.constants import APART, FREE, PLANNED
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
-from redistrib.programs.search.evaluation import evaluated
+from redistrib.programs.search.evaluation import evaluated, held_at_most
 from redistrib.programs.search.found import FeasibleResult
 from redistrib.programs.search.problem import SearchProblem
 
@@ -47,7 +47,7 @@ def feasible_result(
     if most is None:
         return found
     limit, least = most, 0
-    while (memory := found.figures.memory) > most:
+    while not _surely_fits(found, most) and (memory := found.figures.memory) > most:
         limit, least = min(limit - 1, limit * most // memory), min(least or memory, memory)
         report_progress(f"its program holds {memory:,} bytes, above the limit")
         try:
@@ -55,6 +55,12 @@ def feasible_result(
         except MemoryLimitError:
             raise MemoryLimitError(most, least) from None
     return found
+
+
+def _surely_fits(found: FeasibleResult, most: int) -> bool:
+    """Whether a program fits, however its moves are planned; on many devices that spares making it."""
+    is_small = found.problem.moves.mesh.size <= PLANNED
+    return found.overlap is None and not is_small and held_at_most(*found.whole) <= most
 
 
 def _with_all(found: FeasibleResult, most: int) -> FeasibleResult:

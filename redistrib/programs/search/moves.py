@@ -129,6 +129,18 @@ class Moves:
             self._scratch[key] = beside_ends(sizes)
         return self._scratch[key]
 
+    def scratch_at_most(self, source: DistType, target: DistType, dtype: str) -> int | None:
+        """Bytes of a device's buffers in a move, however it is planned; None where nothing is known of them.
+
+        No tile between is larger than the larger of source and target, and no step but an exchange in one call needs
+        more than two such tiles besides those before and after it.
+        """
+        if self.by_axes is None:
+            return self.scratch(source, target, dtype)
+        if self.by_axes.figures.fused_exchange:
+            return None
+        return 4 * self.machine.bytes_of(max(source.local_size, target.local_size), dtype)
+
     def halo(self, form: DistType, windows: tuple[Held, ...], dtype: str) -> Price:
         """The cost of receiving the halos of a value besides its tiles."""
         key = (form, windows, dtype)

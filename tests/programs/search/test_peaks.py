@@ -13,16 +13,18 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+import redistrib as rd
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.program import Program
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search import descent
+from redistrib.programs.search import moves as moves_module
 from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of, one_by_one
 from redistrib.programs.search.deadline import Deadline
-from redistrib.programs.search.evaluation import Evaluation, evaluated
+from redistrib.programs.search.evaluation import Evaluation, evaluated, held_at_most
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import FeasibleResult, SearchResult
 from redistrib.programs.search.layers import fold, harmonized, unfold
@@ -190,6 +192,41 @@ def test_of_folded_layers(profile: str, layers: int) -> None:
             ratios.append(few.memory / every.memory)
             assert (0.84 if overlap else 0.985) <= ratios[-1] <= 1.05
     assert sum(abs(ratio - 1) < 0.002 for ratio in ratios) >= 0.9 * len(ratios)
+
+
+@pytest.mark.parametrize("name", ["v5e", "h100", *(pytest.param(n, marks=pytest.mark.long) for n in ("gpu", "cpu"))])
+def test_no_program_holds_more_than_is_counted_at_most(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves_module, "PLANNED", 0)  # so that moves have closed prices
+    traced = [oracle.traced(*LOOPS[case], "{d:4}").graph for case in ("stacked", "scans of scans")]
+    ratios = []
+    for graph, mesh in [
+        *((oracle.program(Random(seed)), "x=2,y=2") for seed in range(6)),
+        *((g, "d=4") for g in traced),
+    ]:
+        own = oracle.problem(graph, mesh, name)
+        for decisions in schedules(own, 1):
+            found = FeasibleResult(own, SearchResult(decisions, 0.0, False), "p", evaluated(own, decisions))
+            ratios.append(held_at_most(own, decisions) / found.figures.memory)
+            assert ratios[-1] >= 1
+    assert max(ratios) < 10
+
+
+def test_where_a_limit_is_far_no_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On more than 32 devices: what is counted at most fits."""
+    args, mesh = models.block_args(4, 64, 64, 128, 64), {"d": 16, "t": 4}
+    options: dict[str, Any] = {"state": {"params": 0}, "machine": "v5e", "limit": 1, "progress": False}
+    memory, made = rd.search(models.block_step, args, mesh, **options)[0].memory, FeasibleResult.program.func
+    asked = list[FeasibleResult]()
+
+    def program(result: FeasibleResult) -> Program:
+        asked.append(result)
+        return made(result)
+
+    monkeypatch.setattr(FeasibleResult, "program", property(program))
+    rd.search(models.block_step, args, mesh, memory_limit=10 * memory, **options)
+    assert not asked
+    rd.search(models.block_step, args, mesh, memory_limit=memory, **options)
+    assert asked
 
 
 @pytest.mark.long
