@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redistrib.errors import MemoryLimitError
+from redistrib.programs.run.collection import uncollected
 from redistrib.programs.search.constants import APART, FREE, PLANNED
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
@@ -59,8 +60,10 @@ def feasible_result(
 
 def _surely_fits(found: FeasibleResult, most: int) -> bool:
     """Whether a program fits, however its moves are planned; on many devices that spares making it."""
-    is_small = found.problem.moves.mesh.size <= PLANNED
-    return found.overlap is None and not is_small and held_at_most(*found.whole) <= most
+    if found.problem.moves.mesh.size <= PLANNED or found.overlap is not None:
+        return False
+    with uncollected():
+        return held_at_most(*found.whole) <= most
 
 
 def _with_all(found: FeasibleResult, most: int) -> FeasibleResult:

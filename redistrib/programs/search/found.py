@@ -9,6 +9,7 @@ from typing import NamedTuple
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.lower.emit import emit
+from redistrib.programs.run.collection import uncollected
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule
@@ -101,7 +102,8 @@ class FeasibleResult:
     @cached_property
     def program(self) -> Program:
         """Of the whole schedule."""
-        return overlapping(program_of(*self.whole, self.name), self.overlap)
+        with uncollected():
+            return overlapping(program_of(*self.whole, self.name), self.overlap)
 
     @cached_property
     def simulation(self) -> Simulation:
