@@ -84,9 +84,9 @@ def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
     if set(reads) != set(group.reads) or len(reads) != len(op.ins):
         raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(reads)}")
     for array, needed in group.reads.items():
-        value = live[reads[array]]
-        target = replace(value, type=needed, place=op.place, windows=group.windows.get(array, ()))
-        if not value.means(target):
+        value, windows = live[reads[array]], group.windows.get(array, ())
+        if not value.holds(needed, op.place, windows):
+            target = replace(value, type=needed, windows=windows)
             raise ProgramError(
                 op.name, array, "Nest", f"it needs {target.form} on {op.place}, and value {value.name!r} is "
                 f"{value.form} on {value.place}; move the value first",
@@ -94,9 +94,9 @@ def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
     for array, value in op.outs:
         if array not in group.writes:
             raise ProgramError(op.name, array, "SSA", "the operation does not write this array")
-        result = Value(value.name, group.writes[array], op.place, value.dtype)
-        if not result.means(value):
-            why = f"it makes {result.type}, and value {value.name!r} is {value.type}"
+        form = group.writes[array]
+        if not value.holds(form, op.place):
+            why = f"it makes {form}, and value {value.name!r} is {value.type}"
             raise ProgramError(op.name, array, "Nest", why)
 
 
@@ -120,5 +120,5 @@ def _check_move(op: Move, value: Value) -> None:
     plan = op.plan
     for end, form, mesh in ((value, plan.source, plan.source_mesh), (out, plan.target, plan.target_mesh)):
         place = end.place if mesh == end.place.mesh else Place(mesh, end.place.devices)
-        if not end.means(Value("", form, place)):
+        if not end.holds(form, place):
             raise ProgramError(name, end.name, "Move", f"the value is {end.type}, and its plan has {form}")

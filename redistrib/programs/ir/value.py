@@ -173,23 +173,28 @@ class Value:
 
     def means(self, other: Value) -> bool:
         """Whether every device has the same tile of both, under any names of meshes and axes."""
-        if self.windows != other.windows:
-            return False
-        if self.type == other.type and self.place == other.place:
-            return True
-        if (self.type.global_shape, self.tile) != (other.type.global_shape, other.tile):
-            return False
-        return self.place.members == other.place.members and self._by_device == other._by_device
+        return self.holds(other.type, other.place, other.windows)
 
-    @property
-    def _by_device(self) -> Placement:
-        """The tile of every device of the place, ascending by device."""
-        placement, order = self.placement, self.place.order
-        if order is None:
-            return placement
-        summand = None if placement.summand is None else placement.summand[order]
-        shape, grid, index = placement.shape, placement.grid, placement.index[order]
-        return Placement(shape, grid, index, summand, placement.summands, placement.reduction)
+    def holds(self, form: DistType, place: Place, windows: tuple[Held, ...] = ()) -> bool:
+        """Whether every device has the tile that it has of an array of this type there, see `means`."""
+        if self.windows != windows:
+            return False
+        if self.type == form and self.place == place:
+            return True
+        own, other = self.type, form
+        if (own.global_shape, own.local_shape) != (other.global_shape, other.local_shape):
+            return False
+        return self.place.members == place.members and _by_device(own, self.place) == _by_device(other, place)
+
+
+def _by_device(form: DistType, place: Place) -> Placement:
+    """The tile of every device of a place, ascending by device."""
+    placement, order = placement_of(form, place.mesh), place.order
+    if order is None:
+        return placement
+    summand = None if placement.summand is None else placement.summand[order]
+    shape, grid, index = placement.shape, placement.grid, placement.index[order]
+    return Placement(shape, grid, index, summand, placement.summands, placement.reduction)
 
 
 def type_text(dist_type: DistType, padding: Sequence[int]) -> str:

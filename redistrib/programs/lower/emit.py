@@ -237,7 +237,7 @@ class _Emitting(Lowering[_Made, _Cut]):
     # ------------------------------------------------------------------------------------------ layout versions
 
     def means(self, version: _Made, form: DistType, windows: tuple[Held, ...]) -> bool:
-        return version.value.means(replace(version.value, type=form, windows=windows))
+        return version.value.holds(form, self.place, windows)
 
     def origin(self, key: str, form: DistType, usable: Sequence[_Made], reading: ReadAt) -> _Made:
         if self.propagation.sources is not None:

@@ -29,7 +29,7 @@ class PlacedVersions(Versions[K, Value, Value]):
         self.builder = builder
 
     def means(self, version: Value, form: Value, windows: tuple[Held, ...]) -> bool:
-        return version.means(replace(form, windows=windows) if windows else form)
+        return version.holds(form.type, form.place, windows or form.windows)
 
     def origin(self, key: K, form: Value, usable: Sequence[Value], reading: ReadAt) -> Value:
         plain = [version for version in usable if not version.windows]

@@ -236,7 +236,7 @@ class Moves:
         if self.by_axes is not None:
             return self._by_axes(self.by_axes, source, target, dtype)
         place = Place(self.mesh)
-        if Value("", source, place).means(Value("", target, place)):
+        if Value("", source, place).holds(target, place):
             return Price(0.0, True, 0)
         try:
             plan = synthesize(source, self.mesh, target, self.mesh, dtype=dtype, model=self.machine.links)
