@@ -89,9 +89,13 @@ SUM_SOURCES = 8
 SUM_SOURCES_TRIED = 24
 """Placements of partial sums whose elements received are counted, to choose those; each takes assignments."""
 
-SUM_SOURCE_WEIGHED, SUM_SOURCES_WEIGHED = 1 << 23, 1 << 24
+SUM_SOURCE_WEIGHED, SUM_SOURCES_WEIGHED = 1 << 22, 1 << 25
 """Pairs of a device and a part of a summand that it may hold, in one such placement, which has a table of them in
-memory, and in all that are tried."""
+memory, and in all; where finer ones have so many, the coarsest are tried in place of further ones."""
+
+SUM_SOURCES_LARGE = 2
+"""Further placements with at most twice as many pairs, in which every sum of the target has a part of its own, or that
+have the tiles of the target and need no table."""
 
 SUM_SOURCE_SHARES = 1 << 15
 """Shares of an exchange that brings every device one of several summands: their rounds are slow to colour."""
@@ -99,8 +103,9 @@ SUM_SOURCE_SHARES = 1 << 15
 PULLED_SHARES = 1 << 16
 """Shares of all exchanges that pull sums, once there is another candidate: their rounds are slow to colour."""
 
-NUMBERED_SUMS = 1 << 9
-"""Partial sums of a tile that are numbered by a table of all pairs; of more, each takes its best place, if free."""
+NUMBERED_SUMS, NUMBERED_PAIRS = 1 << 9, 1 << 22
+"""Partial sums of a tile that are numbered by a table of all pairs, and such pairs of all tiles: of more sums, each
+takes its best place; where there is no room for all, and there are more pairs, the heaviest come first."""
 
 SUM_TAILS = 4
 """Placements in the middle from which the steps to the target are searched."""

@@ -427,6 +427,7 @@ def test_any_problem_has_a_right_plan_within_the_least_memory(
     options = {"dtype": "int64", "model": model, "order": order}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "NUMBERED_SUMS", numbered)
+        patch.setattr(limits, "NUMBERED_PAIRS", numbered)
         try:
             plan = synthesize(*ends, memory_limit=limit, **options)  # type: ignore[arg-type]
         except MemoryLimitError as error:

@@ -60,7 +60,7 @@ class Schedule(Printed):
         names = [operation.name for operation in propagation.graph.operations]
         cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
         carries = {name: dict(axes) for name, axes in zip(names, propagation.carries, strict=True) if axes}
-        types = {end: propagation.decided_type(end) for end in {**propagation.types, **propagation.ends}}
+        types = {end: propagation.decided_type(end) for end in {**propagation.ends, **propagation.types}}
         starts = {end: form for end, form in types.items() if isinstance(end, str) and form is not None}
         ends = {end: form for end, form in types.items() if isinstance(end, int) and form is not None}
         sources = propagation.sources or {}

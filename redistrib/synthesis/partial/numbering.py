@@ -35,10 +35,10 @@ def assigned_near(weights: Weights, into: Int64) -> tuple[Int64, Int64]:
     return assigned(weights[:, into] + 1e-3 * np.eye(len(weights), len(into)))
 
 
-def chosen_near(row: Int64, place: Int64, weight: Weights, into: Int64, shape: tuple[int, int]) -> Int64:
+def chosen_near(row: Int64, place: Int64, weight: Weights, into: Int64, shape: tuple[int, int]) -> tuple[Int64, bool]:
     """`[tiles * sums]` a column for each row, without a table of all: each takes the place where it is heaviest.
 
-    That is a heaviest assignment where there is room for all. Otherwise the heaviest rows come first.
+    Where there is not room for all, the heaviest rows come first.
 
     Args:
         row: `[entries]` the number of a tile times the sums of each tile, and that of the sum.
@@ -47,7 +47,8 @@ def chosen_near(row: Int64, place: Int64, weight: Weights, into: Int64, shape: t
         shape: tiles, and sums of each.
 
     Returns:
-        Columns; -1 for rows without one, where columns are fewer than sums.
+        Columns, -1 for rows without one, where columns are fewer than sums; and whether there was room for all, so that
+        this is a heaviest assignment.
     """
     tiles, sums = shape
     pairs = distinct_rows(np.stack([row, place], axis=1))
@@ -78,13 +79,14 @@ def chosen_near(row: Int64, place: Int64, weight: Weights, into: Int64, shape: t
     group = row // sums * places + place
     moving = moving[np.lexsort((-total[moving], group[moving]))]
     take_free(row[moving], group[moving], lambda tile, columns: tile * places + into[columns])
+    has_room = bool((column[row[best]] >= 0).all())
     rest = np.flatnonzero(column < 0)
     rest = rest[rest % sums < len(into)]
     rest = rest[free[rest // sums, rest % sums]]
     take(rest, rest % sums)
     rest = np.flatnonzero(column < 0)
     take_free(rest, rest // sums, lambda tile, columns: tile)
-    return column
+    return column, has_room
 
 
 def tiles_of(placement: Placement) -> Int64:
@@ -171,7 +173,9 @@ def _numbered(placement: Placement, needed: Int64, into: Int64, weights: Weights
     tiles, count = int(tile.max()) + 1, placement.summands
     if count > limits.NUMBERED_SUMS:
         row = tile * count + label
-        return replace(placement, summand=chosen_near(row, needed, weights, into, (tiles, count))[row])
+        column, has_room = chosen_near(row, needed, weights, into, (tiles, count))
+        if has_room or len(column) * len(into) > limits.NUMBERED_PAIRS:
+            return replace(placement, summand=column[row])
     table = np.zeros((tiles, count, int(max(into.max(), needed.max())) + 1))
     np.add.at(table, (tile, label, needed), weights)
     number = np.empty((tiles, count), dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -41,20 +42,22 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
     p, q = before.summands, after.summands
     rows: list[tuple[int, Grid, int]] = []
 
-    def weighed(f: int, n: int) -> int:
-        return f * after.devices * (n if q <= limits.NUMBERED_SUMS else 1)
+    def weighed(row: tuple[int, Grid, int]) -> int:
+        return row[0] * row[2] * after.devices
 
     for f in range(1, q + 1):
         counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)} - ({q} if f == 1 else set())
-        counts = {n for n in counts if weighed(f, n) <= limits.SUM_SOURCE_WEIGHED}
         if counts:
             rows += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
     rows.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
-    sources, cells = [PartialSource(after, None)], 0
-    for n, parts, f in rows[: limits.SUM_SOURCES_TRIED]:
-        cells += weighed(f, n)
-        if cells > limits.SUM_SOURCES_WEIGHED:
-            break
+    usual, most = [row for row in rows if weighed(row) <= limits.SUM_SOURCE_WEIGHED], 2 * limits.SUM_SOURCE_WEIGHED
+    large = [row for row in rows if row[2] == 1 or (row[2] * row[0] == q and weighed(row) <= most)]
+    large = [row for row in large if weighed(row) > limits.SUM_SOURCE_WEIGHED]
+    counted = accumulate(weighed(row) for row in usual[: limits.SUM_SOURCES_TRIED])
+    fine = sum(pairs <= limits.SUM_SOURCES_WEIGHED for pairs in counted)
+    tried = [*usual[:fine], *sorted(usual[fine:], key=weighed)][: limits.SUM_SOURCES_TRIED]
+    sources = [PartialSource(after, None)]
+    for n, parts, _ in [*large[: limits.SUM_SOURCES_LARGE], *tried]:
         source = _source(before, after, parts, n)
         if least_received(before, source.placement) == 0:
             yield source
@@ -78,8 +81,8 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
     largest = amounts.argmax(axis=1)
     choice = np.where(amounts.any(axis=1), largest * summands + into, 0)  # of a device that gets no part
     row, tiles, pieces = tile * count + after.label, int(tile.max()) + 1, f * summands
-    if count > limits.NUMBERED_SUMS:
-        goes = chosen_near(row, largest * summands + into, amounts.max(axis=1), np.arange(pieces), (tiles, count))
+    if pieces * after.devices > 2 * limits.SUM_SOURCE_WEIGHED:  # of one part, so that each device has one place
+        goes, _ = chosen_near(row, into, amounts[:, 0], np.arange(pieces), (tiles, count))
     else:
         table = np.zeros((tiles * count, f, summands))  # elements of each part that holders of a sum have, by sum
         order = np.argsort(row, kind="stable")
@@ -88,8 +91,8 @@ def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> 
             device = order[turn == k]
             table[row[device], :, into[device]] += amounts[device]
         goes = np.full((tiles, count), -1, dtype=np.int64)
-        for k, rows in enumerate(table.reshape(tiles, count, pieces)):
-            summand, piece = assigned_near(rows, np.arange(pieces))
+        for k, weights in enumerate(table.reshape(tiles, count, pieces)):
+            summand, piece = assigned_near(weights, np.arange(pieces))
             goes[k, summand] = piece
     goes = goes.reshape(-1)[row]
     keeps = goes >= 0
