@@ -48,6 +48,7 @@ def distributed(
     if isinstance(schedule, Schedule):
         propagation, overlap = _pinned(prepared, axes), schedule.overlap
         schedule.decide(propagation)
+        options = options.laid(axes, schedule.layout)
     else:
         schedule = together(schedule)  # which may be read once only
         prepared, propagation = _cut(prepared, schedule, axes)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import MachineLike, cost_model, preset_of
+from redistrib.lang.mesh import Mesh
 from redistrib.programs.ir.graph import Array
 from redistrib.programs.rules.traced import TraceOptions
 from redistrib.programs.run.devices import machine_on
 from redistrib.programs.schedule.tactics import matching
 from redistrib.programs.time.machine import Machine
+from redistrib.programs.time.torus_layout import laid_as
 from redistrib.sizes import parse_size
 
 
@@ -51,6 +53,11 @@ class ProgramOptions:
             CutError: if a name is that of no argument.
         """
         return tuple(dict.fromkeys(array.name for name in self.donate for array in matching(name, inputs)))
+
+    def laid(self, mesh: Mesh, layout: Mapping[str, int]) -> ProgramOptions:
+        """The same, where the axes of a mesh lie so on the torus of the machine."""
+        machine = laid_as(self.machine, mesh, layout)
+        return self if self.given is None or machine is self.machine else replace(self, given=machine)
 
     @cached_property
     def links(self) -> CostModel:

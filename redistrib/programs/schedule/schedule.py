@@ -37,6 +37,8 @@ class Schedule(Printed):
             first version.
         keep: operations for which a value that was moved is kept, so that less memory is held; None: to the end.
         overlap: how far moves run beside computations; None where they do not.
+        layout: for mesh axes the number of dimensions of the machine's torus on which each lies; empty where it has
+            none.
 
     >>> import jax.numpy as jnp
     >>> import redistrib as rd
@@ -53,9 +55,12 @@ class Schedule(Printed):
     sources: Mapping[tuple[str, DistType], DistType] = field(default_factory=dict)
     keep: int | None = None
     overlap: Overlap | None = None
+    layout: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, propagation: Propagation, overlap: Overlap | None = None) -> Schedule:
+    def of(
+        cls, propagation: Propagation, overlap: Overlap | None = None, layout: Mapping[str, int] | None = None
+    ) -> Schedule:
         """The schedule of a propagation in which all ends are decided; `decide` sets it again."""
         names = [operation.name for operation in propagation.graph.operations]
         cuts = {name: dict(axes) for name, axes in zip(names, propagation.cuts, strict=True) if axes}
@@ -64,7 +69,8 @@ class Schedule(Printed):
         starts = {end: form for end, form in types.items() if isinstance(end, str) and form is not None}
         ends = {end: form for end, form in types.items() if isinstance(end, int) and form is not None}
         sources = propagation.sources or {}
-        return cls(propagation.mesh, cuts, carries, starts, ends, sources, propagation.keep, overlap)
+        decided = (cuts, carries, starts, ends, sources, propagation.keep)
+        return cls(propagation.mesh, *decided, overlap, layout or {})
 
     @property
     def types(self) -> dict[End, DistType]:
@@ -135,6 +141,8 @@ class Schedule(Printed):
             data["keep"] = self.keep
         if self.overlap is not None:
             data["overlap"] = self.overlap._asdict()
+        if self.layout:
+            data["layout"] = dict(self.layout)
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -164,7 +172,7 @@ class Schedule(Printed):
 
 
 _PARTS = ("mesh", "cuts", "carries", "starts", "ends", "sources")
-_OPTIONAL = ("keep", "overlap")  # where they say something
+_OPTIONAL = ("keep", "overlap", "layout")  # where they say something
 
 
 def _read(data: Any) -> tuple[Any, ...]:
@@ -217,7 +225,14 @@ def _read(data: Any) -> tuple[Any, ...]:
         },
         _number(form["keep"], "'keep'") if "keep" in form else None,
         _overlap(_object(form["overlap"], "'overlap'")) if "overlap" in form else None,
+        _layout(_object(form.get("layout", {}), "'layout'"), mesh),
     )
+
+
+def _layout(form: dict[str, Any], mesh: Mesh) -> dict[str, int]:
+    for axis in form:
+        mesh.axis(axis)
+    return {axis: _number(dims, f"axis {axis!r} of 'layout'") for axis, dims in form.items()}
 
 
 def _overlap(form: dict[str, Any]) -> Overlap:

@@ -97,7 +97,7 @@ class FeasibleResult:
     @property
     def schedule(self) -> Schedule:
         """The whole schedule, as a value that names operations."""
-        return Schedule.of(self.whole[1], self.overlap)
+        return Schedule.of(self.whole[1], self.overlap, self.problem.machine.layout)
 
     @cached_property
     def program(self) -> Program:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from redistrib.cost.presets import MachineLike
@@ -17,6 +17,7 @@ from redistrib.programs.time.kernels.compiled import compiled
 from redistrib.programs.time.machine import Machine
 from redistrib.programs.time.result import Simulation, as_program
 from redistrib.programs.time.single import is_single, run_once
+from redistrib.programs.time.torus_layout import laid
 from redistrib.renamed import renamed
 
 
@@ -40,7 +41,8 @@ def simulate(
     Args:
         program: a program that was checked, or a plan, which is a program of one move.
         machine: a `Machine`, or its name (`"v100"`, `"h100"`, `"gpu"`, `"tpu"`, `"cpu"` and others). For programs of
-            moves alone the path of a profile, or a cost model in seconds.
+            moves alone the path of a profile, or a cost model in seconds. On a torus the axes of a program's mesh lie
+            as it is fastest, unless the machine says how.
         streams: None, one stream for each device; `"moves"`, a second one for moves, so that a device moves and
             computes at the same time; or a function that names the stream of each operation. An operation then waits
             for its stream and for its operands.
@@ -70,21 +72,33 @@ def simulate(
         raise ProgramError("", "", "Program", f"a program or a plan is simulated, not a {type(program).__name__}")
     if not (streams is None or streams == "moves" or callable(streams)):
         raise ProfileError(f"streams are None, 'moves', or a function of an operation; got {streams!r}")
-    named = machine_of(machine)
+    ways = [machine_of(machine)] if isinstance(program, Plan) else _ways(to_run, machine_of(machine))
     if overlap:
         if streams is not None:
             raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")
-        return simulated_issued(to_run, named, window, record=record)
+        return _fastest(simulated_issued(to_run, way, window, record=record) for way in ways)
     if window is not None:
         raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
-    return simulated_in_turn(to_run, named, by_kind if streams == "moves" else streams, record=record)
+    stream_of = by_kind if streams == "moves" else streams
+    return _fastest(simulated_in_turn(to_run, way, stream_of, record=record) for way in ways)
 
 
 def simulated_with(overlap: Overlap | None, program: Program, machine: Machine) -> Simulation:
     """A program whose moves run beside computations as far as a schedule says; the simulation has no events."""
+    ways = _ways(program, machine)
     if overlap is None:
-        return simulated_in_turn(program, machine, record=False)
-    return simulated_issued(program, machine, overlap.window, record=False)
+        return _fastest(simulated_in_turn(program, way, record=False) for way in ways)
+    return _fastest(simulated_issued(program, way, overlap.window, record=False) for way in ways)
+
+
+def _ways(program: Program, machine: Machine) -> list[Machine]:
+    """The machine, once for every way in which the axes of a program's mesh may lie on its torus."""
+    places = set(program.places)
+    return laid(machine, places.pop().mesh) if len(places) == 1 else [machine]
+
+
+def _fastest(ways: Iterable[Simulation]) -> Simulation:
+    return min(ways, key=lambda simulated: simulated.seconds)
 
 
 def simulated_in_turn(

@@ -46,6 +46,11 @@ def laid(machine: Machine, mesh: Mesh) -> list[Machine]:
     return machines or [machine]
 
 
+def laid_as(machine: Machine, mesh: Mesh, layout: Mapping[str, int]) -> Machine:
+    """A machine on whose torus the axes of a mesh lie so; the machine itself where it has no such way."""
+    return next((way for way in laid(machine, mesh) if way.layout == layout), machine)
+
+
 def _ways(axes: int, dims: int) -> Iterator[tuple[int, ...]]:
     """The ways to share out dimensions, at least one for each axis, the first axes having most first."""
     if axes == 0:

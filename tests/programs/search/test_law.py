@@ -47,11 +47,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 }
 
 
-def required(found: Candidate) -> Simulation:
-    """The figures of a result, which are those of its program and of its function."""
+def required(found: Candidate, machine: str | None = None) -> Simulation:
+    """The figures of a result, which are those of its program and of its function, on the machine by name too."""
     overlap, function = found.feasible.overlap, found.distributed
     window = None if overlap is None else overlap.window
-    simulated = rd.simulate(found.program, found.machine, overlap=overlap is not None, window=window)
+    simulated = rd.simulate(found.program, machine or found.machine, overlap=overlap is not None, window=window)
     assert found.seconds == simulated.seconds == function.cost.seconds
     assert found.memory == max(simulated.peak_bytes.values()) == function.memory
     assert found.received_bytes == sum(simulated.received_bytes.values()) == function.cost.received_bytes
@@ -73,15 +73,17 @@ def test_a_search_a_simulation_and_a_function_agree(case: str, name: str, way: s
         assert "memory_limit" in how  # nothing smaller exists: the free one was the least
         return
     assert isinstance(found, Candidate)
-    required(found)
+    required(found, name)
     schedule = Schedule.from_json(found.schedule.to_json())
-    same = rd.distribute(function, args, MESH, schedule=schedule, machine=found.machine)
-    assert (str(same.program), same.memory) == (str(found.program), found.distributed.memory)
+    for on in (name, found.machine):
+        same = rd.distribute(function, args, MESH, schedule=schedule, machine=on)
+        assert (str(same.program), same.memory) == (str(found.program), found.distributed.memory)
+        assert same.cost.seconds == found.seconds
     assert same.cost == found.distributed.cost
     assert found.memory <= how.get("memory_limit", math.inf)
     for most in {how.get("memory_limit", found.memory), found.memory, found.memory - 1}:
         try:
-            less = rd.distribute(function, args, MESH, schedule=schedule, memory_limit=most, machine=found.machine)
+            less = rd.distribute(function, args, MESH, schedule=schedule, memory_limit=most, machine=name)
         except MemoryLimitError:
             assert most < found.memory
         else:
@@ -104,11 +106,11 @@ def test_they_agree_on_many_devices(mesh: dict[str, int], name: str, way: str) -
     how = _limited(way, function, args, mesh, options)
     found = rd.search(function, args, mesh, **options, **how)[0]
     assert isinstance(found, Candidate)
-    required(found)
+    required(found, name)
     assert found.memory <= how.get("memory_limit", math.inf)
     most = how.get("memory_limit")
-    same = rd.distribute(function, args, mesh, schedule=found.schedule, memory_limit=most, machine=found.machine)
-    assert same.memory == found.memory
+    same = rd.distribute(function, args, mesh, schedule=found.schedule, memory_limit=most, machine=name)
+    assert (same.memory, same.cost.seconds) == (found.memory, found.seconds)
 
 
 def _limited(
@@ -131,7 +133,7 @@ def test_they_agree_where_layers_are_decided_once(name: str, way: str, monkeypat
     found = rd.search(function, args, MESH, **options, **how)[0]
     assert isinstance(found, Candidate)
     assert found.feasible.problem.folded is not None
-    required(found)
+    required(found, name)
     assert found.memory <= how.get("memory_limit", math.inf)
 
 
