@@ -181,10 +181,9 @@ class Value:
             return False
         if self.type == form and self.place == place:
             return True
-        own, other = self.type, form
-        if (own.global_shape, own.local_shape) != (other.global_shape, other.local_shape):
+        if (self.type.global_shape, self.type.local_shape) != (form.global_shape, form.local_shape):
             return False
-        return self.place.members == place.members and _by_device(own, self.place) == _by_device(other, place)
+        return self.place.members == place.members and _by_device(self.type, self.place) == _by_device(form, place)
 
 
 def _by_device(form: DistType, place: Place) -> Placement:

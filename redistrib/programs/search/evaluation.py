@@ -70,14 +70,13 @@ def evaluated(problem: SearchProblem, decisions: Propagation, most: int | None =
 def held_at_most(problem: SearchProblem, decisions: Propagation) -> float:
     """Bytes of a device above which no program of a schedule goes, however its moves are planned, where none run beside
     operations; infinite where that is not known."""
-    walk = Walk(decisions, replace(problem, overlap=False), at_most=True)
-    walk.run()
+    walk = walked(replace(problem, overlap=False), decisions, at_most=True)
     return walk.evaluation().memory if math.isfinite(walk.seconds) else math.inf
 
 
-def walked(problem: SearchProblem, decisions: Propagation) -> Walk:
+def walked(problem: SearchProblem, decisions: Propagation, at_most: bool = False) -> Walk:
     """A schedule of which bytes are not counted yet, nor seconds where moves run beside computations."""
-    walk = Walk(decisions, problem)
+    walk = Walk(decisions, problem, at_most)
     walk.run()
     return walk
 

@@ -69,23 +69,23 @@ def chosen_near(row: Int64, place: Int64, weight: Weights, into: Int64, shape: t
         fits = turn < np.searchsorted(there, groups, side="right")
         take(rows[fits], columns[turn[fits]])
 
-    own = row % sums
-    stays = (own < len(into)) & (into[own % len(into)] == place)
+    number = row % sums
+    stays = (number < len(into)) & (into[number % len(into)] == place)
     order = np.lexsort((~stays, -total, row))
     best = order[(np.diff(row[order], prepend=-1) > 0) & (total[order] > 0)]
     still, moving = best[stays[best]], best[~stays[best]]
-    take(row[still], own[still])
+    take(row[still], number[still])
     places = int(max(place.max(initial=0), into.max())) + 1
     group = row // sums * places + place
     moving = moving[np.lexsort((-total[moving], group[moving]))]
     take_free(row[moving], group[moving], lambda tile, columns: tile * places + into[columns])
     has_room = bool((column[row[best]] >= 0).all())
-    rest = np.flatnonzero(column < 0)
-    rest = rest[rest % sums < len(into)]
-    rest = rest[free[rest // sums, rest % sums]]
-    take(rest, rest % sums)
-    rest = np.flatnonzero(column < 0)
-    take_free(rest, rest // sums, lambda tile, columns: tile)
+    unplaced = np.flatnonzero(column < 0)
+    unplaced = unplaced[unplaced % sums < len(into)]
+    unplaced = unplaced[free[unplaced // sums, unplaced % sums]]
+    take(unplaced, unplaced % sums)
+    unplaced = np.flatnonzero(column < 0)
+    take_free(unplaced, unplaced // sums, lambda tile, columns: tile)
     return column, has_room
 
 
