@@ -18,7 +18,7 @@ from redistrib.programs.stages.registry import Registry
 from redistrib.programs.stages.staging import Staging, cutter_of
 from redistrib.programs.stages.transform import spread_over
 from redistrib.programs.time.clocks import SimulationCache
-from redistrib.programs.time.entry import simulated_in_turn
+from redistrib.programs.time.entry import simulated_with
 from redistrib.programs.time.machine import Machine
 
 
@@ -195,5 +195,5 @@ def of_microbatches(
 def _candidate(
     layout: Layout, program: Program, machine: Machine, cache: SimulationCache | None = None
 ) -> SimulatedLayout:
-    simulated = simulated_in_turn(program, machine, record=False, cache=cache)
+    simulated = simulated_with(None, program, machine, cache)
     return SimulatedLayout(layout, simulated.seconds, max(simulated.peak_bytes.values()))

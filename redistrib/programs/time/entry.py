@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Literal
 
 from redistrib.cost.presets import MachineLike
@@ -72,23 +72,26 @@ def simulate(
         raise ProgramError("", "", "Program", f"a program or a plan is simulated, not a {type(program).__name__}")
     if not (streams is None or streams == "moves" or callable(streams)):
         raise ProfileError(f"streams are None, 'moves', or a function of an operation; got {streams!r}")
-    ways = [machine_of(machine)] if isinstance(program, Plan) else _ways(to_run, machine_of(machine))
-    if overlap:
-        if streams is not None:
-            raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")
-        return _fastest(simulated_issued(to_run, way, window, record=record) for way in ways)
-    if window is not None:
+    if overlap and streams is not None:
+        raise ProfileError("overlap=True has its own two streams; leave streams= out, or overlap=")
+    if window is not None and not overlap:
         raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
     stream_of = by_kind if streams == "moves" else streams
-    return _fastest(simulated_in_turn(to_run, way, stream_of, record=record) for way in ways)
+    ways = [machine_of(machine)] if isinstance(program, Plan) else _ways(to_run, machine_of(machine))
+    return _on_fastest(ways, to_run, Overlap(window) if overlap else None, stream_of, record=record)
 
 
-def simulated_with(overlap: Overlap | None, program: Program, machine: Machine) -> Simulation:
-    """A program whose moves run beside computations as far as a schedule says; the simulation has no events."""
-    ways = _ways(program, machine)
-    if overlap is None:
-        return _fastest(simulated_in_turn(program, way, record=False) for way in ways)
-    return _fastest(simulated_issued(program, way, overlap.window, record=False) for way in ways)
+def simulated_with(
+    overlap: Overlap | None, program: Program, machine: Machine, cache: SimulationCache | None = None
+) -> Simulation:
+    """A program whose moves run beside computations as far as a schedule says; the simulation has no events.
+
+    Args:
+        overlap: how far; None if they do not.
+        program, machine: as for `simulate`.
+        cache: results for the programs that it calls, on this machine.
+    """
+    return _on_fastest(_ways(program, machine), program, overlap, cache=cache, record=False)
 
 
 def _ways(program: Program, machine: Machine) -> list[Machine]:
@@ -97,8 +100,22 @@ def _ways(program: Program, machine: Machine) -> list[Machine]:
     return laid(machine, places.pop().mesh) if len(places) == 1 else [machine]
 
 
-def _fastest(ways: Iterable[Simulation]) -> Simulation:
-    return min(ways, key=lambda simulated: simulated.seconds)
+def _on_fastest(
+    ways: list[Machine],
+    program: Program,
+    overlap: Overlap | None,
+    streams: StreamOf | None = None,
+    *,
+    record: bool,
+    cache: SimulationCache | None = None,
+) -> Simulation:
+    """The program on the machine that runs it fastest."""
+    cache = cache if len(ways) == 1 else None  # its results are those of one machine
+    if overlap is None:
+        runs = (simulated_in_turn(program, way, streams, record=record, cache=cache) for way in ways)
+    else:
+        runs = (simulated_issued(program, way, overlap.window, record=record) for way in ways)
+    return min(runs, key=lambda simulated: simulated.seconds)
 
 
 def simulated_in_turn(

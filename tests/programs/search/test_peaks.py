@@ -31,7 +31,7 @@ from redistrib.programs.search.layers import fold, harmonized, unfold
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time import clocks
-from redistrib.programs.time.entry import by_kind, simulate, simulated_issued
+from redistrib.programs.time.entry import by_kind, simulated_in_turn, simulated_issued
 from redistrib.programs.time.issue import issued
 from redistrib.programs.time.kernels.compiled import compiled
 from redistrib.programs.time.machine import Machine
@@ -106,7 +106,7 @@ def require_equal(
             guess = evaluated(own, decisions)
             found = FeasibleResult(own, SearchResult(decisions, 0.0, False), "p", guess)
             if guess.overlap is None:
-                run = simulate(found.program, own.machine, record=False)
+                run = simulated_in_turn(found.program, own.machine, record=False)
                 beside += overlaps == (False,)
             else:
                 run = simulated_issued(found.program, own.machine, guess.overlap.window, record=False)
