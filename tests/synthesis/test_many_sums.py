@@ -101,6 +101,24 @@ def test_sums_of_what_devices_have_need_no_message(source: str, target: str) -> 
     assert sum(plan.received) == 0
 
 
+@pytest.mark.parametrize("devices", [12, 256, 8192])
+def test_a_cut_array_becomes_sums_with_zeros_beside_its_tiles(devices: int) -> None:
+    """However many ways there are to cut a tile of the target, and in whatever order devices hold the parts."""
+    mesh = Mesh.of({"data": devices})
+    for source in (f"[2{{data}}{2 * devices}, 8, 128]", f"[8, 128, 2{{data}}{2 * devices}]"):
+        start = DistType.of(source)
+        end = DistType.of(f"[{', '.join(str(dim.size) for dim in start.dims)}] sum{{data}}")
+        plan = synthesize(start, mesh, end, mesh, model="v5p")
+        assert [type(step) for step in plan.steps] == [Unreduce]
+
+
+def test_a_gather_after_a_reduction_has_as_many_calls_as_are_fastest() -> None:
+    mesh = Mesh.of({"data": 1024})
+    ends = (DistType.of("[8192, 64] sum{data}"), DistType.of("[8192, 64]"))
+    plan = synthesize(ends[0], mesh, ends[1], mesh, model="v5p")
+    assert [step.kind for step in plan.steps] == ["reduce_scatter", "allgather", "allgather"]
+
+
 def test_sums_over_65_536_devices_take_little_memory() -> None:
     mesh = Mesh.of("data=8192,model=8")
     ends = (DistType.of("[65536] sum{data}"), DistType.of("[65536] sum{data,model}"))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from redistrib.arith import divisors
 from redistrib.cost.figures import Figures
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -59,6 +60,19 @@ def _per_byte(levels: tuple[Level, ...]) -> float:
         inner //= level.members
         total += (level.members - 1) * inner / level.speed
     return total
+
+
+def _in_turn(members: int, seconds: Callable[[int, int], float]) -> float:
+    """The least seconds of collectives one after the other, the numbers of whose members multiply to `members`.
+
+    Args:
+        members: of all together.
+        seconds: of one, by the product of the members of those before, and by its members.
+    """
+    least = {1: 0.0}
+    for count in divisors(members)[1:]:
+        least[count] = min(least[k] + seconds(k, count // k) for k in least if count % k == 0)
+    return least[members]
 
 
 @dataclass
@@ -123,30 +137,47 @@ class AxisPrices:
 
     def seconds(self, collective: Collective) -> float:
         """Seconds of a collective, as in `LatencyPrices.step`: in one phase or level by level, whichever is faster."""
-        latency, copy, levels = self.figures.latency, 1 / self.figures.memory_bandwidth, self.levels(collective.axes)
-        members = self.members(collective.axes)
+        levels = self.levels(collective.axes)
         match collective.kind:
             case "slice" | "unreduce":
-                return collective.after * copy
+                return collective.after / self.figures.memory_bandwidth
             case "allgather":
                 return self._gathered(levels, collective.before)
             case "alltoall":
-                return (
-                    latency["alltoall"].seconds(members)
-                    + collective.before / members * _per_byte(levels)
-                    + (2 * collective.before * copy)
-                )
+                return self._exchanged(levels, collective.before)
             case "allpermute":
-                slowest = levels[0].speed if levels else self.figures.bandwidth
-                return latency["allpermute"].seconds(2) + collective.before / slowest + collective.before * copy
+                return self._permuted(levels, collective.before)
             case "reduce_scatter":
                 return self._scattered("reduce_scatter", levels, collective.before)
             case _:
                 return self._reduced(levels, collective.before)
 
+    def _permuted(self, levels: tuple[Level, ...], size: float) -> float:
+        """A permute of tiles, over the slowest links."""
+        slowest = levels[0].speed if levels else self.figures.bandwidth
+        latency = self.figures.latency["allpermute"].seconds(2)
+        return latency + size / slowest + size / self.figures.memory_bandwidth
+
+    def _exchanged(self, levels: tuple[Level, ...], size: float) -> float:
+        """An all-to-all; several with a permute of the tiles after them have shorter latencies."""
+        latency, copied = self.figures.latency["alltoall"], 2 * size / self.figures.memory_bandwidth
+        members = math.prod(level.members for level in levels)
+        at_once = latency.seconds(members) + size / members * _per_byte(levels) + copied
+        if len(levels) > 1:
+            return at_once
+        (speed, _), permuted = levels[0], self._permuted(levels, size)
+        in_turn = _in_turn(members, lambda _, part: latency.seconds(part) + size / part * (part - 1) / speed + copied)
+        return min(at_once, in_turn + permuted)
+
     def _gathered(self, levels: tuple[Level, ...], size: float) -> float:
-        """An all-gather; level by level the slow links carry small tiles, and each level has a latency."""
+        """An all-gather; level by level the slow links carry small tiles, and several have shorter latencies."""
         latency, copy = self.figures.latency["allgather"], 1 / self.figures.memory_bandwidth
+        if len(levels) == 1:
+            speed = levels[0].speed
+            return _in_turn(
+                levels[0].members,
+                lambda before, part: latency.seconds(part) + size * before * ((part - 1) / speed + part * copy),
+            )
         members = math.prod(level.members for level in levels)
         at_once = latency.seconds(members) + size * _per_byte(levels) + size * members * copy
         by_level = 0.0
@@ -219,8 +250,10 @@ class AxisPrices:
         moved = [axis for axis in at if axis in to and at[axis] != to[axis]]
         add("alltoall", moved)
         add("allpermute", self._misplaced(source, target))
-        add("allgather", [axis for axis in at if axis not in to], 2.0)
-        add("unreduce", [axis for axis in target.partial if axis not in source.partial])
+        parts = [axis for axis in at if axis in target.partial]  # zeros take the place of the others' tiles
+        add("allgather", [axis for axis in at if axis not in to and axis not in parts], 2.0)
+        add("unreduce", parts, 2.0)
+        add("unreduce", [axis for axis in target.partial if axis not in source.partial and axis not in parts])
         return sequence
 
     def _misplaced(self, source: DistType, target: DistType) -> list[str]:

@@ -124,7 +124,7 @@ class _Search:
     def _reduced(self, problem: Problem) -> Iterator[list[Step]]:
         """Reductions to the number of partial sums of the target, each with the cheapest steps after it."""
         after = problem.after
-        harder: list[tuple[float, int, tuple[Step, ...], Problem]] = []
+        harder: list[tuple[float, int, int, tuple[Step, ...], Problem]] = []
         for number, reduction in enumerate(reductions(problem, self.fixed)):
             tail = problem.between(reduction.middle, after)
             if reduction.middle == after:
@@ -134,13 +134,15 @@ class _Search:
             steps = single(_stacked(tail))
             slabs = None if steps is None else tiles_of_slabs(steps, after)
             if slabs is None:
-                harder.append((price + self.prices.at_least(*_ends(tail)), number, reduction.steps, tail))
+                harder.append((price + self.prices.at_least(*_ends(tail)), 0, number, reduction.steps, tail))
                 continue
             yield [*reduction.steps, *slabs]
-            if problem.topology.hosts is not None:  # several collectives may be faster over slow links
-                harder.append((price + self.prices.total(slabs), number, reduction.steps, tail))
+            after_it = self.prices.total(slabs)
+            if after_it * (1 - _ROUNDING) > self.prices.at_least(*_ends(tail)):  # several collectives may be faster
+                cut = sum(n > 1 for n in tail.before.grid)  # of one dimension, a gather has more ways to go in turn
+                harder.append((price + after_it, cut, number, reduction.steps, tail))
         few = self.problem.after.summands > 1 or after.devices > limits.SUM_TAIL_DEVICES
-        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[: 1 if few else limits.SUM_TAILS]:
+        for _, _, _, first, tail in sorted(harder, key=lambda row: row[:3])[: 1 if few else limits.SUM_TAILS]:
             if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.chosen.key[0]:
                 for rest in self._tails(tail, first):
                     yield [*first, *rest]

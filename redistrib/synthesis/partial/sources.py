@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from redistrib.arith import distinct_rows
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
 from redistrib.plans.transfers import NeededParts, Transfers, missing_parts
@@ -39,6 +40,8 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
     A source is the target itself, or finer tiles, of fewer partial sums or of the array itself.
     """
     before, after = problem.before, problem.after
+    if (there := _there(before, after)) is not None:
+        yield there
     p, q = before.summands, after.summands
     rows: list[tuple[int, Grid, int]] = []
 
@@ -66,6 +69,24 @@ def partial_sources(problem: Problem) -> Iterator[PartialSource]:
     sources.sort(key=lambda source: least_received(before, source.placement))
     yield from sources[: limits.SUM_SOURCES]
     yield from (source for source in sources[limits.SUM_SOURCES :] if source.step is None)  # which many may precede
+
+
+def _there(before: Placement, after: Placement) -> PartialSource | None:
+    """The source itself, where every part of it is held by all holders of some partial sum of the target."""
+    if before.summands == after.summands or any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
+        return None
+    if (before.coarse(after.grid) != after.index).any():
+        return None
+    part = distinct_rows(np.concatenate([before.index, before.label[:, None]], axis=1)).inverse
+    _, holder, summand = np.unique(
+        tiles_of(after) * after.summands + after.label, return_index=True, return_inverse=True
+    )
+    of_sum = part[holder]
+    of_sum[summand[part != of_sum[summand]]] = -1
+    parts, sums = np.unique(of_sum, return_index=True)  # the first partial sum of each part has it, others have none
+    if np.count_nonzero(parts >= 0) < before.tiles * before.summands:
+        return None
+    return PartialSource(before, Unreduce(before, after, np.flatnonzero(np.isin(summand, sums[parts >= 0]))))
 
 
 def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> PartialSource:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import MemoryLimitError, RedistribError
 from redistrib.lang.mesh import Mesh
@@ -38,6 +39,7 @@ from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.constants import machine
 from redistrib.programs.time.entry import simulate
+from redistrib.programs.time.torus_layout import laid
 from redistrib.synthesis.synthesize import synthesize
 from tests.programs.search import models, oracle
 
@@ -86,6 +88,33 @@ def test_a_collective_along_axes_has_the_price_of_the_step_of_a_plan(name: str, 
     price = sum(map(prices.seconds, steps))
     assert seconds <= price * (1 + 1e-9)
     assert price <= seconds * (UPPER if source.partial else 1 + 1e-9)
+
+
+IN_TURN = {  # moves along one axis, whose latency several collectives in turn shorten
+    "gather": ("[{part}{{d}}{rows}, 64]", "[{rows}, 64]"),
+    "gather of columns": ("[64, {part}{{d}}{rows}]", "[64, {rows}]"),
+    "all-to-all": ("[{part}{{d}}{rows}, {rows}]", "[{rows}, {part}{{d}}{rows}]"),
+    "all-reduce": ("[{rows}, 64] sum{{d}}", "[{rows}, 64]"),
+    "reduce-scatter": ("[{rows}, 64] sum{{d}}", "[{part}{{d}}{rows}, 64]"),
+    "zeros beside a tile": ("[{part}{{d}}{rows}, 64]", "[{rows}, 64] sum{{d}}"),
+    "zeros in place of a tile": ("[{rows}, 64]", "[{rows}, 64] sum{{d}}"),
+}
+
+
+@pytest.mark.parametrize("devices", [16, 100, 512, 8192])
+@pytest.mark.parametrize("name", IN_TURN)
+@pytest.mark.parametrize("profile", ["tpu", "v5p"])
+def test_a_move_along_a_long_axis_has_the_price_of_its_plan(profile: str, name: str, devices: int) -> None:
+    mesh = Mesh.of({"d": devices})
+    links = laid(machine(profile), mesh)[0].links
+    assert isinstance(links, LatencyBandwidth)
+    ends = [DistType.of(text.format(part=2, rows=2 * devices)) for text in IN_TURN[name]]
+    prices = AxisPrices(mesh, links)
+    plan = synthesize(ends[0], mesh, ends[1], mesh, dtype="float32", model=links)
+    price = sum(map(prices.seconds, prices.collectives(*ends, "float32")))
+    assert price == pytest.approx(plan.cost, rel=1e-9)
+    if devices == 8192 and name in ("gather", "all-reduce", "all-to-all"):
+        assert len(plan.steps) >= 3
 
 
 def _scaled(form: DistType, scale: int) -> DistType:
