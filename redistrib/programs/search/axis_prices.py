@@ -136,7 +136,7 @@ class AxisPrices:
     # ------------------------------------------------------------------------------------------ collectives
 
     def seconds(self, collective: Collective) -> float:
-        """Seconds of a collective, as in `LatencyPrices.step`: in one phase or level by level, whichever is faster."""
+        """Seconds of a collective, as in `LatencyPrices.step`: at once, level by level, or in turn, as is fastest."""
         levels = self.levels(collective.axes)
         match collective.kind:
             case "slice" | "unreduce":

@@ -36,7 +36,7 @@ WEIGHTS = (0.0, 0.25, 1.0, 4.0)  # factors of the seconds of moves beside operat
 CHEAPEST = 0.01  # the first price, in prices of the fastest schedule over its bytes: it hardly changes anything
 STEEP = 8.0  # a factor by which a byte becomes dearer while the schedule does not fit
 STEPS = 8  # times that it does: then the bytes of the fastest schedule cost 20,000 times what it takes
-HALVINGS = 3  # times that the price is set between one that fits and one that does not, to come near the limit again
+HALVINGS = 4  # times that the price is set between one that fits and one that does not, to come near the limit again
 
 # ------------------------------------------------------------------------------------------------- tables, programs
 LARGEST = 4_000_000  # entries of a table, 32 MB, above which nodes are not eliminated
