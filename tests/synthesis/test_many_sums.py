@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tracemalloc
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redistrib.errors import VerificationError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.steps import Unreduce
+from redistrib.plans.verify_reductions import check_unreduce
 from redistrib.synthesis.partial.numbering import assigned, chosen_near
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory import bounds
 from redistrib.theory.bounds import least_received
-from redistrib.theory.placement import Placement
+from redistrib.theory.placement import Placement, placement_of
 
 
 @given(st.data())
@@ -110,6 +114,38 @@ def test_a_cut_array_becomes_sums_with_zeros_beside_its_tiles(devices: int) -> N
         end = DistType.of(f"[{', '.join(str(dim.size) for dim in start.dims)}] sum{{data}}")
         plan = synthesize(start, mesh, end, mesh, model="v5p")
         assert [type(step) for step in plan.steps] == [Unreduce]
+
+
+def _forms(draw: st.DrawFn, mesh: Mesh, may_sum: bool) -> DistType:
+    """A type of an array of 4 by 4 elements whose axes cut, sum, or replicate."""
+    ways = draw(st.lists(st.sampled_from([None, 0, 1, *["sum"] * may_sum]), min_size=2, max_size=2))
+    axes: dict[int, list[str]] = {}
+    for axis, way in zip(draw(st.permutations(mesh.names)), ways, strict=True):
+        if way is not None and way != "sum":
+            axes.setdefault(way, []).append(axis)
+    cut = DistType.cut((4, 4), axes, mesh)
+    partial = tuple(axis for axis in mesh.names if may_sum and not any(axis in dim for dim in axes.values()))
+    return DistType(cut.dims, partial, "sum") if partial else cut
+
+
+@given(st.data())
+def test_whatever_one_local_step_makes_takes_one_local_step(data: st.DataObject) -> None:
+    """Where identity elements around some tiles, or in their place, give the target: all choices are tried."""
+    mesh = Mesh.of({"a": 2, "b": 2})
+    source = _forms(data.draw, mesh, data.draw(st.booleans()))
+    target = _forms(data.draw, mesh, True)
+    before, after = placement_of(source, mesh), placement_of(target, mesh)
+    if after.summands == 1:
+        return
+    is_local = False
+    for keeps in chain.from_iterable(combinations(range(4), count) for count in range(5)):
+        with contextlib.suppress(VerificationError):
+            check_unreduce(0, Unreduce(before, after, np.array(keeps, dtype=np.int64)))
+            is_local = True
+    plan = synthesize(source, mesh, target, mesh, model="v5p")
+    if is_local:
+        assert len(plan.steps) <= 1
+        assert sum(plan.received) == 0
 
 
 def test_a_gather_after_a_reduction_has_as_many_calls_as_are_fastest() -> None:
