@@ -131,7 +131,7 @@ def _is_as_exact(found: Any, unmoved: Sequence[Any], stays: Function, values: An
     some functions lose digits, and others where sums are added in another order."""
     with jax.enable_x64(True):
         exact = np.asarray(stays(values.astype(np.float64)))
-    return bool(abs(found - exact).max() <= 2 * max(abs(one - exact).max() for one in unmoved))
+    return bool(abs(found - exact).max() <= 2 * max(abs(result - exact).max() for result in unmoved))
 
 
 def _result(function: Function, x: Any) -> Any:

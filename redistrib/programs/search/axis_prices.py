@@ -159,7 +159,7 @@ class AxisPrices:
         return latency + size / slowest + size / self.figures.memory_bandwidth
 
     def _exchanged(self, levels: tuple[Level, ...], size: float) -> float:
-        """An all-to-all; several with a permute of the tiles after them have shorter latencies."""
+        """An all-to-all; over links of one speed several with a permute after them have shorter latencies."""
         latency, copied = self.figures.latency["alltoall"], 2 * size / self.figures.memory_bandwidth
         members = math.prod(level.members for level in levels)
         at_once = latency.seconds(members) + size / members * _per_byte(levels) + copied
@@ -170,7 +170,8 @@ class AxisPrices:
         return min(at_once, in_turn + permuted)
 
     def _gathered(self, levels: tuple[Level, ...], size: float) -> float:
-        """An all-gather; level by level the slow links carry small tiles, and several have shorter latencies."""
+        """An all-gather; level by level slow links carry small tiles. Over links of one speed several in turn have
+        shorter latencies."""
         latency, copy = self.figures.latency["allgather"], 1 / self.figures.memory_bandwidth
         if len(levels) == 1:
             speed = levels[0].speed
@@ -253,7 +254,7 @@ class AxisPrices:
         parts = [axis for axis in at if axis in target.partial]  # zeros take the place of the others' tiles
         add("allgather", [axis for axis in at if axis not in to and axis not in parts], 2.0)
         add("unreduce", parts, 2.0)
-        add("unreduce", [axis for axis in target.partial if axis not in source.partial and axis not in parts])
+        add("unreduce", [axis for axis in target.partial if axis not in source.partial and axis not in at])
         return sequence
 
     def _misplaced(self, source: DistType, target: DistType) -> list[str]:

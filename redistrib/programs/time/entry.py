@@ -77,8 +77,8 @@ def simulate(
     if window is not None and not overlap:
         raise ProfileError(f"window={window!r} says how early moves are issued beside computations; give overlap=True")
     stream_of = by_kind if streams == "moves" else streams
-    ways = [machine_of(machine)] if isinstance(program, Plan) else _ways(to_run, machine_of(machine))
-    return _on_fastest(ways, to_run, Overlap(window) if overlap else None, stream_of, record=record)
+    machines = [machine_of(machine)] if isinstance(program, Plan) else _laid(to_run, machine_of(machine))
+    return _on_fastest(machines, to_run, Overlap(window) if overlap else None, stream_of, record=record)
 
 
 def simulated_with(
@@ -91,17 +91,17 @@ def simulated_with(
         program, machine: as for `simulate`.
         cache: results for the programs that it calls, on this machine.
     """
-    return _on_fastest(_ways(program, machine), program, overlap, cache=cache, record=False)
+    return _on_fastest(_laid(program, machine), program, overlap, cache=cache, record=False)
 
 
-def _ways(program: Program, machine: Machine) -> list[Machine]:
+def _laid(program: Program, machine: Machine) -> list[Machine]:
     """The machine, once for every way in which the axes of a program's mesh may lie on its torus."""
     places = set(program.places)
     return laid(machine, places.pop().mesh) if len(places) == 1 else [machine]
 
 
 def _on_fastest(
-    ways: list[Machine],
+    machines: list[Machine],
     program: Program,
     overlap: Overlap | None,
     streams: StreamOf | None = None,
@@ -110,11 +110,11 @@ def _on_fastest(
     cache: SimulationCache | None = None,
 ) -> Simulation:
     """The program on the machine that runs it fastest."""
-    cache = cache if len(ways) == 1 else None  # its results are those of one machine
+    cache = cache if len(machines) == 1 else None  # its results are those of one machine
     if overlap is None:
-        runs = (simulated_in_turn(program, way, streams, record=record, cache=cache) for way in ways)
+        runs = (simulated_in_turn(program, machine, streams, record=record, cache=cache) for machine in machines)
     else:
-        runs = (simulated_issued(program, way, overlap.window, record=record) for way in ways)
+        runs = (simulated_issued(program, machine, overlap.window, record=record) for machine in machines)
     return min(runs, key=lambda simulated: simulated.seconds)
 
 

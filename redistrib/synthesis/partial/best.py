@@ -137,10 +137,10 @@ class _Search:
                 harder.append((price + self.prices.at_least(*_ends(tail)), 0, number, reduction.steps, tail))
                 continue
             yield [*reduction.steps, *slabs]
-            after_it = self.prices.total(slabs)
-            if after_it * (1 - _ROUNDING) > self.prices.at_least(*_ends(tail)):  # several collectives may be faster
+            tail_price = self.prices.total(slabs)
+            if tail_price * (1 - _ROUNDING) > self.prices.at_least(*_ends(tail)):  # several collectives may be faster
                 cut = sum(n > 1 for n in tail.before.grid)  # of one dimension, a gather has more ways to go in turn
-                harder.append((price + after_it, cut, number, reduction.steps, tail))
+                harder.append((price + tail_price, cut, number, reduction.steps, tail))
         few = self.problem.after.summands > 1 or after.devices > limits.SUM_TAIL_DEVICES
         for _, _, _, first, tail in sorted(harder, key=lambda row: row[:3])[: 1 if few else limits.SUM_TAILS]:
             if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.chosen.key[0]:

@@ -9,7 +9,6 @@ from itertools import accumulate
 
 import numpy as np
 
-from redistrib.arith import distinct_rows
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
 from redistrib.plans.transfers import NeededParts, Transfers, missing_parts
@@ -77,11 +76,8 @@ def _there(before: Placement, after: Placement) -> PartialSource | None:
         return None
     if (before.coarse(after.grid) != after.index).any():
         return None
-    part = distinct_rows(np.concatenate([before.index, before.label[:, None]], axis=1)).inverse
-    _, holder, summand = np.unique(
-        tiles_of(after) * after.summands + after.label, return_index=True, return_inverse=True
-    )
-    of_sum = part[holder]
+    part, summand = tiles_of(before.stacked()), tiles_of(after.stacked())
+    of_sum = part[np.unique(summand, return_index=True)[1]]
     of_sum[summand[part != of_sum[summand]]] = -1
     parts, sums = np.unique(of_sum, return_index=True)  # the first partial sum of each part has it, others have none
     if np.count_nonzero(parts >= 0) < before.tiles * before.summands:
