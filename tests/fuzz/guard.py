@@ -56,19 +56,32 @@ class Clock:
 
 
 @contextmanager
+def _alarm(limit: float) -> Generator[None]:
+    """`_OutOfTime` in the block after so many processor seconds, and none behind it: not while an error is told.
+
+    `SIGPROF` would not do: libtpu, where it is loaded, sends it to itself all the time.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = signal.signal(signal.SIGVTALRM, _ring)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, old)
+
+
+@contextmanager
 def guarded(limit: float = LIMIT) -> Generator[Clock]:
     """Run a case: a `Failure` for foreign exceptions, warnings, and for taking longer than `limit` processor seconds.
 
     The case ends at the limit where Python code runs, else as soon as it does.
     """
     clock, start = Clock(), time.process_time()
-    alarm = threading.current_thread() is threading.main_thread()
-    old: Any = None
-    if alarm:
-        old = signal.signal(signal.SIGPROF, _ring)
-        signal.setitimer(signal.ITIMER_PROF, limit)
     try:
-        with warnings.catch_warnings():
+        with _alarm(limit), warnings.catch_warnings():
             warnings.simplefilter("error")
             yield clock
     except _OutOfTime as error:
@@ -78,9 +91,6 @@ def guarded(limit: float = LIMIT) -> Generator[Clock]:
     except Exception as error:
         raise Failure("exception", f"{type(error).__name__}: {str(error)[:300]}", place(error)) from error
     finally:
-        if alarm:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, old)
         clock.seconds = time.process_time() - start
     if clock.seconds > limit:
         raise Failure("slow", f"took {clock.seconds:.1f} s")
