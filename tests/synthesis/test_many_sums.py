@@ -46,7 +46,8 @@ def test_a_numbering_gives_every_row_one_column_and_is_heaviest_where_there_is_r
         rooms.append(total == heights.max(axis=1).sum())
         assert total <= most
         assert not has_room or total == most
-    assert has_room == all(rooms)
+    is_tied = ((weights == weights.max(axis=1, keepdims=True)).sum(axis=1) > 1) & (weights.max(axis=1) > 0)
+    assert all(rooms) if has_room else (is_tied.any() or not all(rooms))  # of places as heavy it tries one
 
 
 def test_a_row_stays_at_its_column_where_nothing_is_gained() -> None:
