@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redistrib.collection import uncollected
 from redistrib.extras import lacks_programs, need
 from redistrib.report import render_in_notebooks_with
 
@@ -158,7 +159,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'redistrib' has no attribute {name!r}")
     try:
-        value = getattr(import_module(_HOME[name]), name)
+        with uncollected(lasts=True):
+            value = getattr(import_module(_HOME[name]), name)
     except ModuleNotFoundError as error:
         if error.name is not None:
             need(error.name, f"rd.{name}" if lacks_programs(error.name) else "this")

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.memory_kinds import HOST, form_in_default, other_kind
 from redistrib.backends.jax.tree_paths import path_text
+from redistrib.collection import uncollected
 from redistrib.errors import LeafError, ProgramError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
@@ -23,7 +24,6 @@ from redistrib.programs.rules.inline import trace
 from redistrib.programs.rules.traced import Traced, TraceOptions
 from redistrib.programs.run import regions, shard_maps  # noqa: F401  # their rules are in the table
 from redistrib.programs.run.arguments import leaf_names, parameter_names, require_values
-from redistrib.programs.run.collection import uncollected
 from redistrib.programs.run.region import REGIONS
 from redistrib.programs.schedule.graph_cuts import End
 
