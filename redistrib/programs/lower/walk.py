@@ -124,19 +124,25 @@ class GraphWalk(Versions[str, A, F], Generic[A, F, C]):
         for k, operation in enumerate(graph.operations):
             self.number = k
             cut = self.cut(k)
-            made = self.compute(k, cut, self._operands(k, cut))
+            made = self.compute(k, cut, self.operands(k, cut))
             for array, version in zip(operation.outs, made, strict=True):
                 self.versions[array.name] = [version]
-            if self.ends_at_once and not operation.edge.leaves:
-                self._end(operation.outs, outputs, k)
-            carries = graph.closing.get(k, ())
-            for loop in graph.ending.get(k, ()):
-                self._hand_on((carry for carry in carries if graph.scopes[carry] == loop), k)
-                self.close(loop)
-                self._end((graph.arrays[name] for name in graph.loops[loop].outs), outputs, k)
-            self._hand_on((carry for carry in carries if graph.scopes[carry] not in graph.ending.get(k, ())), k)
+                if array.name in outputs and self.ends_at_once and not operation.edge.leaves:
+                    self._end((array,), outputs, k)
+            if k in graph.closing or k in graph.ending:
+                self._end_step(k, outputs)
         rest = graph.inputs if self.ends_at_once else [graph.arrays[name] for name in graph.outputs]
         self._end(rest, outputs, len(graph.operations))
+
+    def _end_step(self, number: int, outputs: dict[str, list[int]]) -> None:
+        """What follows the last operation of a step, and of the loops that end with it."""
+        graph = self.graph
+        carries, ending = graph.closing.get(number, ()), graph.ending.get(number, ())
+        for loop in ending:
+            self._hand_on((carry for carry in carries if graph.scopes[carry] == loop), number)
+            self.close(loop)
+            self._end((graph.arrays[name] for name in graph.loops[loop].outs), outputs, number)
+        self._hand_on((carry for carry in carries if graph.scopes[carry] not in ending), number)
 
     def _end(self, arrays: Iterable[Array], outputs: dict[str, list[int]], at: int) -> None:
         for array in arrays:
@@ -150,7 +156,7 @@ class GraphWalk(Versions[str, A, F], Generic[A, F, C]):
             form = self.form_of(self.versions[operation.outs[0].name][0])
             self.hand_on(carry, self.read(operation.ins[1], form, (), ReadAt(at, at)))
 
-    def _operands(self, number: int, cut: C) -> list[A]:
+    def operands(self, number: int, cut: C) -> list[A]:
         """The operands of an operation that are there before it, moved if they must be."""
         graph, operation = self.graph, self.graph.operations[number]
         operands: list[A] = []
@@ -195,6 +201,19 @@ class Lowering(GraphWalk[V, DistType, L], Generic[V, L]):
     def form_of(self, version: V) -> DistType:
         """The type."""
         return version.form
+
+    def operands(self, number: int, cut: L) -> list[V]:
+        if cut.windows or self.graph.scopes[number] is not None:
+            return super().operands(number, cut)
+        read = list[V]()
+        for name, form in zip(self.graph.operations[number].ins, cut.ins, strict=True):
+            version = self.versions[name][0]
+            if version.form is form and not version.windows:  # as most are, at once
+                version.used = max(version.used, number)
+            else:
+                version = self.read(name, form, (), ReadAt(number, number, number))
+            read.append(version)
+        return read
 
     def end_form(self, output: int, name: str) -> tuple[DistType, tuple[Held, ...]]:
         return self.propagation.end_type(output, self.versions[name][0].form), ()

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 
+from redistrib.collection import uncollected
 from redistrib.errors import ProgramError
-from redistrib.programs.run.collection import uncollected
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import KEEP
 from redistrib.programs.search.axes import AxesProblem

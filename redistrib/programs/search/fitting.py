@@ -6,13 +6,15 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from redistrib.collection import uncollected
 from redistrib.errors import MemoryLimitError
-from redistrib.programs.run.collection import uncollected
 from redistrib.programs.search.constants import APART, FREE, PLANNED
 from redistrib.programs.search.deadline import NEVER, Deadline
 from redistrib.programs.search.descent import searched
 from redistrib.programs.search.evaluation import evaluated, held_at_most
 from redistrib.programs.search.found import FeasibleResult
+from redistrib.programs.search.held_bounds import most_held
+from redistrib.programs.search.layers import options_of
 from redistrib.programs.search.problem import SearchProblem
 
 
@@ -63,7 +65,8 @@ def _surely_fits(found: FeasibleResult, most: int) -> bool:
     if found.problem.moves.mesh.size <= PLANNED or found.overlap is not None:
         return False
     with uncollected():
-        return held_at_most(*found.whole) <= most
+        held = most_held(*found.whole, options_of(found.problem, found.result.decisions))
+        return held <= most or held_at_most(*found.whole) <= most
 
 
 def _with_all(found: FeasibleResult, most: int) -> FeasibleResult:

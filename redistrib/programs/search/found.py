@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from redistrib.collection import uncollected
 from redistrib.programs.ir.program import Program
 from redistrib.programs.lower.behind import overlapping
 from redistrib.programs.lower.emit import emit
-from redistrib.programs.run.collection import uncollected
 from redistrib.programs.schedule.overlap import Overlap
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.schedule.schedule import Schedule

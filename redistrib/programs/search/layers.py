@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from redistrib.lang.types import DistType
 from redistrib.programs.schedule.given import Given
 from redistrib.programs.schedule.propagate import Propagation
+from redistrib.programs.search.candidates import Option
 from redistrib.programs.search.classes import marks_of
 from redistrib.programs.search.facts import Facts
 from redistrib.programs.search.folding import Folded, folded
@@ -41,20 +42,26 @@ def unfold(problem: SearchProblem, decisions: Propagation) -> tuple[SearchProble
     if folding is None or whole is None:
         return problem, decisions
     every = whole.undecided()
-    for k, number in enumerate(folding.operations):
-        every.cuts[k] = dict(decisions.cuts[number])
-        every.carries[k] = dict(decisions.carries[number])
+    every.cuts = [{**decisions.cuts[number]} for number in folding.operations]
+    every.carries = [{**decisions.carries[number]} for number in folding.operations]
     every.ends = {end: dict(decisions.ends[folding.end(end)]) for end in every.ends}
     every.keep = decisions.keep
     by_value: dict[str, list[tuple[DistType, DistType]]] = {}
     for (name, form), source in (decisions.sources or {}).items():
         by_value.setdefault(name, []).append((form, source))
-    every.sources = {
-        (name, form): source
-        for name, other in _values(folding, whole, problem)
-        for form, source in by_value.get(other, ())
-    }
+    values = _values(folding, whole, problem) if by_value else ()
+    every.sources = {(name, form): source for name, other in values for form, source in by_value.get(other, ())}
     return whole, every
+
+
+def options_of(problem: SearchProblem, decisions: Propagation) -> Sequence[Option]:
+    """Every operation of the whole problem as it is cut: as the one that stands for it.
+
+    Raises:
+        ProgramError: if one cannot be cut so.
+    """
+    options = [problem.facts.decided(decisions, number) for number in range(len(problem.graph.operations))]
+    return options if problem.folded is None else [options[number] for number in problem.folded.operations]
 
 
 def _values(folding: Folded, whole: SearchProblem, problem: SearchProblem) -> Iterator[tuple[str, str]]:

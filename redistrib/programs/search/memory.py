@@ -6,15 +6,10 @@ held to the end. `fitting` looks for the multipliers.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import packed_bytes
 from redistrib.programs.ir.graph import Graph, readers
-from redistrib.programs.schedule.graph_cuts import End
 
 
 @dataclass(frozen=True)
@@ -68,64 +63,6 @@ def uses(graph: Graph, keep: int | None) -> Iterator[Use]:
         for count, run in enumerate(runs):
             ends, until = tuple((k, r) for _, k, r in run), tuple(at for at, _, _ in run)
             yield Use(name, maker, write, ends, count == 0, count == len(runs) - 1, until=until)
-
-
-def least_held(
-    graph: Graph,
-    devices: int,
-    types: Mapping[End, DistType],
-    donated: Collection[str] = (),
-    bytes_of: Callable[[int, str], int] = packed_bytes,
-    unstored: Collection[str] = (),
-) -> tuple[int, int]:
-    """Lower bound on the bytes that a device holds at the worst moment, and the operation that runs then.
-
-    Arguments are held to the end, or to their last reader where they are donated, and everything else from its maker
-    to its last reader. All devices cut each of them at best, and arguments as their types say.
-
-    Args:
-        graph: the graph.
-        devices: of the mesh.
-        types: of arguments that are given.
-        donated: arguments whose memory is free after their last use.
-        bytes_of: bytes of so many elements of a type, those of the machine.
-        unstored: values that stay inside a kernel.
-    """
-    operations = graph.operations
-    last = last_held(graph)
-    last |= dict.fromkeys(graph.outputs, len(operations))
-    last |= {array.name: len(operations) for array in graph.inputs if array.name not in donated}
-    ends: dict[int, int] = defaultdict(int)
-    live = 0
-    for array in graph.inputs:
-        size = types[array.name].local_size if array.name in types else -(-math.prod(array.shape) // devices)
-        held = bytes_of(size, array.dtype)
-        live += held
-        ends[last.get(array.name, 0)] += held
-    begins: dict[int, int] = defaultdict(int)
-    for operation in operations:
-        for array in operation.outs:
-            born = graph.made_at(array.name)
-            size = bytes_of(-(-math.prod(array.shape) // devices), array.dtype)
-            if array.name not in unstored and born <= (until := last.get(array.name, born)):
-                begins[born] += size
-                ends[until] += size
-    most, moment = live, 0
-    for k in range(len(operations)):
-        live += begins[k]
-        if live > most:
-            most, moment = live, k
-        live -= ends.pop(k, 0)
-    return most, moment
-
-
-def last_held(graph: Graph) -> dict[str, int]:
-    """For every value that an operation reads the operation until which it is kept at the latest."""
-    last_moment: dict[str, int] = {}
-    for k, operation in enumerate(graph.operations):
-        for r, name in enumerate(operation.ins):
-            last_moment[name] = max(last_moment.get(name, -1), graph.held_until(k, r))
-    return last_moment
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redistrib.errors import MemoryLimitError, ProgramError
-from redistrib.programs.search.memory import least_held
+from redistrib.programs.search.held_bounds import least_held
 from redistrib.programs.search.problem import SearchProblem
 
 

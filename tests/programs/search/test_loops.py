@@ -20,8 +20,8 @@ from redistrib.programs.search.axes import AxesProblem
 from redistrib.programs.search.classes import classes_of
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.found import program_of
+from redistrib.programs.search.held_bounds import least_held
 from redistrib.programs.search.layers import fold, unfold
-from redistrib.programs.search.memory import least_held
 from redistrib.programs.search.problem import SearchProblem
 from redistrib.programs.search.starting import starting
 from redistrib.programs.time.entry import simulate

@@ -21,7 +21,7 @@ from redistrib.programs.search.entry import tied
 from redistrib.programs.search.evaluation import evaluated
 from redistrib.programs.search.fitting import feasible_result
 from redistrib.programs.search.found import program_of
-from redistrib.programs.search.memory import least_held
+from redistrib.programs.search.held_bounds import least_held
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.search.options import problem_of
 from redistrib.programs.search.problem import SearchProblem
