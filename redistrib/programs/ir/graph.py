@@ -11,14 +11,14 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from redistrib.cache import Key
 from redistrib.programs.ir.loops import INNER, Carried, Edge, GraphLoop, LoopForm, LoopScope, Stacked
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Record
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """A value of a graph.
 
     Attributes:
@@ -90,12 +90,14 @@ class Operation:
         source: str,
         opaque: str,
         record: Record,
+        identity: Key,
     ) -> Operation:
-        """An operation that no axis must cut and that is inside of loops, with its record: fields are set at once."""
+        """An operation that no axis must cut and that is inside of loops, with its record and its identity: fields are
+        set at once."""
         operation = object.__new__(cls)
         operation.__dict__.update(
             nest=nest, kind=kind, ins=ins, outs=outs, source=source, opaque=opaque, pinned=None, edge=INNER,
-            record=record,
+            record=record, identity=identity,
         )  # fmt: skip
         return operation
 
@@ -105,13 +107,17 @@ class Operation:
         return self.nest.name
 
     @cached_property
-    def identity(self) -> tuple[object, ...]:
+    def identity(self) -> Key:
         """Equal for operations of one kind whose nests share their parts, as of repeated layers, while both exist."""
-        nest = self.nest
-        return (
-            self.kind, self.edge, self.opaque, self.pinned, nest.record, nest.effectful, nest.replicated, nest.whole,
-            nest.flops, id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
-        )  # fmt: skip
+        return operation_identity(self.nest, self.kind, self.opaque, self.edge, self.pinned)
+
+
+def operation_identity(nest: Nest, kind: str, opaque: str, edge: Edge = INNER, pinned: Pinned | None = None) -> Key:
+    """The identity of an operation, see `Operation.identity`."""
+    return Key((
+        kind, edge, opaque, pinned, nest.record, nest.effectful, nest.replicated, nest.whole, nest.flops,
+        id(nest.ranges), id(nest.reads), id(nest.writes), id(nest.combine), id(nest.linear),
+    ))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -301,28 +307,33 @@ class Graph:
 
     def used(self) -> Graph:
         """The graph without operations and results of loops of which nothing is needed; those with effects stay."""
-        operations, makers, scopes = self.operations, self.makers, self.scopes
+        operations = self.operations
+        makers = {array.name: k for k, operation in enumerate(operations) for array in operation.outs}
         waiting = [k for k, operation in enumerate(operations) if operation.nest.effectful]
-        waiting += [makers[name][0] for name in self.outputs if name in makers]
-        needed = set[int]()
+        waiting += [makers[name] for name in self.outputs if name in makers]
+        needed = {*waiting}
         while waiting:
             number = waiting.pop()
-            if number in needed:
-                continue
-            needed.add(number)
-            waiting += [makers[name][0] for name in operations[number].ins if name in makers]
-            scope = scopes[number]
+            new = {makers[name] for name in operations[number].ins if name in makers}
+            scope = self.scopes[number] if self.bodies else None
             while scope is not None:  # an operation in a loop runs as often as its condition says
                 if scope in self.conditions:
-                    waiting.append(self.conditions[scope])
+                    new.add(self.conditions[scope])
                 scope = self.bodies[scope].parent
+            new -= needed
+            needed |= new
+            waiting += new
         remaining = sorted(needed)
-        read = {*self.outputs, *(name for k in remaining for name in operations[k].ins)}
-        needed_operations = tuple([_without_unread(operations[k], read) for k in remaining])
+        if self.bodies:
+            read = {*self.outputs, *(name for k in remaining for name in operations[k].ins)}
+            operations = tuple([_without_unread(operation, read) for operation in operations])
+        needed_operations = tuple([operations[k] for k in remaining])
         return replace(self, operations=needed_operations, bodies=self.bodies_of(remaining))
 
     def bodies_of(self, kept: Sequence[int]) -> tuple[LoopScope, ...]:
         """The bodies of a graph that has these operations alone; those of which none is left go."""
+        if not self.bodies:
+            return ()
         left = {*kept}
         before = [0, *accumulate(int(k in left) for k in range(len(self.operations)))]
         number_of: dict[int, int] = {}

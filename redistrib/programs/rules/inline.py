@@ -196,7 +196,7 @@ class _Tracer:
         self.uses.update(map(id, jaxpr.outvars))
         self.live = live_variables(jaxpr, used)
         for eqn in jaxpr.eqns:
-            ins = [self.read(env, var) for var in eqn.invars]
+            ins = [self.inside(v.val, v.aval) if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
             source = self.opened_at or source_line(eqn) or where
             try:
                 outs = self.again(eqn, ins, source)
@@ -354,7 +354,8 @@ class _Tracer:
         names = [name, *[self.named(kind) for _ in equation.outs[1:]]] if equation.outs else []
         outs = [Array(out, form.shape, form.dtype) for out, form in zip(names, equation.outs, strict=True)]
         record = nest.record or equation.record
-        operation = Operation.unchecked(nest, kind, tuple(ins), tuple(outs), source, derived.opaque, record)
+        more = derived.opaque, record, derived.identity
+        operation = Operation.unchecked(nest, kind, tuple(ins), tuple(outs), source, *more)
         self.operations.append(operation)
         if derived.bounds is not None:
             self.ranges[name] = derived.bounds

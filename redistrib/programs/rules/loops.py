@@ -188,7 +188,7 @@ class OpenLoop:
         for number, end in zip(self.carries, ends, strict=True):
             operation = self.tracer.operations[number]
             (start,), (written,) = operation.outs, operation.nest.writes
-            result = replace(start, name=self.tracer.named("leave"))
+            result = start._replace(name=self.tracer.named("leave"))
             nest = replace(operation.nest, writes=(written, replace(written, array="result")))
             ins, outs = (operation.ins[0], end), (start, result)
             self.tracer.operations[number] = replace(operation, nest=nest, ins=ins, outs=outs)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redistrib.cache import Key, changed
+from redistrib.programs.ir.graph import operation_identity
 from redistrib.programs.ir.nest import Nest
 from redistrib.programs.ir.record import Effects, Record, Tails
 from redistrib.programs.rules import effects
@@ -38,11 +39,13 @@ class Derived(NamedTuple):
         nest: the nest, under the name of the primitive.
         opaque: why the operation runs whole; empty where it may be cut, or is small.
         bounds: of the first result, where they are known.
+        identity: of every operation that it becomes.
     """
 
     nest: Nest
     opaque: str
     bounds: ValueRange | None
+    identity: Key
 
 
 @dataclass
@@ -124,7 +127,8 @@ class Nests:
             place = {k: number for number, k in enumerate(equation.reads)}
             linear = tuple(tuple(place[k] for k in group) for group in passing(equation))
         _ = nest.position, nest.sizes, nest.combiner  # found once for all that are renamed
-        return Derived(changed(nest, linear=linear), opaque, of_result(equation))
+        nest = changed(nest, linear=linear)
+        return Derived(nest, opaque, of_result(equation), operation_identity(nest, kind, opaque))
 
 
 def _of_given_rule(nest: Nest, record: Record) -> Record:

@@ -178,9 +178,9 @@ def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[ArrayForm]) -> 
     for number, graph in enumerate(graphs):
         names = {array.name: array.name for array in graph.inputs[:shared]}
         names.update({name: f"{number}/{name}" for name in graph.arrays if name not in names})
-        inputs += [replace(array, name=names[array.name]) for array in graph.inputs[shared:]]
+        inputs += [array._replace(name=names[array.name]) for array in graph.inputs[shared:]]
         for operation in graph.operations:
-            made = tuple(replace(array, name=names[array.name]) for array in operation.outs)
+            made = tuple(array._replace(name=names[array.name]) for array in operation.outs)
             operations.append(replace(operation, ins=tuple(names[name] for name in operation.ins), outs=made))
         for end, name in zip(ends, graph.outputs, strict=True):
             end.append(names[name])

@@ -272,7 +272,7 @@ class _Writer:
             body=body,
         )
         outs = tuple(
-            replace(array, shape=changed.shape(access))
+            array._replace(shape=changed.shape(access))
             for access, array in zip(changed.writes, operation.outs, strict=True)
         )
         self.arrays |= {array.name: array for array in outs}

@@ -134,7 +134,7 @@ class GraphCuts:
         self.readers, self.maker = self.graph.readers, self.graph.makers
         self.constants: dict[str, int] = {}
         for k, operation in enumerate(self.graph.operations):
-            if _is_cheap(operation) and all(name in self.constants for name in operation.ins):
+            if all(map(self.constants.__contains__, operation.ins)) and _is_cheap(operation):
                 self.constants[operation.outs[0].name] = k
 
     def copy(self) -> Self:

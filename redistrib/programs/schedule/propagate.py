@@ -14,7 +14,7 @@ from typing import Self
 
 from redistrib.errors import CutError, ProgramError
 from redistrib.plans.dtypes import packed_bytes
-from redistrib.programs.ir.graph import Operation
+from redistrib.programs.ir.graph import Operation, Pinned
 from redistrib.programs.ir.pullback import ScheduledNest, may_combine, uncut_above, windows_of
 from redistrib.programs.ir.windows import Reach, Stencil, refusal
 from redistrib.programs.schedule.graph_cuts import AlongAxis, ArrayDim, Choice, GraphCuts, position_of
@@ -31,19 +31,18 @@ class Propagation(GraphCuts):
         super().__post_init__()
         self.settled: dict[str, AlongAxis] = {}
         for k, operation in enumerate(self.graph.operations):
-            self._hold_pin(k, operation)
+            if operation.pinned is not None:
+                self._hold_pin(k, operation, operation.pinned)
 
-    def _hold_pin(self, number: int, operation: Operation) -> None:
+    def _hold_pin(self, number: int, operation: Operation, pinned: Pinned) -> None:
         """Cut an operation as its constraint says; its axes may cut factors of one dimension, in any order."""
-        if operation.pinned is None:
-            return
-        for axis, size, _ in operation.pinned.axes:
+        for axis, size, _ in pinned.axes:
             if axis not in self.mesh.names or self.mesh.axis(axis).size != (size or self.mesh.axis(axis).size):
                 of = f" of {size}" if size else ""
                 why = f"its sharding is over an axis {axis!r}{of}, and the mesh is {self.mesh}; name its axes"
                 raise CutError(operation.name, "", "Schedule", why).at(operation.source)
-        asked = {axis: dim for axis, _, dim in operation.pinned.cut}
-        for axis, size, dim in operation.pinned.cut:
+        asked = {axis: dim for axis, _, dim in pinned.cut}
+        for axis, size, dim in pinned.cut:
             self.cuts[number] = {other: at for other, at in asked.items() if other != axis}
             if not size and self._tile(number, dim) % self.mesh.axis(axis).size:
                 into, elements = self.mesh.axis(axis).size, self._tile(number, dim)

@@ -52,10 +52,10 @@ def summed(graph: Graph) -> set[str]:
             nest = operation.nest
             if not nest.combine and not nest.linear:
                 continue
-            carries = any(operation.ins[r] in partial for k in _passing(graph, number) for r in nest.linear[k])
+            groups = () if partial.isdisjoint(operation.ins) else _passing(graph, number)
+            carries = any(operation.ins[r] in partial for k in groups for r in nest.linear[k])
             for write, array in enumerate(operation.outs):
-                added = any(nest.is_summed(write, name) for name, _ in nest.combine)
-                if carries or added:
+                if carries or any(nest.is_summed(write, name) for name, _ in nest.combine):
                     partial.add(array.name)
         if len(partial) == count or not graph.loops:  # a step ends with the values of the next one's start
             return partial

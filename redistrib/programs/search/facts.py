@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.candidates import Option, of_decided, summed
@@ -33,6 +34,7 @@ class Facts:
         whole: the facts of the whole graph, where there is one.
         options: those of operations that were asked for along some axes.
         decided_options: those of operations that were decided, by kind and cuts.
+        forms: the types of their operands and results, one object for each.
     """
 
     graph: Graph
@@ -44,6 +46,7 @@ class Facts:
     decided_options: dict[tuple[object, ...], Option] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+    forms: dict[DistType, DistType] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def copies(self) -> tuple[int, ...]:
@@ -76,11 +79,8 @@ class Facts:
     @cached_property
     def sharing(self) -> dict[int, tuple[int, ...]]:
         """For operations that read windows, by number, how many operations read windows of each of their arrays."""
-        windowed = {
-            k: operation
-            for k, operation in enumerate(self.graph.operations)
-            if any(a.windows for a in operation.nest.reads)
-        }
+        operations = enumerate(self.graph.operations)
+        windowed = {k: operation for k, operation in operations for read in operation.nest.reads if read.windows}
         count = Counter(
             name
             for operation in windowed.values()
@@ -180,7 +180,9 @@ class Facts:
         if option is None:
             timed = self.moves.objective == "seconds" or self.machine.rates is not None
             option = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
-            options[key] = option
+            one = self.forms.setdefault  # types that are one object are compared at once
+            ins, outs = (tuple([one(form, form) for form in side]) for side in (option.ins, option.outs))
+            option = options[key] = replace(option, ins=ins, outs=outs)
         return option
 
     @cached_property

@@ -136,7 +136,7 @@ def _links(graph: Graph, runs: Sequence[Repetition]) -> dict[tuple[int, int], In
         ends = [k for k, _ in reads if k in of_run]
         if name in makers and makers[name][0] in of_run:
             ends.append(makers[name][0])
-        if 1 < len(ends) <= WIDEST:
+        if len(ends) <= WIDEST and len({of_run[k] for k in ends}) > 1:
             for first, second in permutations(ends, 2):
                 if of_run[first] != of_run[second]:
                     links[of_run[first], of_run[second]].add((first, second))
@@ -220,14 +220,13 @@ class _Folding:
     ) -> None:
         self.graph, self.runs, self.removed, self.marks, self.tied = graph, runs, removed, marks, tied
         self.place: dict[int, tuple[int, int, int]] = {}  # of operations: run, layer, and number in the layer
+        self.gone: set[int] = set()  # operations that are taken out
         for number, run in enumerate(runs):
             if number in removed:
                 for k in range(run.period * run.layers):
                     self.place[run.start + k] = (number, k // run.period, k % run.period)
-
-    def is_gone(self, operation: int) -> bool:
-        where = self.place.get(operation)
-        return where is not None and where[1] in self.removed[where[0]].layers
+                layers = removed[number].layers
+                self.gone.update(range(run.start + layers.start * run.period, run.start + layers.stop * run.period))
 
     def operation_at(self, run: int, layer: int, offset: int) -> int:
         return self.runs[run].start + layer * self.runs[run].period + offset
@@ -248,7 +247,8 @@ class _Folding:
 
     def result(self) -> Folded | None:
         graph, makers = self.graph, self.graph.makers
-        remaining = [k for k in range(len(graph.operations)) if not self.is_gone(k)]
+        gone = self.gone
+        remaining = [k for k in range(len(graph.operations)) if k not in gone]
         if len(remaining) == len(graph.operations):
             return None
         arrays = graph.arrays
@@ -290,7 +290,7 @@ class _Folding:
         """The operand of a remaining operation for a value; None where no remaining value stands for it."""
         if name not in makers:
             return self._argument(name)
-        if not self.is_gone(makers[name][0]):
+        if makers[name][0] not in self.gone:
             return name
         k, write = makers[name]
         other = self.nearest(k)
@@ -300,7 +300,7 @@ class _Folding:
         """An argument of a removed layer becomes that of the layer that stands for it; arguments of all layers stay."""
         seen = {name}
         while True:
-            gone = next(((k, read) for k, read in self.graph.readers.get(name, ()) if self.is_gone(k)), None)
+            gone = next(((k, read) for k, read in self.graph.readers.get(name, ()) if k in self.gone), None)
             if gone is None:
                 return name
             run, _, offset = self.place[gone[0]]
@@ -315,7 +315,7 @@ class _Folding:
         numbers = []
         for k in range(len(self.graph.operations)):
             stand_in = k
-            if self.is_gone(k):
+            if k in self.gone:
                 run, _, offset = self.place[k]
                 stand_in = self.operation_at(run, self.removed[run].standing, offset)
                 if stand_in not in place:
@@ -328,15 +328,13 @@ class _Folding:
         arrays = self.graph.arrays
         kept = {name for op in operations for name in op.ins} | {*self.graph.outputs}
         stand_ins: dict[str, str] = {}
-        for k, op in enumerate(self.graph.operations):
-            for read, name in enumerate(op.ins):
-                if name in stand_ins or name in self.graph.makers:
-                    continue
-                stand_in = name if name in kept else operations[stands[k]].ins[read]
-                is_like = stand_in not in self.graph.makers and arrays[stand_in].shape == arrays[name].shape
-                stand_ins[name] = stand_in if is_like else name
-        for array in self.graph.inputs:
-            stand_ins.setdefault(array.name, array.name)
+        for name in (array.name for array in self.graph.inputs):
+            stand_in = name
+            if name not in kept and name in self.graph.readers:
+                k, read = self.graph.readers[name][0]
+                stand_in = operations[stands[k]].ins[read]
+            is_like = stand_in not in self.graph.makers and arrays[stand_in].shape == arrays[name].shape
+            stand_ins[name] = stand_in if is_like else name
         return stand_ins
 
     def _outputs(
@@ -349,7 +347,7 @@ class _Folding:
         places: list[int] = []
         for number, name in enumerate(self.graph.outputs):
             stand_in = name
-            if name in makers and self.is_gone(makers[name][0]):
+            if name in makers and makers[name][0] in self.gone:
                 stand_in = operations[stands[makers[name][0]]].outs[makers[name][1]].name
             elif name not in makers and inputs is not None:
                 stand_in = inputs[name]

@@ -167,7 +167,7 @@ class _Parts:
         """The name of an array, its parts joined."""
         if name in self.parts and name not in self.joined:
             parts = [self.arrays[part] for part in self.parts[name]]
-            out = replace(self.arrays[name], name=fresh(f"{name}.joined", self.taken))
+            out = self.arrays[name]._replace(name=fresh(f"{name}.joined", self.taken))
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": self.dims[name]}, parts, out))
             self.joined[name] = out.name
         return self.joined.get(name, name)
@@ -179,7 +179,7 @@ class _Parts:
         if (name, dim, number) not in self.cut:
             array, out = self.arrays[name], fresh(f"{name}.run{number}", self.taken)
             first, last = bounds_of(array.shape[dim], self.count)[number]
-            self.operations.append(sliced(replace(array, name=self._whole(name)), out, dim, first, last))
+            self.operations.append(sliced(array._replace(name=self._whole(name)), out, dim, first, last))
             self.cut[name, dim, number] = out
         return self.cut[name, dim, number]
 
@@ -225,7 +225,7 @@ class _Parts:
                 continue
             part = resized(out, fresh(f"{out.name}.run{number}", self.taken), dim, last - first)
             self.arrays[part.name] = part
-            arrays = [replace(self.arrays[name], name=self._whole(name)) for name in operands]
+            arrays = [self.arrays[name]._replace(name=self._whole(name)) for name in operands]
             self.operations.append(operation(jax.lax.concatenate_p, {"dimension": dim}, arrays, part))
             names.append(part.name)
         self.parts[out.name] = names
@@ -239,7 +239,7 @@ class _Parts:
                 pieces.append(self._new_parts(array))
             else:
                 pieces.append(
-                    [replace(array, name=fresh(f"{array.name}.run{k}", self.taken)) for k in range(self.count)]
+                    [array._replace(name=fresh(f"{array.name}.run{k}", self.taken)) for k in range(self.count)]
                 )
         for number, (first, last) in enumerate(bounds):
             ins = tuple(

@@ -67,7 +67,7 @@ def prologue_of(graph: Graph, examples: Mapping[str, int], constants: Collection
         return tuple(given.get(name, name) for name in names)
 
     rest = Graph(
-        (*graph.inputs, *(replace(graph.arrays[name], name=given[name]) for name in results)),
+        (*graph.inputs, *(graph.arrays[name]._replace(name=given[name]) for name in results)),
         tuple(replace(op, ins=renamed(op.ins)) for op in late),
         renamed(graph.outputs),
     )

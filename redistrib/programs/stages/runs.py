@@ -60,7 +60,7 @@ def combined(primitive: Any, parts: Sequence[Array], total: Array, taken: set[st
     """The operations that combine the parts of an array one after the other, the last of them into the array."""
     so_far = parts[0]
     for k, part in enumerate(parts[1:], 2):
-        out = total if k == len(parts) else replace(total, name=fresh(f"{total.name}.total", taken))
+        out = total if k == len(parts) else total._replace(name=fresh(f"{total.name}.total", taken))
         yield operation(primitive, {}, [so_far, part], out)
         so_far = out
 
@@ -184,7 +184,7 @@ class _Cutting:
         for k in sums:
             parts = [results[number][k] for number in order]
             if consts + k in starts and starts[consts + k] not in self.zeros:
-                parts.insert(0, replace(op.outs[k], name=starts[consts + k]))
+                parts.insert(0, op.outs[k]._replace(name=starts[consts + k]))
             self.operations += combined(jax.lax.add_p, parts, op.outs[k], self.taken)
         for k in range(carried, len(op.outs)):
             parts = [results[number][k] for number in range(self.count)]

@@ -120,8 +120,8 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
             if more > 0:
                 parts[part] = parts.get(part, 0) + more
                 reads.append(Read(name, number, more, part, place))
-        stores = not names or any(name in stored for name in names)
-        written = sum(sizes[name] for name in names if name in stored)
+        kept = [name for name in names if name in stored]
+        stores, written = bool(kept) or not names, sum([sizes[name] for name in kept])
         if updates(operation, products):
             reads, written = update_of(graph, k, reads, sizes, inside)
         if not products:
@@ -197,7 +197,7 @@ def grouped(
     roots = [
         None
         if k in inside
-        else Root(tuple(dict.fromkeys(leaf.name for leaf in leaves[k])), *_kind(operation, kinds[k], arrays))
+        else Root(tuple(dict.fromkeys([leaf.name for leaf in leaves[k]])), *_kind(operation, kinds[k], arrays))
         for k, operation in enumerate(graph.operations)
     ]
     if not several:
@@ -228,12 +228,12 @@ def _inside(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int], produ
     # On CPUs a matrix is transposed by a copy before it is multiplied by a vector.
     transposes = [kind.is_product and (several or not kind.is_product_by_vector) for kind in kinds]
     computes = [kind.is_loop or kind.is_reduction or (products and kind.is_product) for kind in kinds]
-    least = _least(graph, kinds, sizes)
+    least, followed = _least(graph, kinds, sizes), _followed(graph, kinds)
     kernels: dict[int, set[int]] = {}  # for operations inside kernels, the kernels
 
-    for k in reversed(range(len(operations))):
+    for k in reversed([k for k, kind in enumerate(kinds) if kind.is_loop]):
         operation = operations[k]
-        if not kinds[k].is_loop or operation.pinned or (len(operation.outs) > 1 and not slices(operation)):
+        if operation.pinned or (len(operation.outs) > 1 and not slices(operation)):
             continue
         names = [array.name for array in operation.outs]
         reading = {number for name in names for number, _ in readers.get(name, ())}
@@ -245,15 +245,16 @@ def _inside(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int], produ
             if all(transposes[j] and scopes[j] == scopes[k] for j in reading):
                 computes[k], kernels[k] = False, reading
                 continue
-        if not all(computes[j] for j in reading):
+        if not all(map(computes.__getitem__, reading)):
             continue
-        if graph.loops and any(scopes[j] != scopes[k] for j in reading):  # it would be computed at every step
+        if graph.bodies and any(scopes[j] != scopes[k] for j in reading):  # it would be computed at every step
             continue
-        those = set[int]().union(*[kernels.get(j) or {j} for j in reading])
+        first, *others = [kernels.get(j) or {j} for j in reading]
+        those = first.union(*others) if others else first
         count = len(those)
         if count > 1 and not slices(operation):
             written = sum([sizes[name] for name in names])
-            if (count - 1) * least[k] > count * written or any(_ends(graph, name) for name in operation.ins):
+            if (count - 1) * least[k] > count * written or not followed.isdisjoint(operation.ins):
                 continue
             again = several or operation.record.fusion is Fusion.BROADCAST
             if not again and any(kinds[j].is_reduction for j in those):
@@ -275,28 +276,31 @@ def _least(graph: Graph, kinds: Sequence[Kind], sizes: Mapping[str, int]) -> lis
                 joint[name] = sizes[name]
         every.append(sum(joint.values()))
         if kind.is_loop and len(joint) <= MOST_JOINT:
-            sources |= {array.name: joint for array in operation.outs if every[-1] < sizes[array.name]}
+            for array in operation.outs:
+                if every[-1] < sizes[array.name]:
+                    sources[array.name] = joint
     return every
 
 
-def _ends(graph: Graph, name: str) -> bool:
-    """Whether a value is a product's result that one operation reads, which then follows the product in its kernel."""
-    maker = graph.makers.get(name)
-    return maker is not None and is_product(graph.operations[maker[0]]) and len(graph.readers[name]) == 1
+def _followed(graph: Graph, kinds: Sequence[Kind]) -> set[str]:
+    """The results of products that one operation reads each, which then follows the product in its kernel."""
+    products = (operation for operation, kind in zip(graph.operations, kinds, strict=True) if kind.is_product)
+    names = (operation.outs[0].name for operation in products)
+    return {name for name in names if len(graph.readers.get(name, ())) == 1}
 
 
 def _leaves(graph: Graph, inside: set[int], sizes: Mapping[str, int]) -> list[list[Read]]:
     """For every operation outside of others the stored arrays that it is computed from, with the bytes of each."""
     sources: dict[str, dict[tuple[str, str], int]] = {}  # bytes by array and part of it
-    every = []
+    every, nothing = list[list[Read]](), list[Read]()
     for k, operation in enumerate(graph.operations):
         whole = [sources[name] if name in sources else {(name, ""): sizes[name]} for name in operation.ins]
         if k in inside:
             joint = whole[0] if len(whole) == 1 else _joint(whole)
+            sliced = slices(operation) and joint
             for array in operation.outs:
-                sliced = slices(operation) and joint
                 sources[array.name] = _cut(joint, array.name, sizes[array.name]) if sliced else joint
-            every.append(list[Read]())
+            every.append(nothing)
             continue
         if whole and slices(operation):
             whole[0] = _cut(whole[0], operation.name, sum(sizes[array.name] for array in operation.outs))
@@ -343,7 +347,7 @@ def _kind(operation: Operation, kind: Kind, arrays: Mapping[str, Array]) -> tupl
     if operation.record.fusion.renames or (kind.is_loop and operation.nest.combine and len(operation.ins) == 1):
         return "renaming", 0
     if kind.is_loop:
-        return "loop", max((math.prod(array.shape) for array in operation.outs), default=0)
+        return "loop", max([math.prod(array.shape) for array in operation.outs], default=0)
     if kind.is_reduction:
         return "reduction", math.prod(arrays[operation.ins[0]].shape)
     if kind.is_product:

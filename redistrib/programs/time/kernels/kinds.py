@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from redistrib.cache import Key
 from redistrib.programs.ir.graph import Operation
 from redistrib.programs.ir.record import Fusion
 from redistrib.programs.ir.work import is_by_vector
@@ -70,7 +71,7 @@ class Kind(NamedTuple):
 
 def kinds_of(operations: Sequence[Operation], scatters: bool = True) -> list[Kind]:
     """The kinds of each operation; those that share the parts of their nests are asked once."""
-    kinds: dict[tuple[object, ...], Kind] = {}
+    kinds: dict[Key, Kind] = {}
     every = []
     for operation in operations:
         key = operation.identity
