@@ -6,7 +6,11 @@ they were not left out would predict moves that are never made.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from jax.extend import core as jex
@@ -16,18 +20,32 @@ from redistrib.programs.ir.primitives import record_of
 from redistrib.programs.ir.record import Fusion
 
 
-def live_variables(jaxpr: Any, used: Sequence[bool] | None = None) -> set[int]:
-    """The ids of the variables that the used results of a jaxpr, or its effects, need.
+@dataclass
+class JaxprReads:
+    """What is read in a jaxpr, by the ids of its variables.
 
-    Args:
+    Attributes:
         jaxpr: the equations.
         used: whether a result is read; None: all are.
     """
-    live = {id(var) for k, var in enumerate(jaxpr.outvars) if used is None or used[k]}
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or any(id(var) in live for var in eqn.outvars):
-            live.update(map(id, eqn.invars))
-    return live
+
+    jaxpr: Any = None
+    used: Sequence[bool] | None = None
+
+    @cached_property
+    def uses(self) -> Counter[int]:
+        """How often a variable is read."""
+        read = chain(self.jaxpr.outvars, *(eqn.invars for eqn in self.jaxpr.eqns))
+        return Counter(map(id, read))
+
+    @cached_property
+    def live(self) -> set[int]:
+        """The variables that the used results, or effects, need."""
+        live = {id(var) for k, var in enumerate(self.jaxpr.outvars) if self.used is None or self.used[k]}
+        for eqn in reversed(self.jaxpr.eqns):
+            if eqn.effects or any(id(var) in live for var in eqn.outvars):
+                live.update(map(id, eqn.invars))
+        return live
 
 
 class ReadResults(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from redistrib.errors import ProgramError
 from redistrib.programs.ir.graph import Array, Graph, Operation
 from redistrib.programs.ir.loops import LoopScope
 from redistrib.programs.ir.primitives import RECORDS, record_of
-from redistrib.programs.ir.record import Fusion, Opens, Positions
+from redistrib.programs.ir.record import Fusion, Joins, Opens, Positions
 from redistrib.programs.rules import (  # noqa: F401  # they fill the table
     effects,
     experts,
@@ -33,7 +32,7 @@ from redistrib.programs.rules import (  # noqa: F401  # they fill the table
 from redistrib.programs.rules.called import JittedCalls
 from redistrib.programs.rules.constraints import CUT, constrained, cut_here
 from redistrib.programs.rules.counting import Counting, with_batch
-from redistrib.programs.rules.dead import live_variables, passed_on, read_results
+from redistrib.programs.rules.dead import JaxprReads, passed_on, read_results
 from redistrib.programs.rules.equation import (
     RULES,
     ArrayForm,
@@ -147,8 +146,7 @@ class _Tracer:
     ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
     counting: Counting = field(default_factory=Counting)
     paddings: Paddings = field(default_factory=Paddings)
-    uses: Counter[int] = field(default_factory=Counter)  # how often a variable of the jaxpr that is walked is read
-    live: set[int] = field(default_factory=set)  # variables of that jaxpr which its used results need
+    reads: JaxprReads = field(default_factory=JaxprReads)  # of the jaxpr that is walked
     repeated: Repeated = field(default_factory=Repeated)
     calls: JittedCalls = field(default_factory=JittedCalls)
 
@@ -191,10 +189,7 @@ class _Tracer:
 
     def walk(self, jaxpr: Any, env: dict[Any, Atom], where: str, used: Sequence[bool] | None = None) -> None:
         """Add the equations of a jaxpr, inlined from source line `where`; `used` says which results are read."""
-        around = self.uses, self.live
-        self.uses = Counter([id(var) for eqn in jaxpr.eqns for var in eqn.invars])
-        self.uses.update(map(id, jaxpr.outvars))
-        self.live = live_variables(jaxpr, used)
+        around, self.reads = self.reads, JaxprReads(jaxpr, used)
         for eqn in jaxpr.eqns:
             ins = [self.inside(v.val, v.aval) if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
             source = self.opened_at or source_line(eqn) or where
@@ -205,11 +200,11 @@ class _Tracer:
             except ProgramError as error:
                 raise error.at(source) from None
             env.update(zip(eqn.outvars, outs, strict=True))
-        self.uses, self.live = around
+        self.reads = around
 
     def used(self, eqn: Any) -> list[bool]:
         """Whether each result of an equation is read."""
-        return [id(var) in self.live for var in eqn.outvars]
+        return [id(var) in self.reads.live for var in eqn.outvars]
 
     def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
         kind = eqn.primitive.name
@@ -325,11 +320,12 @@ class _Tracer:
         integers = of_booleans(equation) if is_ours else None
         if integers is not None:
             return [by_integers(self, equation, integers, names[0], source)]
-        if is_ours:
-            is_alone = bool(eqn.invars) and self.uses[id(eqn.invars[0])] < 2
+        joins = is_ours and equation.record.joins is not Joins.NONE
+        if joins:
+            is_alone = self.reads.uses[id(eqn.invars[0])] < 2
             equation, names = self.paddings.joined(equation, names, self.ranges, is_alone=is_alone)
         outs = self.add(equation, names, source)
-        if is_ours:
+        if joins:
             self.paddings.note(outs, equation, names)
         if equation.record.fusion is Fusion.BROADCAST and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)

@@ -8,7 +8,7 @@ Where two operands ask for different cuts, the one that moves fewer bytes wins, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Self
 
@@ -242,11 +242,11 @@ class Propagation(GraphCuts):
                 return False
         return True
 
-    def _dim_of(self, number: int, names: Sequence[str], axis: str) -> str | None:
-        """The factor of an array dimension that an axis would cut."""
+    def _dim_of(self, number: int, names: Sequence[str], axis: str, known: Collection[str] = ()) -> str | None:
+        """The factor of an array dimension that an axis would cut; of those in `known` it is known that it may."""
         for name in names:
             if self._tile(number, name) > 1:
-                return name if self.may_cut(number, axis, name) else None
+                return name if name in known or self.may_cut(number, axis, name) else None
         return None
 
     # ------------------------------------------------------------------------------------- two directions
@@ -260,7 +260,7 @@ class Propagation(GraphCuts):
             at = self.where(name, axis)
             if at is None or name in self.constants:
                 continue
-            dim = self._dim_of(number, access.dims[at], axis)
+            dim = self._dim_of(number, access.dims[at], axis, requests)
             if dim is not None:
                 requests.setdefault(dim, []).append(name)
         if not requests:

@@ -54,6 +54,8 @@ def summed(graph: Graph) -> set[str]:
                 continue
             groups = () if partial.isdisjoint(operation.ins) else _passing(graph, number)
             carries = any(operation.ins[r] in partial for k in groups for r in nest.linear[k])
+            if not carries and not nest.combine:
+                continue
             for write, array in enumerate(operation.outs):
                 if carries or any(nest.is_summed(write, name) for name, _ in nest.combine):
                     partial.add(array.name)

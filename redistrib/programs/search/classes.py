@@ -17,9 +17,9 @@ def marks_of(problem: SearchProblem) -> dict[object, object]:
     def mark(end: End) -> object:
         return (tuple(sorted(given.pins.get(end, {}).items())), given.types.get(end))
 
-    marks: dict[object, object] = {}
-    for number, operation_mark in enumerate(problem.facts.marks):
-        marks[number] = (operation_mark, tuple(sorted(given.work.get(number, {}).items())))
+    marks: dict[object, object] = dict(enumerate(problem.facts.marks))
+    for number, work in given.work.items():
+        marks[number] = (marks[number], tuple(sorted(work.items())))
     for array in problem.graph.inputs:
         marks[array.name] = mark(array.name)
     for number, _ in enumerate(problem.graph.outputs):

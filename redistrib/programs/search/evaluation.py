@@ -149,7 +149,7 @@ class Walk(Lowering[PricedVersion, Option]):
         return self.problem.facts.decided(self.propagation, number)
 
     def begin(self, array: Array) -> PricedVersion:
-        return PricedVersion(self.propagation.start_type(array.name), -1, -1)
+        return PricedVersion(self.problem.moves.shared(self.propagation.start_type(array.name)), -1, -1)
 
     def compute(self, number: int, cut: Option, read: Sequence[PricedVersion]) -> list[PricedVersion]:
         graph, operation = self.graph, self.graph.operations[number]

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from redistrib.lang.types import DistType
 from redistrib.programs.ir.graph import Graph
 from redistrib.programs.schedule.propagate import Propagation
 from redistrib.programs.search.candidates import Option, of_decided, summed
@@ -17,7 +16,7 @@ from redistrib.programs.search.folding import Folded
 from redistrib.programs.search.isomorphism import isomorphism_classes
 from redistrib.programs.search.moves import Moves
 from redistrib.programs.time.kernels.attention import attentions
-from redistrib.programs.time.kernels.fusion import Kernel, kernels_in, kernels_on, mark
+from redistrib.programs.time.kernels.fusion import INSIDE, Kernel, kernels_in, kernels_on, mark
 from redistrib.programs.time.kernels.prices import seconds_of
 from redistrib.programs.time.machine import Machine
 
@@ -34,7 +33,6 @@ class Facts:
         whole: the facts of the whole graph, where there is one.
         options: those of operations that were asked for along some axes.
         decided_options: those of operations that were decided, by kind and cuts.
-        forms: the types of their operands and results, one object for each.
     """
 
     graph: Graph
@@ -46,7 +44,6 @@ class Facts:
     decided_options: dict[tuple[object, ...], Option] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
-    forms: dict[DistType, DistType] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def copies(self) -> tuple[int, ...]:
@@ -126,10 +123,9 @@ class Facts:
             for k, operation in enumerate(self.graph.operations)
         ]
         if kernels is not None:
-            arrays = self.graph.arrays
-            shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-            kernel_marks = (mark(kernel, [shapes[name] for name, *_ in kernel.reads]) for kernel in kernels)
-            marks = [(*mark, *more) for mark, more in zip(marks, kernel_marks, strict=True)]
+            arrays, inside = self.graph.arrays, mark(INSIDE, {})
+            of_kernels = (inside if kernel is INSIDE else mark(kernel, arrays) for kernel in kernels)
+            marks = [(*marked, of_kernel) for marked, of_kernel in zip(marks, of_kernels, strict=True)]
         return marks
 
     def _place(self, number: int) -> tuple[object, ...]:
@@ -180,8 +176,7 @@ class Facts:
         if option is None:
             timed = self.moves.objective == "seconds" or self.machine.rates is not None
             option = of_decided(propagation, number, self.machine if timed else None, self.kernel(number))
-            one = self.forms.setdefault  # types that are one object are compared at once
-            ins, outs = (tuple([one(form, form) for form in side]) for side in (option.ins, option.outs))
+            ins, outs = (tuple(map(self.moves.shared, side)) for side in (option.ins, option.outs))
             option = options[key] = replace(option, ins=ins, outs=outs)
         return option
 

@@ -138,8 +138,9 @@ class _Lives(Lowering[_Life, Option]):
         spans = [(k, k) for k in range(len(graph.operations))]
         for k, end in facts.pass_ends.items():
             spans[k] = starts[end], end
-        for k in reversed(range(len(spans) if facts.kernels is not None else 0)):
-            if not facts.kernels[k].runs:  # no result of it is one of the graph
+        kernels = facts.kernels or ()
+        for k in reversed(range(len(kernels))):
+            if not kernels[k].runs:  # no result of it is one of the graph
                 outs = graph.operations[k].outs
                 reading = [spans[reader] for array in outs for reader, _ in graph.readers[array.name]]
                 spans[k] = min([k, *[start for start, _ in reading]]), max([end for _, end in reading])
@@ -150,16 +151,24 @@ class _Lives(Lowering[_Life, Option]):
 
     def begin(self, array: Array) -> _Life:
         ends = array.name in self.problem.donated and array.name in self.graph.readers
-        form = self.propagation.start_type(array.name)
+        form = self.problem.moves.shared(self.propagation.start_type(array.name))
         return _Life(form, -1, -1, until=-1 if ends else len(self.graph.operations))
 
+    def operands(self, number: int, cut: Option) -> list[_Life]:
+        kernels, until, versions = self.problem.facts.kernels, self.spans[number][1], self.versions
+        for name, form in zip(self.graph.operations[number].ins, cut.ins, strict=True):
+            life = versions[name][0]
+            if life.form is not form:
+                life = self.read(name, form, (), ReadAt(number, number, number))
+            if life.until < until:
+                life.until = until
+        for read in kernels[number].reads if kernels is not None else ():
+            life = versions[read.name][0]
+            if life.until < until:
+                life.until = until
+        return []  # what reads them is noted
+
     def compute(self, number: int, cut: Option, read: Sequence[_Life]) -> list[_Life]:
-        kernel, until = self.problem.facts.kernel(number), self.spans[number][1]
-        for life in read:
-            life.until = max(life.until, until)
-        for name, *_ in kernel.reads if kernel is not None else ():
-            life = self.versions[name][0]
-            life.until = max(life.until, until)
         return [_Life(form, number, number, until=number) for form in cut.outs]
 
     def end(self, output: int, version: _Life) -> None:

@@ -75,6 +75,7 @@ class Moves:
     mesh: Mesh
     machine: Machine
     objective: Objective = "seconds"
+    _shared: dict[DistType, DistType] = field(default_factory=dict)
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)  # of normal types
     _asked: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
     _halos: dict[tuple[object, ...], Price] = field(default_factory=dict)
@@ -97,6 +98,10 @@ class Moves:
         if is_planned or not isinstance(links, Figures) or links.host_bandwidth is not None:
             return None
         return AxisPrices(self.mesh, links, self.machine.bytes_of)
+
+    def shared(self, form: DistType) -> DistType:
+        """The one object for all equal types, so that most are compared at once."""
+        return self._shared.setdefault(form, form)
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         """The cost of a move; None where there is no plan."""

@@ -47,6 +47,7 @@ class Roles:
     weights: list[str] = field(default_factory=list)
     experts: dict[int, dict[int, str]] = field(default_factory=dict)
     work: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
+    alone: dict[tuple[str, str, int], Propagation | None] = field(default_factory=dict)
     reached: dict[tuple[tuple[Step, str], ...], Propagation | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -215,8 +216,11 @@ class Roles:
         return self.examples[size]
 
     def _with(self, axis: str, name: str, dim: int) -> Propagation | None:
-        propagation = self.base.copy()
-        return propagation if _cut(propagation, name, axis, dim) else None
+        """The propagation of the pins and one cut of an argument, not to be changed."""
+        if (axis, name, dim) not in self.alone:
+            propagation = self.base.copy()
+            self.alone[axis, name, dim] = propagation if _cut(propagation, name, axis, dim) else None
+        return self.alone[axis, name, dim]
 
     def _tensor(self, propagation: Propagation, axis: str) -> bool:
         """Cut weights, in the order that they are first read in, by a dimension that their product keeps."""

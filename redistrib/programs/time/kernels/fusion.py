@@ -215,6 +215,8 @@ def kernels_in(graph: Graph, kernels: Sequence[Kernel]) -> list[Kernel]:
                 read._replace(name=stored[min(read.leaf, len(stored) - 1)].name) for read in kernel.reads if stored
             )
         )
+        if kernel.reads
+        else kernel
         for kernel, stored in zip(kernels, leaves, strict=True)
     ]
 
@@ -366,9 +368,8 @@ def _sizes(graph: Graph) -> dict[str, int]:
     return sizes
 
 
-def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:
-    """A key that is equal for kernels that do the same to arrays of other names; `sizes` are of its reads."""
-    reads = tuple((read.number, read.size) for read in kernel.reads)
-    return (
-        kernel.runs, kernel.launches, kernel.stores, kernel.written, kernel.again, kernel.strides, reads, tuple(sizes)
-    )  # fmt: skip
+def mark(kernel: Kernel, arrays: Mapping[str, Array]) -> tuple[object, ...]:
+    """A key that is equal for kernels that do the same to arrays of other names."""
+    runs, launches, stores, reads, written, again, strides = kernel
+    read = [(number, size, *arrays[name][1:]) for name, number, size, _, _ in reads]
+    return (runs, launches, stores, written, again, strides, *read)
