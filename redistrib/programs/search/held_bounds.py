@@ -142,7 +142,7 @@ class _Lives(Lowering[_Life, Option]):
         for k in reversed(range(len(kernels))):
             if not kernels[k].runs:  # no result of it is one of the graph
                 outs = graph.operations[k].outs
-                reading = [spans[reader] for array in outs for reader, _ in graph.readers[array.name]]
+                reading = [spans[reader] for array in outs for reader, _ in graph.readers.get(array.name, ())]
                 spans[k] = min([k, *[start for start, _ in reading]]), max([end for _, end in reading])
         return spans
 

@@ -64,7 +64,8 @@ def normalised(x: jax.Array, w: jax.Array, unread: jax.Array) -> jax.Array:
     """Values that are computed inside kernels: for a sum, for a product, and again for the result."""
     y = jnp.exp(x - jnp.max(x, axis=1, keepdims=True))
     z = jnp.tanh(y / jnp.sum(y, axis=1, keepdims=True)) @ w
-    return z.T * jnp.sum(z, axis=1) + y.T[: z.shape[1]]
+    half, _ = jnp.split(y, 2)
+    return z.T * jnp.sum(z, axis=1) + y.T[: z.shape[1]] + jnp.sum(half, axis=0)[:, None]
 
 
 def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
@@ -74,7 +75,7 @@ def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
 
 
 @pytest.mark.parametrize("planned", [True, False])
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 40))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 16))])
 def test_no_program_holds_more(seed: int, planned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether moves have the prices of plans or closed ones; the schedules keep what they move, or for few operations.
 
