@@ -242,11 +242,11 @@ class Propagation(GraphCuts):
                 return False
         return True
 
-    def _dim_of(self, number: int, names: Sequence[str], axis: str, known: Collection[str] = ()) -> str | None:
-        """The factor of an array dimension that an axis would cut; of those in `known` it is known that it may."""
+    def _dim_of(self, number: int, names: Sequence[str], axis: str, allowed: Collection[str] = ()) -> str | None:
+        """The factor of an array dimension that an axis would cut; those in `allowed` it may cut."""
         for name in names:
             if self._tile(number, name) > 1:
-                return name if name in known or self.may_cut(number, axis, name) else None
+                return name if name in allowed or self.may_cut(number, axis, name) else None
         return None
 
     # ------------------------------------------------------------------------------------- two directions

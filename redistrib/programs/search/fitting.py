@@ -65,8 +65,8 @@ def _surely_fits(found: FeasibleResult, most: int) -> bool:
     if found.problem.moves.mesh.size <= PLANNED or found.overlap is not None:
         return False
     with uncollected():
-        held = most_held(*found.whole, options_of(found.problem, found.result.decisions))
-        return held <= most or held_at_most(*found.whole) <= most
+        options = options_of(found.problem, found.result.decisions)
+        return most_held(*found.whole, options) <= most or held_at_most(*found.whole) <= most
 
 
 def _with_all(found: FeasibleResult, most: int) -> FeasibleResult:

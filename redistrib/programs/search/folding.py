@@ -247,8 +247,7 @@ class _Folding:
 
     def result(self) -> Folded | None:
         graph, makers = self.graph, self.graph.makers
-        gone = self.gone
-        remaining = [k for k in range(len(graph.operations)) if k not in gone]
+        remaining = [k for k in range(len(graph.operations)) if k not in self.gone]
         if len(remaining) == len(graph.operations):
             return None
         arrays = graph.arrays

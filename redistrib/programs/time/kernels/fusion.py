@@ -120,8 +120,8 @@ def kernels_of(graph: Graph, *, flash: bool = False, products: bool = True, seve
             if more > 0:
                 parts[part] = parts.get(part, 0) + more
                 reads.append(Read(name, number, more, part, place))
-        kept = [name for name in names if name in stored]
-        stores, written = bool(kept) or not names, sum([sizes[name] for name in kept])
+        in_memory = [name for name in names if name in stored]
+        stores, written = bool(in_memory) or not names, sum([sizes[name] for name in in_memory])
         if updates(operation, products):
             reads, written = update_of(graph, k, reads, sizes, inside)
         if not products:
